@@ -1,0 +1,39 @@
+# Everything runs in the project's own .venv, made from requirements.lock; only Python 3.11+ and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+WORKERS ?= auto
+
+.PHONY: demo test lint types bench picture lock clean
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## the main job: an example workspace and session, the next call's context, explained
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
+
+test: $(STAMP) lint types  ## everything that must hold
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/basedpyright --level error
+
+bench: $(STAMP)  ## speed and cache figures, beside what one would use instead
+	$(BIN)/python -m benchmarks
+
+picture: $(STAMP)  ## the picture in the README
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh
+
+lock: $(STAMP)  ## renews requirements.lock
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o requirements.lock
+
+clean:
+	rm -rf .venv demo .bench build dist
