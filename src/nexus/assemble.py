@@ -1,0 +1,291 @@
+"""One call's context: gather → fit → render. Pure: it calls no model and writes nothing.
+
+Everything that touches the world is passed in: the sources by name, the window that the ledger filled, the last
+manifest, the clock's reading. A cut is a value in the result; recording the turn stores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from nexus.assembled import AssembledContext, Face, Item, Manifest
+from nexus.block import Block, Warned, text_hash
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens, text_tokens_json, tools_tokens
+from nexus.budget.models import Model
+from nexus.budget.tokens import TokenBudget, plan
+from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.fit import repair
+from nexus.fit.cut import Fitted, Fixed, Site, fit
+from nexus.fit.prefix import compare
+from nexus.fit.window import Window
+from nexus.history import History
+from nexus.ledger.entries import Entry
+from nexus.message import Message, Note
+from nexus.profile import Profile
+from nexus.render.parts import RENDER_VERSION
+from nexus.render.wire.tools import ToolSpec, canonical
+from nexus.request import Request
+from nexus.sources import Desk, Source
+
+REQUEST_TOKENS = 40
+"""Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What assembly needs besides the request: resolved names, the filled window, and what was sent last."""
+
+    desk: Desk
+    sources: Mapping[str, Source]
+    model: Model
+    counter: TokenCounter
+    factor: float
+    window: Window
+    mark: Entry | None
+    view: str
+    cut_number: int
+    instructions: tuple[Message, ...]
+    last_manifest: Mapping[str, Any] | None
+    thread: int
+    workspace: str
+    face: Face
+
+
+def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
+    """The context for `request`. Raises BudgetTooSmall, EmptyEvent."""
+    blocks, warned = _gather(profile.system, given)
+    blocks.extend(_instructions(given.instructions))
+    notes, more = _gather(profile.current, given)
+    system = "\n\n".join(block.text for block in blocks)
+    tools = canonical(request.tools)
+    budget = plan(given.model, available_tokens=request.available_tokens)
+    room = _room(budget.available, given.factor)
+    event, fixed, fitted, notes = _fit(request, given, room, system, tools, notes)
+    history, current = _shown(fitted, event, answers=bool(request.event.results))
+
+    manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
+    stable = fixed.system + fixed.tools + fitted.window.tokens
+    prefix = compare(given.last_manifest, msgspec.to_builtins(manifest), fitted.window)
+    return AssembledContext(
+        system_prompt=system,
+        history=history,
+        current=current,
+        event=event,
+        tools=tools,
+        model=request.model or given.model.name,
+        provider=given.model.provider,
+        model_config=dict(request.model_config),
+        token_budget=_spent(budget, fixed, fitted, given.factor),
+        session_label=request.routing.session,
+        parent_turn_id=f"{given.thread}.{fitted.window.turn}" if fitted.window.turn else None,
+        role=request.routing.role,
+        toolset_name=request.permissions.toolset,
+        permissions_granted=request.permissions.granted,
+        source_event_id=request.event.id or None,
+        workspace_path=given.workspace,
+        window=given.model,
+        blocks=(*blocks, *notes.placed),
+        items=_account(blocks, notes, tools, fitted, fixed, given),
+        cut=fitted.cut,
+        manifest=manifest,
+        prefix=msgspec.structs.replace(prefix, stable_tokens=int(stable * given.factor)),
+        opens_turn=not request.event.results,
+        warnings=(*warned, *more, *_left_out(notes), *_model_warning(given.model), *_no_tools(tools, fitted)),
+        repairs=dict(fitted.window.fold.done),
+        face=given.face,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What became of the blocks of the current message: placed in it, seen in the history already, or left out."""
+
+    placed: list[Block]
+    seen: list[Block]
+    left_out: list[Block]
+
+
+def _fit(
+    request: Request, given: Materials, room: int, system: str, tools: tuple[ToolSpec, ...], notes: list[Block]
+) -> tuple[tuple[Message, ...], Fixed, Fitted, _Notes]:
+    """Fits with memory that the history already shows not repeated; after a cut with all of it; at worst without any.
+
+    The order of measures of document 002: memory goes first, the history next, everything else never.
+    """
+    site = Site(request.routing.session, given.view, given.cut_number, given.mark)
+    seen = [note for note in notes if note.text in given.window.memory]
+    fresh = _Notes([note for note in notes if note not in seen], seen, [])
+    whole = _Notes(notes, [], [])
+    lean = [note for note in notes if note.layer != "Memory"]
+    tries = [fresh, *([whole] if seen else []), _Notes(lean, [], [note for note in notes if note not in lean])]
+    for choice in tries:
+        event = _event(request, given, choice.placed)
+        fixed = _measure(system, tools, event, given.counter)
+        try:
+            fitted = fit(given.window, room, fixed, site, given.counter, answers=bool(request.event.results))
+        except BudgetTooSmall as error:
+            if choice is tries[-1] or len(lean) == len(notes):
+                raise error.scaled(given.factor) from None
+            continue
+        if not (choice.seen and fitted.cut):
+            return event, fixed, fitted, choice
+    raise AssertionError("the last choice either fits or raises")
+
+
+def _left_out(notes: _Notes) -> tuple[Warned, ...]:
+    return tuple(Warned(note.origin, "left out of this call: no room beside what is never cut") for note in notes.left_out)
+
+
+def _gather(names: tuple[str, ...], given: Materials) -> tuple[list[Block], list[Warned]]:
+    blocks: list[Block] = []
+    warned: list[Warned] = []
+    for name in names:
+        found, notes = given.sources[name](given.desk)
+        blocks.extend(found)
+        warned.extend(notes)
+    return blocks, warned
+
+
+def _instructions(messages: tuple[Message, ...]) -> list[Block]:
+    """System messages that open a session belong to the system slot, where a cut never reaches them."""
+    texts = [message.text() for message in messages]
+    origin = "nexus:session"
+    return [
+        Block("Session", "session instructions", f"# Session instructions\n\n{text}", origin) for text in texts if text
+    ]
+
+
+def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:
+    """The event as it will be stored: results as they are, or one user message with its notes before the content."""
+    event = request.event
+    if event.results:
+        return event.results
+    parts = (*(Note("memory" if n.layer == "Memory" else "moment", n.text, n.origin) for n in notes), *event.content)
+    message = Message("user", parts, event.id, given.desk.at_ms, source=event.source)
+    return (message,)
+
+
+def _measure(system: str, tools: tuple[ToolSpec, ...], event: tuple[Message, ...], counter: TokenCounter) -> Fixed:
+    sizes = [message_tokens(message, counter) for message in event]
+    return Fixed(
+        system=text_tokens_json(system, counter) + REQUEST_TOKENS,
+        tools=tools_tokens([_definition(spec) for spec in tools], counter) if tools else 0,
+        current=sum(size.tokens + size.aside for size in sizes),
+    )
+
+
+def _definition(spec: ToolSpec) -> dict[str, Any]:
+    """The longest of the wires' forms."""
+    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.schema}
+
+
+def _shown(fitted: Fitted, event: tuple[Message, ...], *, answers: bool) -> tuple[History, tuple[Message, ...]]:
+    shown = repair.preview(fitted.window.fold, event)
+    ahead = 0 if answers else len(fitted.closing)
+    current = tuple(shown[ahead:])
+    if not current or not any(part for message in event for part in message.parts if not isinstance(part, Note)):
+        what = "its tool results answer no open call" if answers else "it has no text and no image"
+        raise EmptyEvent(f"there is nothing to show for this event: {what}. Nothing was sent")
+    return fitted.window.view(tuple(shown[:ahead]), fitted.closing_tokens), current
+
+
+def _manifest(
+    request: Request, profile: Profile, given: Materials, fitted: Fitted, blocks: list[Block], system: str,
+    tools: tuple[ToolSpec, ...], event: tuple[Message, ...],
+) -> Manifest:
+    window = fitted.window
+    cut = fitted.cut or window.cut
+    fields: dict[str, Any] = {
+        "view": given.view,
+        "profile": profile.name,
+        "model": request.model or given.model.name,
+        "system": text_hash(system),
+        "blocks": {f"{block.origin} ({block.name})": block.hash[:16] for block in blocks},
+        "tools": hashlib.sha256(msgspec.json.encode(tools)).hexdigest(),
+        "head": window.head,
+        "head_hash": window.head_hash.hex(),
+        "first": (cut.first.seq, cut.first.ord) if cut else (given.mark.seq + 1 if given.mark else 1, 0),
+        "mark": given.mark.seq if given.mark else 0,
+        "cut": cut.number if cut else 0,
+        "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
+        "counter": given.counter.name,
+        "factor": given.factor,
+        "available": request.available_tokens or 0,
+        "render": RENDER_VERSION,
+    }
+    return Manifest(id=hashlib.sha256(repr(fields).encode()).hexdigest()[:32], **fields)
+
+
+def _hashable(event: tuple[Message, ...]) -> bytes:
+    return repr(event).encode("utf-8", "surrogatepass")
+
+
+def _spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> TokenBudget:
+    history = fitted.window.tokens + fitted.closing_tokens
+    return budget.with_used(
+        system_prompt=_scaled(fixed.system, factor),
+        tools=_scaled(fixed.tools, factor),
+        history=_scaled(history, factor),
+        event=_scaled(fixed.current, factor),
+    )
+
+
+def _account(
+    blocks: list[Block], notes: _Notes, tools: tuple[ToolSpec, ...], fitted: Fitted, fixed: Fixed, given: Materials
+) -> tuple[Item, ...]:
+    """One line for each block, the tools, the history and the event; their sum is what the budget says is used."""
+    factor, counter = given.factor, given.counter
+    items = [
+        Item(b.layer, "system", b.name, b.origin, _scaled(text_tokens_json(b.text, counter), factor), b.trust)
+        for b in blocks
+    ]
+    framing = _scaled(fixed.system, factor) - sum(item.tokens for item in items)
+    items.append(Item("Workspace", "system", "request framing", "nexus:framing", framing, "system"))
+    if tools:
+        name = f"{len(tools)} tool definitions"
+        items.append(Item("Workspace", "system", name, "nexus:tools", _scaled(fixed.tools, factor), "system"))
+    window = fitted.window
+    if window.opening:
+        name = "summary or marker of what is left out"
+        tokens = _scaled(window.opening_tokens, factor)
+        items.append(Item("Session", "history", name, "nexus:ledger", tokens, "user", len(window.opening)))
+    tokens = _scaled(window.tokens + fitted.closing_tokens, factor) - (items[-1].tokens if window.opening else 0)
+    count = len(window.messages) + len(fitted.closing)
+    items.append(Item("Session", "history", "conversation", "nexus:ledger", tokens, "user", count))
+    left = _scaled(fixed.current, factor)
+    items.extend(
+        Item(block.layer, "history", f"{block.name} (already in the history)", block.origin, 0, block.trust)
+        for block in notes.seen
+    )
+    for block in notes.placed:
+        tokens = min(left, _scaled(text_tokens_json(block.text, counter), factor))
+        left -= tokens
+        items.append(Item(block.layer, "current", block.name, block.origin, tokens, block.trust))
+    items.append(Item("Event", "current", "message", "nexus:event", left, "user", 1))
+    return tuple(items)
+
+
+def _model_warning(model: Model) -> tuple[Warned, ...]:
+    return (Warned("nexus:model", model.warning),) if model.warning else ()
+
+
+def _no_tools(tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]:
+    if tools or not fitted.window.fold.used:
+        return ()
+    text = "the history has tool calls, but no tools are given: some providers refuse such a request. Pass tools=…"
+    return (Warned("nexus:tools", text),)
+
+
+def _room(available: int, factor: float) -> int:
+    """The available tokens as base tokens. Three are kept back where scaling rounds the four parts up."""
+    return available if factor == 1 else int((available - 3) / factor)
+
+
+def _scaled(base: int, factor: float) -> int:
+    return -int(-base * factor // 1)

@@ -1,0 +1,152 @@
+"""The assembled context: what one call shows the model, and everything that explains it (document 002).
+
+It is the contract between assembly, the agent engine and the ledger. It is a value: reading it changes nothing, and a
+context that is never recorded leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from nexus.block import Block, Warned
+from nexus.budget.models import Model
+from nexus.budget.tokens import TokenBudget
+from nexus.history import History
+from nexus.ledger.entries import Cut
+from nexus.message import Message
+from nexus.request import AgentRole
+
+
+class Manifest(Struct, frozen=True):
+    """What was sent, in a size that does not grow with the history: hashes, the range of the ledger, versions.
+
+    `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
+    the first message shown; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut.
+    """
+
+    id: str
+    view: str
+    profile: str
+    model: str
+    system: str
+    blocks: dict[str, str]
+    tools: str
+    head: int
+    head_hash: str
+    first: tuple[int, int]
+    mark: int
+    cut: int
+    current: str
+    counter: str
+    factor: float
+    available: int
+    render: int
+
+
+class PrefixReport(Struct, frozen=True):
+    """`first`: nothing was sent before in this view. `extends`: the last prompt is a prefix of this one. `broken`: why.
+
+    `stable_tokens` is what the provider's cache can reuse of this prompt, in its tokens, when the last call is warm.
+    """
+
+    state: Literal["first", "extends", "broken"]
+    causes: tuple[str, ...] = ()
+    stable_tokens: int = 0
+
+
+class Item(Struct, frozen=True):
+    """One line of the account: a block, the history or the current message, with its provider tokens."""
+
+    layer: str
+    slot: str
+    name: str
+    origin: str
+    tokens: int
+    trust: str = ""
+    messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How a context is shown: by provider, as text, as a report. Passed in, so that values know no provider."""
+
+    openai: Callable[[AssembledContext], dict[str, Any]]
+    anthropic: Callable[[AssembledContext], dict[str, Any]]
+    gemini: Callable[[AssembledContext], dict[str, Any]]
+    report: Callable[[AssembledContext], str]
+    as_json: Callable[[AssembledContext], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """Everything for one call. `current` is the event as shown: one user message, or the results of tools.
+
+    `event` is the same as it will be stored; `window` the facts of the model; `items` the account of all tokens.
+    """
+
+    system_prompt: str
+    history: History
+    current: tuple[Message, ...]
+    event: tuple[Message, ...]
+    tools: tuple[Any, ...]
+    model: str
+    provider: str
+    model_config: dict[str, Any]
+    token_budget: TokenBudget
+    session_label: str
+    parent_turn_id: str | None
+    role: AgentRole
+    toolset_name: str
+    permissions_granted: tuple[str, ...]
+    source_event_id: str | None
+    workspace_path: str
+    window: Model
+    blocks: tuple[Block, ...]
+    items: tuple[Item, ...]
+    cut: Cut | None
+    manifest: Manifest
+    prefix: PrefixReport
+    opens_turn: bool
+    warnings: tuple[Warned, ...] = ()
+    repairs: dict[str, int] = field(default_factory=dict[str, int])
+    face: Face | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def current_message(self) -> Message:
+        """The final message that carries the event."""
+        return self.current[-1]
+
+    @property
+    def messages(self) -> list[Message]:
+        """History and current message, in order, as neutral values."""
+        return [*self.history, *self.current]
+
+    @property
+    def report(self) -> str:
+        """What is in, what is out and why, tokens, the cache boundary, as text."""
+        return self._face.report(self)
+
+    def to_openai(self) -> dict[str, Any]:
+        """The keyword arguments of `client.chat.completions.create`."""
+        return self._face.openai(self)
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """The keyword arguments of `client.messages.create`, with at most four cache marks."""
+        return self._face.anthropic(self)
+
+    def to_gemini(self) -> dict[str, Any]:
+        """The keyword arguments of `client.models.generate_content`."""
+        return self._face.gemini(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole context as plain JSON values, with document 002's names."""
+        return self._face.as_json(self)
+
+    @property
+    def _face(self) -> Face:
+        assert self.face is not None, "an AssembledContext comes from nexus.open(...).assemble(...)"
+        return self.face

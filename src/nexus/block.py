@@ -1,0 +1,42 @@
+"""A block: one labelled piece of context, with where it came from and what it costs."""
+
+from __future__ import annotations
+
+import hashlib
+
+from msgspec import Struct
+
+from nexus.layer import Layer, Slot, Trust
+
+
+def text_hash(text: str) -> str:
+    """SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Block(Struct, frozen=True):
+    """One labelled piece of context.
+
+    `origin` is a path relative to the workspace, or `nexus:NAME` for text that Nexus makes.
+    `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too.
+    """
+
+    layer: Layer
+    name: str
+    text: str
+    origin: str
+    slot: Slot = "system"
+    trust: Trust = "workspace"
+    left_out_chars: int = 0
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the text."""
+        return text_hash(self.text)
+
+
+class Warned(Struct, frozen=True):
+    """Something the user should know about one source: a cap that bit, two files for one purpose, a bad value."""
+
+    origin: str
+    text: str

@@ -1,0 +1,199 @@
+"""The handle that `nexus.open` returns: ledger, caches, clock. It brings things together and decides nothing itself."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from nexus.assemble import Materials, assemble
+from nexus.assembled import AssembledContext
+from nexus.budget.counter import TokenCounter, get_counter
+from nexus.budget.models import Model, resolve
+from nexus.budget.tokens import plan
+from nexus.errors import NoSuchSession, WorkspaceMissing
+from nexus.fit.window import Window, extend, start
+from nexus.ledger.entries import Committed, Entry, SessionInfo
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.store import LedgerStore
+from nexus.message import Image, Message, Text
+from nexus.profiles import named
+from nexus.record import commit_of
+from nexus.render.face import FACE
+from nexus.render.wire.replies import to_result
+from nexus.request import AgentResult, Event, Permissions, Request, Routing
+from nexus.sources import SOURCES, Desk
+from nexus.sources.files import Files
+from nexus.sources.host import facts
+from nexus.sources.templates import template_texts
+
+DEFAULT_MODEL = "claude-sonnet-4-5"
+LEDGER_FILE = Path(".nexus") / "ledger.db"
+WINDOWS = 64
+"""Windows kept at a time; the one not used for longest goes first."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    window: Window
+    cut_number: int
+    mark: Entry | None
+
+
+class Engine:
+    """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`."""
+
+    def __init__(
+        self, workspace: Path | None, ledger: LedgerStore, *, model: str = DEFAULT_MODEL, timezone: str = "",
+        models: Mapping[str, Any] | None = None, clock_ms: Callable[[], int] | None = None,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        self.workspace, self.ledger = workspace, ledger
+        self.model, self.timezone, self.models = model, timezone, dict(models or {})
+        self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self.counter = counter or get_counter()
+        self.files = Files(workspace, templates=template_texts()) if workspace else None
+        self._host = facts() if workspace else {}
+        self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the ledger."""
+        self.ledger.close()
+
+    def assemble(
+        self, event: str | Event | Iterable[Message], *, session: str = "main", model: str = "",
+        tools: Sequence[dict[str, Any]] = (), images: Sequence[Image] = (), budget: int | None = None,
+        profile: str = "layered", model_config: Mapping[str, Any] | None = None, **routing: Any,
+    ) -> AssembledContext:
+        """The context of the next call for a user's text, an Event, or the results of tool calls (`tool` messages).
+
+        `budget` sets the available tokens directly, otherwise the model's window less the reserves. `routing` takes
+        `role` (manager, worker, unified), `toolset` and `permissions`. Writes nothing; a session that does not exist is
+        a new, empty one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
+        """
+        granted = Permissions(routing.pop("toolset", ""), tuple(routing.pop("permissions", ())))
+        return self.assemble_request(
+            Request(
+                _event(event, images), Routing(session, **routing), permissions=granted, model=model or self.model,
+                tools=tuple(tools), model_config=dict(model_config or {}), available_tokens=budget, profile=profile,
+            )
+        )
+
+    def assemble_request(self, request: Request) -> AssembledContext:
+        """The context of the next call for a full `Request`; see `assemble`."""
+        profile = named(request.profile)
+        model = self.resolve(request.model or self.model)
+        available = plan(model, available_tokens=request.available_tokens).available
+        view = view_of(request.profile, model, available, self.counter)
+        thread = self.ledger.thread_of(request.routing.session)
+        kept = self._window(thread, view) if thread is not None else _Kept(start(self.counter)[0], 0, None)
+        last = self.ledger.last_assembly(thread, view) if thread is not None else None
+        rows = self.ledger.instructions(thread) if thread is not None else ()
+        zone = request.event.timezone or self.timezone
+        materials = Materials(
+            desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
+            sources=SOURCES, model=model, counter=self.counter, factor=model.token_factor,
+            window=kept.window, mark=kept.mark, view=view, cut_number=kept.cut_number + 1,
+            instructions=tuple(row.message for row in rows), last_manifest=last.manifest if last else None,
+            thread=thread or 0, workspace=str(self.workspace or ""), face=FACE,
+        )
+        return assemble(request, profile, materials)
+
+    def record(self, ctx: AssembledContext, reply: object) -> Committed:
+        """Stores the turn with its cut and manifest, in one transaction.
+
+        `reply` is a provider's response (object or dict, of OpenAI, Anthropic or Gemini) or an AgentResult. The same
+        pair again adds nothing. Raises BadReply, IdempotencyConflict, LedgerError.
+        """
+        result = reply if isinstance(reply, AgentResult) else to_result(reply)
+        return self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, self.clock_ms()))
+
+    def history(self, session: str) -> list[Message]:
+        """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
+        return [row.message for entry in self.entries(session) for row in entry.rows]
+
+    def entries(self, session: str) -> list[Entry]:
+        """Every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
+        thread = self.ledger.thread_of(session)
+        if thread is None:
+            raise NoSuchSession(f"there is no session {session!r} in {self.ledger.place}; `nexus sessions` lists them")
+        return list(self.ledger.entries(thread))
+
+    def sessions(self) -> list[SessionInfo]:
+        """All sessions, newest first."""
+        return self.ledger.sessions()
+
+    def resolve(self, model: str) -> Model:
+        """The facts of a model; the engine's own `models` come first."""
+        return resolve(model, self.models)
+
+    def _extended(self, window: Window, thread: int) -> bool:
+        return extend(window, self.ledger.entries(thread, window.head), self.counter)
+
+    def _window(self, thread: int, view: str) -> _Kept:
+        """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
+        cut = self.ledger.last_cut(thread, view)
+        number = cut.number if cut else 0
+        kept = self._kept.get((thread, view))
+        if kept is not None and kept.cut_number == number and self._extended(kept.window, thread):
+            self._kept.move_to_end((thread, view))
+            return kept
+        marks = self.ledger.marks(thread)
+        mark = marks[0] if marks else None
+        window, first = start(self.counter, mark=mark, cut=cut)
+        extend(window, self.ledger.entries(thread, first.seq - 1), self.counter, first)
+        if not window.seqs:
+            window.head, window.head_hash = self.ledger.head(thread)
+        kept = self._kept[(thread, view)] = _Kept(window, number, mark)
+        while len(self._kept) > WINDOWS:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def open_engine(
+    workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
+) -> Engine:
+    """An engine for a workspace folder; its ledger is `WORKSPACE/.nexus/ledger.db` unless another one is given.
+
+    Without a workspace and ledger nothing is kept. `options`: model, timezone (IANA name), models (own windows and
+    prices by name), clock_ms, counter. Raises WorkspaceMissing, LedgerError.
+    """
+    root = Path(workspace).expanduser().resolve() if workspace is not None else None
+    if root is not None and not root.is_dir():
+        raise WorkspaceMissing(f"there is no folder {root}; `nexus init {root}` makes a workspace")
+    if isinstance(ledger, (str, Path)) or ledger is None:
+        path = str(ledger) if ledger is not None else str(root / LEDGER_FILE) if root else ":memory:"
+        if path != ":memory:":
+            place = Path(path).expanduser().resolve()
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path = str(place)
+        ledger = SqliteLedger(path)
+    return Engine(root, ledger, **options)
+
+
+def view_of(profile: str, model: Model, available: int, counter: TokenCounter) -> str:
+    """The view's name: profile, wire family, window size class (a power of two), counter.
+
+    What was decided for a small window does not hide history from a large one.
+    """
+    return f"{profile}/{model.wire}/2^{max(available, 1).bit_length() - 1}/{counter.name}"
+
+
+def _event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
+    if isinstance(event, Event):
+        return replace(event, content=(*event.content, *images)) if images else event
+    if isinstance(event, str):
+        return Event(content=(Text(event), *images))
+    return Event(results=tuple(event))

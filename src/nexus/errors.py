@@ -1,0 +1,148 @@
+"""Every error that Nexus raises, as one tree.
+
+Each is named for what happened; its text says what happened and what to do, and nothing is lost when it is raised.
+
+    NexusError
+    ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
+    ├── EmptyEvent              the event holds nothing that the model could be shown
+    ├── UnknownProfile          no profile of that name
+    ├── UnknownFormat           a file's format was not recognised
+    ├── UnreadableFile          a file cannot be read as what it should be
+    ├── BadImage                an image is not one that a provider accepts
+    ├── BadReply                a reply has none of the known shapes
+    ├── BadContext              a saved context is damaged or of another version
+    ├── WorkspaceMissing        the workspace folder is not there
+    └── LedgerError
+        ├── LedgerDamaged       stored rows do not match their hashes; nothing is served from them
+        ├── LedgerTooNew        the file was written by a newer version; it is left untouched
+        ├── NotALedger          the file is not a Nexus ledger
+        ├── LedgerBusy          another process holds the ledger
+        ├── LedgerFull          the disk (or the file's size limit) is full; the append is absent
+        ├── IdempotencyConflict the same key came with another payload
+        ├── HeadMoved           the session got a newer entry than the caller expected
+        └── NoSuchSession       no session of that label
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+
+class NexusError(Exception):
+    """Base of all errors of this package. `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class BudgetTooSmall(NexusError):
+    """System, tools, current event, last group and pins alone exceed the budget (see docs/fitting.md)."""
+
+    exit_code = 3
+
+    def __init__(self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int]) -> None:
+        self.available_tokens = available_tokens
+        self.needed_tokens = needed_tokens
+        self.parts = dict(parts)
+        sizes = ", ".join(f"{name} {tokens:,}" for name, tokens in self.parts.items() if tokens)
+        super().__init__(
+            f"the parts that are never cut need {needed_tokens:,} tokens, the budget is {available_tokens:,} ({sizes}). "
+            "Nothing was sent. Use a larger budget or model, or shorten the largest part."
+        )
+
+    def scaled(self, factor: float) -> BudgetTooSmall:
+        """The same in a provider's tokens, `factor` of them to a base token (rounded up)."""
+        parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
+        return BudgetTooSmall(math.floor(self.available_tokens * factor), math.ceil(self.needed_tokens * factor), parts)
+
+
+class EmptyEvent(NexusError):
+    """The event has no text, no image and no result of an open call."""
+
+    exit_code = 2
+
+
+class UnknownProfile(NexusError):
+    """No profile of that name; the text lists those that exist."""
+
+    exit_code = 2
+
+
+class UnknownFormat(NexusError):
+    """A session file's format was not recognised; `--format` forces one."""
+
+    exit_code = 4
+
+
+class UnreadableFile(NexusError):
+    """A file cannot be opened or holds nothing of its declared format."""
+
+    exit_code = 4
+
+
+class BadImage(NexusError):
+    """An image is of a type, size or state that no provider accepts."""
+
+    exit_code = 4
+
+
+class BadReply(NexusError):
+    """A reply is neither a provider's response nor an AgentResult."""
+
+    exit_code = 4
+
+
+class BadContext(NexusError):
+    """A saved context cannot be read back."""
+
+    exit_code = 4
+
+
+class WorkspaceMissing(NexusError):
+    """The workspace folder does not exist; `nexus init` makes one."""
+
+    exit_code = 4
+
+
+class LedgerError(NexusError):
+    """Base of what can go wrong with stored history."""
+
+    exit_code = 5
+
+
+class LedgerDamaged(LedgerError):
+    """Stored rows do not match their hash chain: they are reported, never skipped or served."""
+
+
+class LedgerTooNew(LedgerError):
+    """The ledger was written by a newer version of Nexus. It was not touched; upgrade Nexus."""
+
+
+class NotALedger(LedgerError):
+    """The file exists but is not a Nexus ledger. It was not touched."""
+
+
+class LedgerBusy(LedgerError):
+    """Another process held the ledger longer than the busy timeout. Nothing was written; try again."""
+
+
+class LedgerFull(LedgerError):
+    """No space left for the append. It is wholly absent; earlier appends are safe."""
+
+
+class IdempotencyConflict(LedgerError):
+    """An idempotency key was used again with another payload. Nothing was written."""
+
+
+class HeadMoved(LedgerError):
+    """The session's head is not the expected one. Nothing was written; read again and retry."""
+
+    def __init__(self, session: str, expected: int, actual: int) -> None:
+        self.session, self.expected, self.actual = session, expected, actual
+        super().__init__(f"session {session!r} is at entry {actual}, not {expected}: assemble again, then record")
+
+
+class NoSuchSession(LedgerError):
+    """No session has that label; `nexus sessions` lists them."""
+
+    exit_code = 2

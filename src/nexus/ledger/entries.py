@@ -1,0 +1,141 @@
+"""The ledger's values: what is appended, what is read back, and what is decided about a view.
+
+An entry is one append: whole or absent. Its position on a thread's path is `seq`, which only rises.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from nexus.message import Message
+
+EntryKind: TypeAlias = Literal["messages", "completed", "failed", "clear", "compaction"]
+
+TURN_KINDS: tuple[EntryKind, ...] = ("messages", "completed", "failed")
+
+
+class Place(Struct, frozen=True, order=True):
+    """A message's position: its entry's `seq` on the path, and its order within the entry."""
+
+    seq: int
+    ord: int
+
+
+class Sized(Struct, frozen=True):
+    """A message with its base count: `tokens` without, `aside` for its thinking and memory notes."""
+
+    message: Message
+    tokens: int
+    aside: int = 0
+
+
+class Row(Struct, frozen=True):
+    """A stored message: its place, the message, and its counts, taken once when it was written."""
+
+    place: Place
+    message: Message
+    tokens: int
+    aside: int = 0
+
+
+class Entry(Struct, frozen=True):
+    """One append as read back. `turn` is the number of the exchange it belongs to; `hash` chains it to all before it."""
+
+    seq: int
+    kind: EntryKind
+    turn: int
+    at_ms: int
+    body: dict[str, Any]
+    rows: tuple[Row, ...]
+    hash: bytes
+
+
+class NewEntry(Struct, frozen=True):
+    """One append to make. `opens_turn` starts a new exchange; `keys` are idempotency keys, each of which works once."""
+
+    kind: EntryKind = "messages"
+    messages: tuple[Sized, ...] = ()
+    body: dict[str, Any] = {}
+    at_ms: int = 0
+    opens_turn: bool = False
+    keys: tuple[str, ...] = ()
+
+
+class Compaction(Struct, frozen=True):
+    """What a compaction stores (DESIGN: the body of a `compaction` entry). `first_kept` is the seq that follows the summary."""
+
+    covers_from: int
+    covers_to: int
+    first_kept: int
+    summary: str
+    type: str = "summary"
+    trigger: str = "manual"
+    model: str = ""
+    provider: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    summary_tokens: int = 0
+    call_tokens: int = 0
+    duration_ms: int = 0
+
+
+class Cut(Struct, frozen=True):
+    """A view's decision to leave out everything before `first`, with the marker that stands in its place.
+
+    It is part of the context that needed it and is stored with the turn. `number` counts the view's decisions.
+    `plain_until` is the seq up to which messages are shown without thinking and memory notes.
+    """
+
+    view: str
+    number: int
+    at_seq: int
+    first: Place
+    marker: str
+    left_out_messages: int
+    left_out_tokens: int
+    plain_until: int
+    keeps_summary: bool = True
+    reason: Literal["over budget"] = "over budget"
+
+
+class AssemblyRow(Struct, frozen=True):
+    """The manifest of a context that was sent, as stored beside its turn."""
+
+    view: str
+    manifest: dict[str, Any]
+    at_ms: int
+    seq: int = 0
+
+
+class Commit(Struct, frozen=True):
+    """All that one transaction writes to a session. `expected_head` refuses the commit when the session has moved on."""
+
+    entries: tuple[NewEntry, ...] = ()
+    cut: Cut | None = None
+    assembly: AssemblyRow | None = None
+    expected_head: int | None = None
+
+
+class Committed(Struct, frozen=True):
+    """What a commit did: the session's head afterwards, and how many entries were new (0 when all keys were known)."""
+
+    thread: int
+    head: int
+    added: int
+    turn: int
+
+
+class SessionInfo(Struct, frozen=True):
+    """One line of the list of sessions."""
+
+    label: str
+    thread: int
+    title: str
+    turns: int
+    messages: int
+    tokens: int
+    first_ms: int
+    last_ms: int
+    open_turn: bool

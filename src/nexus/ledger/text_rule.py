@@ -1,0 +1,46 @@
+"""One text rule at the door: NUL and lone surrogates, which databases refuse or truncate, are stored losslessly.
+
+Message parts are JSON text, where both have an escape of their own. Plain text columns (ids, labels, sources) write
+each of NUL, U+001A and the surrogates as U+001A and four hexadecimal digits; all other text is stored as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+_UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+def storable(text: str) -> str:
+    """The text with every character that a database may refuse in its escaped form."""
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(lambda hit: f"\x1a{ord(hit[0]):04x}", text)
+
+
+def original(text: str) -> str:
+    """Undoes `storable`."""
+    return _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text) if "\x1a" in text else text
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON text of any stored value. Lone surrogates become their JSON escapes."""
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=True, separators=(",", ":"))
+
+
+def from_json(text: str, decoder: msgspec.json.Decoder[T]) -> T:
+    """Reads what `to_json` wrote. Raises msgspec.ValidationError if the text is of another shape."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(text), decoder.type)

@@ -1,0 +1,30 @@
+"""The ready profiles, as values."""
+
+from __future__ import annotations
+
+from nexus.errors import UnknownProfile
+from nexus.profile import Profile
+
+LAYERED = Profile(
+    "layered",
+    "static system slot, real conversation roles, the moment and memory with each message (document 002)",
+    system=("rules", "tools_guide", "user_identity", "soul", "identity", "permissions", "skills", "host"),
+    current=("moment", "memory"),
+)
+
+BARE = Profile(
+    "bare",
+    "the session alone: no workspace files, no time; what was recorded and the new message",
+    system=(),
+    current=(),
+)
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED)}
+
+
+def named(name: str) -> Profile:
+    """The profile of that name. Raises UnknownProfile, which lists all."""
+    profile = PROFILES.get(name)
+    if profile is None:
+        raise UnknownProfile(f"there is no profile {name!r}; there are: {', '.join(sorted(PROFILES))}")
+    return profile

@@ -1,0 +1,70 @@
+"""What a reply becomes in the ledger: turn, cut and manifest, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.assembled import AssembledContext
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens
+from nexus.ledger.entries import AssemblyRow, Commit, NewEntry, Sized
+from nexus.message import Message
+from nexus.request import AgentResult
+
+
+def sized(messages: Iterable[Message], counter: TokenCounter) -> tuple[Sized, ...]:
+    """The messages with their base counts: taken here, once, when they are written."""
+    out: list[Sized] = []
+    for message in messages:
+        size = message_tokens(message, counter)
+        out.append(Sized(message, size.tokens, size.aside))
+    return tuple(out)
+
+
+def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter, now_ms: int) -> Commit:
+    """The commit for a context that was sent and its result. Recording the same pair twice adds nothing.
+
+    The turn stays open while tool calls wait for results; it is closed as completed, or as failed with the error.
+    """
+    model = result.model or ctx.model
+    produced = tuple(
+        message if message.role != "assistant" else replace(message, model=message.model or model)
+        for message in result.messages
+    )
+    key = f"context:{ctx.manifest.id}"
+    turn = NewEntry(
+        messages=sized((*ctx.event, *produced), counter),
+        body={
+            "model": model,
+            "provider": ctx.provider,
+            "role": ctx.role,
+            "toolset": ctx.toolset_name,
+            "permissions": list(ctx.permissions_granted),
+            "source_event": ctx.source_event_id,
+            "workspace": ctx.workspace_path,
+            "usage": msgspec.to_builtins(result.usage),
+            "stop_reason": result.stop_reason,
+        },
+        at_ms=now_ms,
+        opens_turn=ctx.opens_turn,
+        keys=(key,),
+    )
+    entries = [turn]
+    if result.error is not None:
+        entries.append(NewEntry("failed", body={"error": result.error}, at_ms=now_ms, keys=(f"{key}:end",)))
+    elif not waiting(produced):
+        entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
+    manifest = AssemblyRow(ctx.manifest.view, msgspec.to_builtins(ctx.manifest), now_ms)
+    return Commit(tuple(entries), ctx.cut, manifest)
+
+
+def waiting(messages: Iterable[Message]) -> bool:
+    """Whether some tool call among the messages has no result yet."""
+    open_calls: set[str] = set()
+    for message in messages:
+        open_calls.update(call.id for call in message.calls())
+        open_calls.difference_update(result.call_id for result in message.results())
+    return bool(open_calls)

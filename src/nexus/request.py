@@ -1,0 +1,97 @@
+"""What a call asks for and what came back: the request, the agent's result, the tokens that a provider reported."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from nexus.message import Message, Part, Text, ToolCall
+
+AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
+
+
+class Event(Struct, frozen=True):
+    """What happened now: a user's text and images, or the results of tool calls (messages of role `tool`).
+
+    `timezone` is an IANA name; `content` stands last in the current message, after time, platform and memory.
+    """
+
+    content: tuple[Part, ...] = ()
+    results: tuple[Message, ...] = ()
+    id: str = ""
+    at_ms: int = 0
+    timezone: str = ""
+    channel: str = ""
+    chat_id: str = ""
+    platform: str = ""
+    platform_actions: tuple[str, ...] = ()
+    source: str = "human"
+
+
+class Identity(Struct, frozen=True):
+    """Who is speaking and as which persona the agent answers."""
+
+    principal: str = ""
+    persona: str = ""
+
+
+class Permissions(Struct, frozen=True):
+    """What this call may do: a named toolset and the permissions granted (stored with the turn)."""
+
+    toolset: str = ""
+    granted: tuple[str, ...] = ()
+
+
+class Routing(Struct, frozen=True):
+    """Where the call belongs: the session's label and the agent's role."""
+
+    session: str = "main"
+    role: AgentRole = "unified"
+
+
+class Request(Struct, frozen=True):
+    """One request for a context (document 002's NexusRequest): event, identity, permissions, routing, model, tools.
+
+    `tools` are definitions in any of the three providers' forms; `available_tokens` overrides the model's window.
+    """
+
+    event: Event
+    routing: Routing = Routing()
+    identity: Identity = Identity()
+    permissions: Permissions = Permissions()
+    model: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+    model_config: dict[str, Any] = {}
+    available_tokens: int | None = None
+    profile: str = "layered"
+
+
+class TokenUsage(Struct, frozen=True):
+    """Tokens as a provider reported them. `input_tokens` is the whole prompt, cache reads and writes included."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class AgentResult(Struct, frozen=True):
+    """What an agent engine returns (document 002): all messages produced, with their calls and results, and the usage."""
+
+    messages: tuple[Message, ...]
+    usage: TokenUsage = TokenUsage()
+    stop_reason: str = ""
+    error: str | None = None
+    model: str = ""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls of the messages, in order."""
+        return tuple(call for message in self.messages for call in message.calls())
+
+
+def text_event(text: str, **fields: Any) -> Event:
+    """An event of one user text."""
+    return Event(content=(Text(text),), **fields)
