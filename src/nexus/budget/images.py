@@ -1,0 +1,144 @@
+"""What an image costs: the providers' published formulas, never a count of its base64 text.
+
+OpenAI's older models shrink an image and count tiles of 512 pixels; its smaller and newer ones count patches of 32
+pixels under a budget. Anthropic counts patches of 28 pixels. Gemini counts tiles of at most 768 pixels, and from 3 on a
+fixed number for each resolution. Sources: developers.openai.com (images and vision), platform.claude.com (vision),
+ai.google.dev (image understanding, media resolution). Sizes are in pixels, results in tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, TypeAlias
+
+from nexus.message import Image
+
+Vendor: TypeAlias = Literal["openai", "anthropic", "gemini"]
+Detail: TypeAlias = Literal["auto", "low", "medium", "high", "original"]
+
+UNKNOWN_SIZE_TOKENS = 1_600
+"""Taken for an image of unknown size: what Anthropic charges at most for one of standard resolution, rounded up."""
+
+
+class _Tiles(NamedTuple):
+    """OpenAI's tiles: a base, and so much for each tile of 512 pixels."""
+
+    base: int
+    tile: int
+
+
+class _Patches(NamedTuple):
+    """OpenAI's patches of 32 pixels: tokens per patch, and how many an image may have at most (0: any number)."""
+
+    factor: float
+    most: int = 1536
+    most_original: int = 10_000
+
+
+# By the longest beginning of the model's name. A factor of 1.62 for the mini models is the published one; one user
+# measured 1.20, which calibration finds by itself.
+_OPENAI: dict[str, _Tiles | _Patches] = {
+    "": _Tiles(85, 170),
+    "computer-use": _Tiles(65, 129),
+    "gpt-4.1-mini": _Patches(1.62),
+    "gpt-4.1-nano": _Patches(2.46),
+    "gpt-4o-mini": _Tiles(2833, 5667),
+    "gpt-5": _Tiles(70, 140),
+    "gpt-5-mini": _Patches(1.62),
+    "gpt-5-nano": _Patches(2.46),
+    "gpt-5.4": _Patches(1.0, 2_500),
+    "gpt-5.4-mini": _Patches(1.62),
+    "gpt-5.4-nano": _Patches(2.46),
+    "gpt-5.5": _Patches(1.0, 2_500),
+    "gpt-5.6": _Patches(1.0, 0, 0),
+    "gpt-6": _Patches(1.0, 0, 0),
+    "o1": _Tiles(75, 150),
+    "o3": _Tiles(75, 150),
+    "o4-mini": _Patches(1.72),
+}
+
+# Longest edge and most tokens of an image: standard, and from Claude 4.7 on.
+_STANDARD, _HIGH = (1568, 1_568), (2576, 4_784)
+_STANDARD_CLAUDE = ("claude-3", "claude-2", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4")
+_HIGH_CLAUDE = tuple(f"claude-{line}-4-{minor}" for line in ("opus", "sonnet", "haiku") for minor in (7, 8, 9))
+
+_GEMINI_3: dict[Detail, int] = {"low": 280, "medium": 560, "high": 1_120, "auto": 1_120, "original": 1_120}
+
+
+def image_tokens(image: Image, provider: Vendor, model: str = "", detail: Detail = "auto") -> int:
+    """Tokens of one image for a provider, by the maker's own name of the model (`gpt-5-mini`).
+
+    Without a model: OpenAI's GPT-4o, Anthropic's standard resolution, Gemini 3 at its default. `auto` counts as `high`.
+    An image of unknown size counts as `UNKNOWN_SIZE_TOKENS`, unless size makes no difference.
+    """
+    if provider == "gemini" and (not model or model.startswith(("gemini-3", "gemini-4"))):
+        return _GEMINI_3[detail]
+    width, height = image.width, image.height
+    if width <= 0 or height <= 0:
+        return UNKNOWN_SIZE_TOKENS
+    if provider == "openai":
+        return _openai(width, height, model, detail)
+    if provider == "anthropic":
+        low = not model or (model.startswith(_STANDARD_CLAUDE) and not model.startswith(_HIGH_CLAUDE))
+        return _anthropic(width, height, *(_STANDARD if low else _HIGH))
+    return _gemini_tiles(width, height)
+
+
+def most_image_tokens(image: Image) -> int:
+    """The largest of the three providers' figures for an image, each for its default model.
+
+    `UNKNOWN_SIZE_TOKENS` if its size is unknown.
+    """
+    if image.width <= 0 or image.height <= 0:
+        return UNKNOWN_SIZE_TOKENS
+    return max(image_tokens(image, vendor) for vendor in ("openai", "anthropic", "gemini"))
+
+
+def _openai(width: int, height: int, model: str, detail: Detail) -> int:
+    rule = _OPENAI[max((prefix for prefix in _OPENAI if model.startswith(prefix)), key=len)]
+    if isinstance(rule, _Tiles):
+        return rule.base if detail == "low" else rule.base + rule.tile * _tiles_512(width, height)
+    most = rule.most_original if detail == "original" else rule.most
+    return math.ceil(_patches_32(width, height, most) * rule.factor)
+
+
+def _tiles_512(width: int, height: int) -> int:
+    """Tiles of 512 pixels after fitting into 2048 x 2048 and then shrinking the short side to 768; never enlarged."""
+    scale = min(1.0, 2048 / max(width, height))
+    scale *= min(1.0, 768 / (min(width, height) * scale))
+    # Rounded before the ceiling: 1536.0000000000002 is three tiles, not four.
+    return math.ceil(round(width * scale / 512, 6)) * math.ceil(round(height * scale / 512, 6))
+
+
+def _patches_32(width: int, height: int, most: int) -> int:
+    """Patches of 32 pixels; over `most` (0: no limit) an image is shrunk to whole patches that keep its proportions."""
+    patches = math.ceil(width / 32) * math.ceil(height / 32)
+    if not most or patches <= most:
+        return patches
+    scale = math.sqrt(32 * 32 * most / (width * height))
+    across, down = width * scale / 32, height * scale / 32
+    # A side under one patch cannot shrink to a whole number of them: it stays one.
+    scale *= min(max(1, math.floor(across)) / across, max(1, math.floor(down)) / down, 1.0)
+    return min(most, math.ceil(round(width * scale / 32, 6)) * math.ceil(round(height * scale / 32, 6)))
+
+
+def _anthropic(width: int, height: int, longest: int, most: int) -> int:
+    """Patches of 28 pixels of the largest image of these proportions whose long edge and patches keep to the limits."""
+
+    def patches(long_edge: int) -> int:
+        scale = long_edge / max(width, height)
+        return math.ceil(round(width * scale / 28, 6)) * math.ceil(round(height * scale / 28, 6))
+
+    low, high = 1, min(longest, max(width, height))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if patches(middle) <= most else (low, middle - 1)
+    return patches(low)
+
+
+def _gemini_tiles(width: int, height: int) -> int:
+    """258 tokens a tile: one tile up to 384 pixels on both sides, else tiles of 2/3 of the short side, 256 to 768."""
+    if width <= 384 and height <= 384:
+        return 258
+    side = min(768, max(256, math.floor(min(width, height) / 1.5)))
+    return 258 * math.ceil(width / side) * math.ceil(height / side)

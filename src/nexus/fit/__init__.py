@@ -1,0 +1,1 @@
+"""Making it fit: repair, window, cuts, prefix check. Pure."""

@@ -1,0 +1,44 @@
+"""Does this call extend the last one? Two manifests are compared; a break names what moved.
+
+The provider's prompt cache keeps hitting exactly while the answer is yes. A manifest holds hashes and chain values, so
+the comparison does not depend on how long the history is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nexus.assembled import PrefixReport
+from nexus.fit.window import Window
+
+
+def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Window) -> PrefixReport:
+    """The prefix report of the call with manifest `now`, whose last recorded call in the same view had `before`."""
+    if before is None:
+        return PrefixReport("first")
+    causes = _moved_blocks(before, now)
+    if before.get("tools") != now["tools"]:
+        causes.append("the tool definitions changed")
+    if before.get("model") != now["model"]:
+        causes.append(f"the model changed from {before.get('model')}")
+    if before.get("mark") != now["mark"]:
+        causes.append("the history was compacted or cleared")
+    elif before.get("cut") != now["cut"]:
+        causes.append("older messages were cut to stay within the budget")
+    elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):
+        causes.append("the history is another one")
+    if before.get("render") != now["render"]:
+        causes.append("another version of Nexus renders differently")
+    return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
+
+
+def _moved_blocks(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What happened to the system slot's blocks."""
+    old, new = before.get("blocks", {}), now["blocks"]
+    causes = [f"{origin} is gone" for origin in sorted(old.keys() - new.keys())]
+    causes.extend(f"{origin} is new" for origin in sorted(new.keys() - old.keys()))
+    causes.extend(f"{origin} changed" for origin in sorted(old.keys() & new.keys()) if old[origin] != new[origin])
+    if not causes and before.get("system") != now["system"]:
+        causes.append("the order or form of the system blocks changed")
+    return causes

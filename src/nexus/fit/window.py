@@ -1,0 +1,176 @@
+"""The window: what a (thread, view) shows of its history, as arrays that grow with the ledger.
+
+Prefix sums make a budget question two bisections, chain values make a prefix check one comparison, and the repair is
+a fold, so a call costs what is new since the last one, not what is old. Entries that are not appends (a clear, a
+compaction, a cut) and a message that continues the last one end a window; the next call makes another from the ledger.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens
+from nexus.fit import repair
+from nexus.history import History
+from nexus.ledger.entries import Cut, Entry, Place, Row
+from nexus.message import Message, Note, Text
+
+SUMMARY_MARKER = "[Previous conversation summary]"
+
+
+@dataclass(slots=True)
+class Window:
+    """Parallel arrays over what is shown, and what is needed to extend them.
+
+    `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
+    `places` is None where a message was supplied by the repair.
+    """
+
+    opening: tuple[Message, ...]
+    opening_tokens: int
+    plain_until: int
+    head: int
+    head_hash: bytes
+    cut: Cut | None = None
+    turn: int = 0
+    messages: list[Message] = field(default_factory=list[Message])
+    sums: list[int] = field(default_factory=lambda: [0])
+    groups: list[int] = field(default_factory=list[int])
+    turns: list[int] = field(default_factory=list[int])
+    rows: list[Row] = field(default_factory=list[Row])
+    row_of: list[int] = field(default_factory=list[int])
+    seqs: list[int] = field(default_factory=list[int])
+    hashes: list[bytes] = field(default_factory=list[bytes])
+    memory: dict[str, int] = field(default_factory=dict[str, int])
+    fold: repair.Fold = field(default_factory=repair.Fold)
+    fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    summary_tokens: int = 0
+    turn_open: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Base count of everything shown: opening and messages."""
+        return self.opening_tokens + self.sums[-1]
+
+    def view(self, closing: Sequence[Message] = (), closing_tokens: int = 0) -> History:
+        """The history as it stands now."""
+        return History(
+            self.opening, self.messages, len(self.messages), tuple(closing), self.tokens + closing_tokens, self.fragments
+        )
+
+    def hash_at(self, seq: int) -> bytes | None:
+        """The chain value after entry `seq`, if this window read it."""
+        index = bisect_left(self.seqs, seq)
+        return self.hashes[index] if index < len(self.seqs) and self.seqs[index] == seq else None
+
+
+def start(
+    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, head: int = 0, head_hash: bytes = b""
+) -> tuple[Window, Place]:
+    """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
+
+    `mark` is the newest clear or compaction. The later of mark and cut decides.
+    """
+    opening: tuple[Message, ...] = ()
+    first, plain_until = Place(mark.seq + 1 if mark else 1, 0), 0
+    if mark is not None and mark.kind == "compaction":
+        opening = (Message("user", (Text(f"{SUMMARY_MARKER}\n{mark.body.get('summary', '')}"),)),)
+        first, plain_until = Place(int(mark.body["first_kept"]), 0), mark.seq
+    if cut is not None and (mark is None or cut.at_seq >= mark.seq):
+        opening = (*(opening if cut.keeps_summary else ()), Message("user", (Text(cut.marker),)))
+        first, plain_until = cut.first, cut.plain_until
+    else:
+        cut = None
+    sizes = [message_tokens(message, counter).tokens for message in opening]
+    window = Window(opening, sum(sizes), plain_until, head, head_hash, cut)
+    window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
+    window.fold.started = bool(opening)
+    return window, first
+
+
+def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, first: Place | None = None) -> bool:
+    """Adds entries that follow the window's head. False: they are no mere append, the window must be made anew.
+
+    `first` is given when a window is filled for the first time: rows before it are not shown, marks are passed over,
+    and pieces of one message are joined.
+    """
+    fresh = first is not None
+    for entry in entries:
+        if entry.kind in ("clear", "compaction") and not fresh:
+            return False
+        for row in entry.rows:
+            if first is not None and row.place < first:
+                continue
+            if not _show(window, row, counter, fresh=fresh):
+                return False
+        window.turn, window.turn_open = entry.turn, entry.kind == "messages"
+        window.head, window.head_hash = entry.seq, entry.hash
+        window.seqs.append(entry.seq)
+        window.hashes.append(entry.hash)
+    return True
+
+
+def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
+    """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
+    window, first = start(counter, mark=mark, cut=cut, head=old.head, head_hash=old.head_hash)
+    begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
+    for row in old.rows[begin:]:
+        _show(window, row, counter, fresh=True)
+    window.seqs, window.hashes = old.seqs[:], old.hashes[:]
+    window.turn, window.turn_open = old.turn, old.turn_open
+    return window
+
+
+def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bool:
+    if row.message.role == "system" and row.place.seq == 1 and not window.messages:
+        return True
+    plain = row.place.seq <= window.plain_until
+    try:
+        shown = repair.step(window.fold, row.message, plain=plain)
+    except repair.NotAppend:
+        if not fresh:
+            return False
+        return _join(window, row, plain=plain)
+    window.rows.append(row)
+    stored = row.tokens + (0 if plain else row.aside)
+    for message, starts_group, altered in shown:
+        if altered:
+            sized = message_tokens(message, counter)
+            tokens = sized.tokens + sized.aside
+        else:
+            tokens = stored
+        _add(window, message, tokens, starts_group=starts_group, row=-1 if altered and not starts_group else None)
+    return True
+
+
+def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, row: int | None) -> None:
+    index = len(window.messages)
+    if starts_group:
+        window.groups.append(index)
+        if message.role == "user":
+            window.turns.append(index)
+    window.messages.append(message)
+    window.sums.append(window.sums[-1] + tokens)
+    window.row_of.append(len(window.rows) - 1 if row is None else row)
+    for part in message.parts:
+        if isinstance(part, Note) and part.kind == "memory":
+            window.memory[part.text] = index
+
+
+def _join(window: Window, row: Row, *, plain: bool) -> bool:
+    """Puts a later piece of the last assistant message where it belongs: into that message."""
+    last = window.rows[-1]
+    joined = repair.joined(last.message, row.message)
+    window.rows[-1] = Row(last.place, joined, last.tokens + row.tokens, last.aside + row.aside)
+    window.fold.tail = None
+    for call in window.messages[-1].calls():
+        window.fold.used.pop(call.id, None)
+    window.fold.waiting.clear()
+    shown = repair.step(window.fold, joined, plain=plain)
+    window.messages[-1] = shown[-1][0]
+    window.sums[-1] += row.tokens + (0 if plain else row.aside)
+    return True

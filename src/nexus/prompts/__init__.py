@@ -1,0 +1,1 @@
+"""Texts that ship with the package."""

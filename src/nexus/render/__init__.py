@@ -1,0 +1,1 @@
+"""Values to text and JSON: reports, exports, the providers' wires."""

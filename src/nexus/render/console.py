@@ -1,0 +1,144 @@
+"""A session or a context for people: the console view of document 001, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from nexus.assembled import AssembledContext
+from nexus.ledger.entries import Entry
+from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+
+RESULT_CHARS = 300
+VALUE_CHARS = 60
+_SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
+
+
+def console_lines(entries: Iterable[Entry], *, plain: bool = False) -> Iterator[str]:
+    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so."""
+    signs = dict.fromkeys(_SIGNS, "") if plain else _SIGNS
+    for entry in entries:
+        if entry.kind == "compaction":
+            covered = f"entries {entry.body.get('covers_from')} to {entry.body.get('covers_to')}"
+            yield f"── compacted: a summary stands for {covered} ──"
+            yield from _quoted(str(entry.body.get("summary", "")))
+            yield ""
+        elif entry.kind == "clear":
+            yield from ("── the conversation was cleared here ──", "")
+        elif entry.kind == "failed":
+            yield from (f"── turn {entry.turn} failed: {entry.body.get('error', '')} ──", "")
+        for row in entry.rows:
+            yield from _message(row.message, entry.turn, signs)
+            yield ""
+
+
+def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
+    """The session as Markdown: a heading for each message, calls and results as fenced blocks."""
+    for entry in entries:
+        if entry.kind == "compaction":
+            yield from ("## Summary of what was compacted", "", str(entry.body.get("summary", "")), "")
+        for row in entry.rows:
+            message = row.message
+            yield f"## {message.role.capitalize()} (turn {entry.turn})"
+            yield ""
+            for part in message.parts:
+                yield from _markdown(part)
+                yield ""
+
+
+def context_text(ctx: AssembledContext) -> str:
+    """Everything that the model sees, as one text: system slot, history, current message."""
+    signs = dict.fromkeys(_SIGNS, "")
+    lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
+    for message in ctx.history:
+        lines.extend(_message(message, None, signs, full=True))
+        lines.append("")
+    lines.append("=== current ===")
+    for message in ctx.current:
+        lines.extend(_message(message, None, signs, full=True))
+    return "\n".join(lines)
+
+
+def _message(message: Message, turn: int | None, signs: dict[str, str], *, full: bool = False) -> Iterator[str]:
+    at = "" if turn is None else f" [Turn {turn}]"
+    who = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}[message.role]
+    yield f"{signs.get(message.role, '')}{who}{at}"
+    if message.at_ms:
+        stamp = datetime.fromtimestamp(message.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        yield f"{signs['time']}{stamp}"
+    for part in message.parts:
+        yield from _part(part, signs, full=full)
+
+
+def _part(part: Part, signs: dict[str, str], *, full: bool) -> Iterator[str]:
+    match part:
+        case Text(text) | Note(text=text):
+            yield from _quoted(text)
+        case Thinking(text):
+            yield from (f"  ({line})" for line in (text or "reasoning kept by its provider").splitlines())
+        case ToolCall(name=name, arguments=arguments):
+            yield f"{signs['call']}{name}{_parameters(arguments)}"
+        case ToolResult(call_id, content, _, is_error):
+            text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in content)
+            short = text if full else _shortened(text)
+            yield f"   └─ {'Error' if is_error else 'Result'} of {call_id}:"
+            yield from (f"      {line}" for line in short.splitlines())
+        case Image():
+            yield f"> {_image(part)}"
+        case Unknown(kind):
+            yield f"> [a part of kind {kind}]"
+
+
+def _quoted(text: str) -> Iterator[str]:
+    return (f"> {line}" for line in text.splitlines())
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= RESULT_CHARS:
+        return text
+    return f"{text[:RESULT_CHARS]}\n… {len(text) - RESULT_CHARS:,} more characters"
+
+
+def _parameters(arguments: str) -> str:
+    try:
+        values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return f" ({arguments[:VALUE_CHARS]})"
+    shown = [f"{name}: {_value(bytes(raw).decode())}" for name, raw in values.items()]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _value(raw: str) -> str:
+    text = raw[1:-1] if raw.startswith('"') else raw
+    return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}…"
+
+
+def _image(image: Image) -> str:
+    size = f" {image.width}x{image.height}" if image.width else ""
+    return f"[image: {image.media_type}{size}]"
+
+
+def _markdown(part: Part) -> Iterator[str]:
+    match part:
+        case Text(text) | Note(text=text):
+            yield text
+        case ToolCall(name=name, arguments=arguments):
+            yield from (f"Calls `{name}`:", "", *_fenced(arguments, "json"))
+        case ToolResult(content=content):
+            text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in content)
+            yield from _fenced(text, "")
+        case Thinking(text):
+            yield from (f"> {line}" for line in text.splitlines())
+        case Image():
+            yield _image(part)
+        case Unknown(kind):
+            yield f"[a part of kind {kind}]"
+
+
+def _fenced(text: str, language: str) -> tuple[str, ...]:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return (f"{fence}{language}", text, fence)

@@ -1,0 +1,99 @@
+"""An assembled context as plain JSON values and back. The documented names are document 002's; ours are under `nexus`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nexus.assembled import AssembledContext, Face, Item, Manifest, PrefixReport
+from nexus.block import Block, Warned
+from nexus.budget.models import Model
+from nexus.budget.tokens import TokenBudget
+from nexus.errors import BadContext
+from nexus.history import History
+from nexus.ledger.entries import Cut
+from nexus.message import Message
+from nexus.render.wire.tools import ToolSpec
+
+FORM = 1
+"""Raised when the saved form changes."""
+
+
+def to_json(ctx: AssembledContext) -> dict[str, Any]:
+    """Everything: the documented fields, and manifest, account, cut and event, from which `record` works."""
+    plain = msgspec.to_builtins
+    return {
+        "systemPrompt": ctx.system_prompt,
+        "history": plain(list(ctx.history)),
+        "currentMessage": plain(ctx.current_message),
+        "tools": plain(ctx.tools),
+        "model": ctx.model,
+        "provider": ctx.provider,
+        "modelConfig": ctx.model_config,
+        "tokenBudget": ctx.token_budget.to_json(),
+        "sessionLabel": ctx.session_label,
+        "parentTurnId": ctx.parent_turn_id,
+        "role": ctx.role,
+        "toolsetName": ctx.toolset_name,
+        "permissionsGranted": list(ctx.permissions_granted),
+        "sourceEventId": ctx.source_event_id,
+        "workspacePath": ctx.workspace_path,
+        "nexus": {
+            "form": FORM,
+            "current": plain(ctx.current),
+            "event": plain(ctx.event),
+            "window": plain(ctx.window),
+            "budget": plain(ctx.token_budget),
+            "blocks": plain(ctx.blocks),
+            "items": plain(ctx.items),
+            "cut": plain(ctx.cut),
+            "manifest": plain(ctx.manifest),
+            "prefix": plain(ctx.prefix),
+            "opensTurn": ctx.opens_turn,
+            "warnings": plain(ctx.warnings),
+            "repairs": ctx.repairs,
+            "historyTokens": ctx.history.tokens,
+            "report": ctx.report,
+        },
+    }
+
+
+def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
+    """The context that `to_json` saved; it can be shown and recorded again. Raises BadContext."""
+    try:
+        own = saved["nexus"]
+        if own["form"] != FORM:
+            raise BadContext(f"the saved context has form {own['form']}, this Nexus reads {FORM}: assemble it again")
+        messages = msgspec.convert(saved["history"], list[Message])
+        return AssembledContext(
+            system_prompt=saved["systemPrompt"],
+            history=History.of(messages, own["historyTokens"]),
+            current=msgspec.convert(own["current"], tuple[Message, ...]),
+            event=msgspec.convert(own["event"], tuple[Message, ...]),
+            tools=msgspec.convert(saved["tools"], tuple[ToolSpec, ...]),
+            model=saved["model"],
+            provider=saved["provider"],
+            model_config=saved["modelConfig"],
+            token_budget=msgspec.convert(own["budget"], TokenBudget),
+            session_label=saved["sessionLabel"],
+            parent_turn_id=saved["parentTurnId"],
+            role=saved["role"],
+            toolset_name=saved["toolsetName"],
+            permissions_granted=tuple(saved["permissionsGranted"]),
+            source_event_id=saved["sourceEventId"],
+            workspace_path=saved["workspacePath"],
+            window=msgspec.convert(own["window"], Model),
+            blocks=msgspec.convert(own["blocks"], tuple[Block, ...]),
+            items=msgspec.convert(own["items"], tuple[Item, ...]),
+            cut=msgspec.convert(own["cut"], Cut | None),
+            manifest=msgspec.convert(own["manifest"], Manifest),
+            prefix=msgspec.convert(own["prefix"], PrefixReport),
+            opens_turn=own["opensTurn"],
+            warnings=msgspec.convert(own["warnings"], tuple[Warned, ...]),
+            repairs=own["repairs"],
+            face=face,
+        )
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        text = f"this is not a context that `nexus assemble --save` wrote ({type(error).__name__}: {error})"
+        raise BadContext(text) from error

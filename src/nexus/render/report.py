@@ -1,0 +1,60 @@
+"""The report: what is in, what is out and why, tokens, and where the cache boundary is, as plain text."""
+
+from __future__ import annotations
+
+from nexus.assembled import AssembledContext, Item
+
+
+def report(ctx: AssembledContext) -> str:
+    """Several lines of text, without colour."""
+    lines = [
+        f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}",
+        _budget(ctx),
+        "",
+        "In:",
+        *(_line(item) for item in ctx.items if item.tokens or item.messages or item.slot != "history"),
+        "",
+        *_out(ctx),
+        *(f"Warning: {note.origin}: {note.text}" for note in ctx.warnings),
+        *(f"Repaired: {what} ({count})" for what, count in sorted(ctx.repairs.items())),
+        _cache(ctx),
+    ]
+    return "\n".join(lines)
+
+
+def _budget(ctx: AssembledContext) -> str:
+    budget = ctx.token_budget
+    share = 100 * budget.used.total / budget.available if budget.available else 0
+    own = budget.available != budget.model_limit - budget.reserve_response - budget.reserve_tools
+    origin = (
+        "set directly"
+        if own
+        else f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
+    )
+    used = f"{budget.used.total:,} of {budget.available:,} tokens used ({share:.1f} %)"
+    return f"Budget: {used}, {budget.remaining:,} free; available: {origin}"
+
+
+def _line(item: Item) -> str:
+    what = f"{item.name}: {item.messages} messages" if item.messages and item.slot == "history" else item.name
+    return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {what} [{item.origin}]"
+
+
+def _out(ctx: AssembledContext) -> list[str]:
+    out: list[str] = []
+    marker = next((m.text() for m in ctx.history.opening if m.text().startswith("[Earlier messages left out")), "")
+    if marker:
+        when = "by a cut that this call makes" if ctx.cut else "since an earlier cut"
+        out.append(f"  {marker.strip('[]')} ({when})")
+    capped = [block for block in ctx.blocks if block.left_out_chars]
+    out.extend(f"  {block.origin}: {block.left_out_chars:,} characters beyond the size cap" for block in capped)
+    return ["Out:", *out, ""] if out else ["Out: nothing", ""]
+
+
+def _cache(ctx: AssembledContext) -> str:
+    stable = f"{ctx.prefix.stable_tokens:,} tokens up to the end of the history"
+    if ctx.prefix.state == "first":
+        return f"Cache boundary: {stable}; nothing was sent before in this view"
+    if ctx.prefix.state == "extends":
+        return f"Cache boundary: {stable} extend the last call"
+    return f"Cache boundary: {stable}; the prefix moved because {'; '.join(ctx.prefix.causes)}"

@@ -1,0 +1,140 @@
+"""Anthropic messages: tools, system, messages; user and assistant take turns; at most four cache marks.
+
+Marks stand at the end of the system slot, on the last block, and walking back from it at distances that the provider's
+look-back of 20 blocks bridges, so that the next call finds what this one wrote.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from nexus.assembled import AssembledContext
+from nexus.history import History
+from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.render.parts import shown_parts, text_of_result
+from nexus.render.wire.names import same_model
+from nexus.render.wire.tools import ToolSpec
+
+MARK: dict[str, str] = {"type": "ephemeral"}
+MARKS_ON_MESSAGES = 3
+NO_ERROR_TEXT = "[the tool failed without a message]"
+"""An error result must say something; images cannot stand in one."""
+MARK_DISTANCE = 18
+"""Blocks between two marks: under the look-back of 20 (Anthropic's documentation on prompt caching)."""
+
+_json = msgspec.json.Decoder(dict[str, Any])
+_Fragment = tuple[str, list[dict[str, Any]]]
+
+
+def body(ctx: AssembledContext) -> dict[str, Any]:
+    """The request body: keyword arguments of `client.messages.create`."""
+    limit = ctx.model_config.get("max_tokens") or _max_tokens(ctx)
+    out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
+    out.update({key: value for key, value in ctx.model_config.items() if key != "max_tokens"})
+    if ctx.tools:
+        out["tools"] = [_tool(spec) for spec in ctx.tools]
+        if not ctx.system_prompt:
+            out["tools"][-1]["cache_control"] = MARK
+    if ctx.system_prompt:
+        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": MARK}]
+    messages: list[dict[str, Any]] = []
+    for role, blocks in _fragments(ctx):
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"].extend(blocks)
+        elif blocks:
+            messages.append({"role": role, "content": [*blocks]})
+    _mark(messages)
+    out["messages"] = messages
+    return out
+
+
+def fragment(message: Message, model: str) -> _Fragment:
+    """One message's role and content blocks in this provider's form; thinking only if this very model wrote it."""
+    if message.role == "assistant":
+        thinking = [part for part in message.parts if isinstance(part, Thinking)] if _own(message, model) else []
+        blocks = [_thinking(part) for part in thinking if part.signature or part.redacted]
+        blocks.extend(_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
+        return "assistant", blocks
+    if message.role == "tool":
+        return "user", [_result(result) for result in message.results()]
+    return "user", [_block(part) for part in shown_parts(message)]
+
+
+def _own(message: Message, model: str) -> bool:
+    return bool(message.model) and same_model(message.model, model)
+
+
+def _fragments(ctx: AssembledContext) -> list[_Fragment]:
+    history = ctx.history
+    opening = [fragment(message, ctx.model) for message in history.opening]
+    closing = [fragment(message, ctx.model) for message in (*history.closing, *ctx.current)]
+    return [*opening, *_cached(history, ctx.model), *closing]
+
+
+def _cached(history: History, model: str) -> list[_Fragment]:
+    cache: list[_Fragment] = history.fragments.setdefault(f"anthropic:{model}", [])
+    if len(cache) < history.end:
+        cache.extend(fragment(message, model) for message in islice(history.shared, len(cache), history.end))
+    return cache if len(cache) == history.end else cache[: history.end]
+
+
+def _mark(messages: list[dict[str, Any]]) -> None:
+    """Puts the marks on copies of the chosen blocks, from the last one backwards."""
+    left, distance = MARKS_ON_MESSAGES, MARK_DISTANCE
+    for message in reversed(messages):
+        content: list[dict[str, Any]] = message["content"]
+        for index in range(len(content) - 1, -1, -1):
+            if distance >= MARK_DISTANCE and content[index]["type"] not in ("thinking", "redacted_thinking"):
+                content[index] = {**content[index], "cache_control": MARK}
+                left, distance = left - 1, 0
+                if not left:
+                    return
+            distance += 1
+
+
+def _max_tokens(ctx: AssembledContext) -> int:
+    reserve = ctx.token_budget.reserve_response or 4096
+    return min(reserve, ctx.window.max_output_tokens or reserve)
+
+
+def _block(part: Text | Image | ToolCall) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case ToolCall(id_, name, arguments):
+            return {"type": "tool_use", "id": id_, "name": name, "input": _json.decode(arguments)}
+        case Image():
+            return _image(part)
+
+
+def _image(image: Image) -> dict[str, Any]:
+    if image.url:
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
+
+
+def _thinking(part: Thinking) -> dict[str, Any]:
+    if part.redacted:
+        return {"type": "redacted_thinking", "data": part.redacted}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    out: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    content = [item for item in result.content if not isinstance(item, Text) or item.text.strip()]
+    if result.is_error:
+        text = text_of_result(result)
+        out["content"] = text if text.strip() else NO_ERROR_TEXT
+        out["is_error"] = True
+    elif len(content) == 1 and isinstance(content[0], Text):
+        out["content"] = content[0].text
+    elif content:
+        out["content"] = [_block(item) for item in content]
+    return out
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}

@@ -1,0 +1,96 @@
+"""Gemini contents: the system slot in the configuration, `model` and `user` take turns, calls answered in their order.
+
+`contents` stands last, so that the serialised body of the next call extends this one.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from nexus.assembled import AssembledContext
+from nexus.history import History
+from nexus.message import Image, Message, Text, ToolCall
+from nexus.render.parts import shown_parts, text_of_result
+from nexus.render.wire.tools import ToolSpec
+
+_json = msgspec.json.Decoder(dict[str, Any])
+_Fragment = tuple[str, list[dict[str, Any]]]
+
+
+def body(ctx: AssembledContext) -> dict[str, Any]:
+    """The request: keyword arguments of `client.models.generate_content`."""
+    config: dict[str, Any] = {**ctx.model_config}
+    if ctx.system_prompt:
+        config["system_instruction"] = ctx.system_prompt
+    if ctx.tools:
+        config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
+    contents: list[dict[str, Any]] = []
+    for role, parts in _fragments(ctx):
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"].extend(parts)
+        elif parts:
+            contents.append({"role": role, "parts": [*parts]})
+    for index in range(1, len(contents)):
+        _order(contents[index - 1]["parts"], contents[index]["parts"])
+    out: dict[str, Any] = {"model": ctx.model}
+    if config:
+        out["config"] = config
+    out["contents"] = contents
+    return out
+
+
+def fragment(message: Message) -> _Fragment:
+    """One message's role and parts in this provider's form. Thinking is left out: other providers' has no place here."""
+    if message.role == "assistant":
+        return "model", [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]
+    if message.role == "tool":
+        return "user", [
+            {
+                "function_response": {
+                    "id": result.call_id,
+                    "name": result.name or "tool",
+                    "response": {"error" if result.is_error else "output": text_of_result(result)},
+                }
+            }
+            for result in message.results()
+        ]
+    return "user", [_part(part) for part in shown_parts(message)]
+
+
+def _fragments(ctx: AssembledContext) -> list[_Fragment]:
+    history = ctx.history
+    after = (*history.closing, *ctx.current)
+    return [*map(fragment, history.opening), *_cached(history), *map(fragment, after)]
+
+
+def _cached(history: History) -> list[_Fragment]:
+    cache: list[_Fragment] = history.fragments.setdefault("gemini", [])
+    if len(cache) < history.end:
+        cache.extend(fragment(message) for message in islice(history.shared, len(cache), history.end))
+    return cache if len(cache) == history.end else cache[: history.end]
+
+
+def _order(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
+    """Puts responses, which come first in their content, into the order of the calls that they answer."""
+    order = {part["function_call"]["id"]: place for place, part in enumerate(calls) if "function_call" in part}
+    if len(order) > 1:
+        answers.sort(key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
+
+
+def _part(part: Text | Image | ToolCall) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"text": text}
+        case ToolCall(id_, name, arguments):
+            return {"function_call": {"id": id_, "name": name, "args": _json.decode(arguments)}}
+        case Image(media_type, data, url):
+            if url:
+                return {"file_data": {"file_uri": url, "mime_type": media_type}}
+            return {"inline_data": {"mime_type": media_type, "data": data}}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.schema}

@@ -1,0 +1,69 @@
+"""OpenAI chat completions: system first, real roles, one tool message for each result. The prefix is cached by itself.
+
+Keys that vary little stand first and `messages` last, so that the serialised body of the next call extends this one.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from nexus.assembled import AssembledContext
+from nexus.history import History
+from nexus.message import Image, Message, Text
+from nexus.render.parts import shown_parts, text_of_result
+from nexus.render.wire.tools import ToolSpec
+
+
+def body(ctx: AssembledContext) -> dict[str, Any]:
+    """The request body: keyword arguments of `client.chat.completions.create`."""
+    out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
+    if ctx.tools:
+        out["tools"] = [_tool(spec) for spec in ctx.tools]
+    messages: list[dict[str, Any]] = []
+    if ctx.system_prompt:
+        messages.append({"role": "system", "content": ctx.system_prompt})
+    messages.extend({**item} for message in ctx.history.opening for item in fragment(message))
+    messages.extend({**item} for items in _cached(ctx.history) for item in items)
+    messages.extend({**item} for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
+    out["messages"] = messages
+    return out
+
+
+def fragment(message: Message) -> list[dict[str, Any]]:
+    """One message in this provider's form; several for several results."""
+    if message.role == "tool":
+        return [
+            {"role": "tool", "tool_call_id": result.call_id, "content": text_of_result(result)}
+            for result in message.results()
+        ]
+    if message.role == "assistant":
+        texts = [{"type": "text", "text": part.text} for part in message.parts if isinstance(part, Text)]
+        content = texts[0]["text"] if len(texts) == 1 else texts or None
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls()
+        ]
+        return [{"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}]
+    parts = shown_parts(message)
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return [{"role": "user", "content": parts[0].text}]
+    return [{"role": "user", "content": [_part(part) for part in parts]}]
+
+
+def _cached(history: History) -> list[list[dict[str, Any]]]:
+    cache = history.fragments.setdefault("openai", [])
+    if len(cache) < history.end:
+        cache.extend(fragment(message) for message in islice(history.shared, len(cache), history.end))
+    return cache if len(cache) == history.end else cache[: history.end]
+
+
+def _part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": part.url or f"data:{part.media_type};base64,{part.data}"}}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+    return {"type": "function", "function": function}

@@ -1,0 +1,36 @@
+"""A reply of any of the three providers, as object or dict, to an AgentResult."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from nexus.errors import BadReply
+from nexus.render.wire import anthropic_read, gemini_read, openai_read
+from nexus.request import AgentResult
+
+_READERS = (openai_read, anthropic_read, gemini_read)
+
+
+def to_result(reply: object) -> AgentResult:
+    """The reply's messages, usage and stop reason. Raises BadReply, naming what was given."""
+    body = _as_dict(reply)
+    for reader in _READERS:
+        if reader.is_reply(body):
+            return reader.reply(body)
+    keys = ", ".join(sorted(map(str, body))[:8]) or "nothing"
+    raise BadReply(
+        f"a {type(reply).__name__} with {keys} is no response of OpenAI chat completions, Anthropic messages or Gemini; "
+        "give the client's whole response (not one message of it), or a nexus.AgentResult. Nothing was stored"
+    )
+
+
+def _as_dict(reply: object) -> dict[str, Any]:
+    if isinstance(reply, Mapping):
+        return dict(cast("Mapping[str, Any]", reply))
+    dump = getattr(reply, "model_dump", None)
+    if callable(dump):
+        body = dump(mode="json", exclude_none=True)
+        if isinstance(body, dict):
+            return cast("dict[str, Any]", body)
+    raise BadReply(f"a {type(reply).__name__} is neither a provider's response nor an AgentResult; nothing was stored")

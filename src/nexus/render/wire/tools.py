@@ -1,0 +1,44 @@
+"""Tool definitions in any of the three providers' forms, made canonical: sorted by name, schemas with sorted keys.
+
+The same tools always give the same bytes, whatever order they were registered in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+
+class ToolSpec(Struct, frozen=True, order=True):
+    """One tool: name, description, JSON schema of its parameters (keys sorted)."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
+    """The definitions as specs, sorted by name; of two with one name the last stands.
+
+    Accepts OpenAI's `{"type": "function", "function": …}`, Anthropic's `input_schema`, Gemini's and plain `parameters`.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for given in definitions:
+        for definition in given.get("function_declarations") or given.get("functionDeclarations") or [given]:
+            inner: Mapping[str, Any] = definition.get("function") or definition
+            schema: dict[str, Any] = inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
+            full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
+            spec = ToolSpec(str(inner["name"]), str(inner.get("description") or ""), _sorted(full))
+            specs[spec.name] = spec
+    return tuple(specs[name] for name in sorted(specs))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        named = cast("Mapping[object, Any]", value)
+        return {str(key): _sorted(named[key]) for key in sorted(named, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [_sorted(item) for item in cast("Sequence[Any]", value)]
+    return value

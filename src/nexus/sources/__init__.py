@@ -1,0 +1,27 @@
+"""Where context comes from: one module for each origin of text. A profile names them; this table resolves the names."""
+
+from __future__ import annotations
+
+from nexus.sources.desk import Desk, Gathered, Source
+from nexus.sources.host import host
+from nexus.sources.memory import memory
+from nexus.sources.moment import moment
+from nexus.sources.persona import identity, permissions, soul
+from nexus.sources.skills import skills
+from nexus.sources.user import user_identity
+from nexus.sources.workspace import rules, tools_guide
+
+SOURCES: dict[str, Source] = {
+    "host": host,
+    "identity": identity,
+    "memory": memory,
+    "moment": moment,
+    "permissions": permissions,
+    "rules": rules,
+    "skills": skills,
+    "soul": soul,
+    "tools_guide": tools_guide,
+    "user_identity": user_identity,
+}
+
+__all__ = ["SOURCES", "Desk", "Gathered", "Source"]

@@ -1,0 +1,46 @@
+"""Images from files: type by content, size and pixels read from the header before anything is decoded."""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from io import BytesIO
+from pathlib import Path
+
+from nexus.errors import BadImage
+from nexus.message import Image
+
+IMAGE_BYTES = 5_000_000
+"""The smallest of the providers' limits for one image (Anthropic, 5 MB)."""
+
+IMAGE_PIXELS = 40_000_000
+"""A header that promises more is refused: such files decode to hundreds of megabytes."""
+
+_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
+
+
+def image_from_file(path: Path) -> Image:
+    """The image with its size in pixels. Raises BadImage: not there, too large, or no PNG, JPEG, GIF or WebP."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= IMAGE_BYTES else b""
+    except OSError as error:
+        raise BadImage(f"{path} cannot be read: {error.strerror or error}") from error
+    if not data:
+        raise BadImage(f"{path} is empty or larger than {IMAGE_BYTES:,} bytes: make it smaller")
+    return image_from_bytes(data, str(path))
+
+
+def image_from_bytes(data: bytes, name: str = "the image") -> Image:
+    """The same for bytes in memory; `name` is used in errors."""
+    import PIL.Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with PIL.Image.open(BytesIO(data), formats=list(_TYPES)) as opened:
+                kind, (width, height) = opened.format or "", opened.size
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
+        raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read ({error})") from error
+    if width * height > IMAGE_PIXELS:
+        raise BadImage(f"{name} has {width}x{height} pixels, over {IMAGE_PIXELS:,}: make it smaller")
+    return Image(_TYPES[kind], base64.b64encode(data).decode(), width=width, height=height)

@@ -1,0 +1,15 @@
+"""Who the user is: `user/IDENTITY.md`, else USER.md (document 002)."""
+
+from __future__ import annotations
+
+from nexus.block import Block
+from nexus.sources.desk import Desk, Gathered, file_block
+
+
+def user_identity(desk: Desk) -> Gathered:
+    """The user's identity and preferences."""
+    block = Block("Persona", "user", "", "", trust="user")
+    found, warned = file_block(desk, "user/IDENTITY.md", "The user", block)
+    if found:
+        return found, warned
+    return file_block(desk, "USER.md", "The user", block)
