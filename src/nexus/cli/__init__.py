@@ -1,0 +1,77 @@
+"""The command `nexus`. Commands are imported when they are called, so `nexus --help` answers at once.
+
+Exit codes: 0 done; 1 another error; 2 wrong usage or an unknown name; 3 the budget is too small; 4 unreadable input;
+5 the ledger.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from nexus import __version__
+
+COMMANDS: dict[str, str] = {
+    "init": "Make a workspace with starter files and a ledger.",
+    "import": "Read real sessions: Claude Code, OpenAI or Anthropic files.",
+    "sessions": "List the sessions of a ledger.",
+    "history": "Show everything that was said in a session.",
+    "assemble": "Make the context of the next call.",
+    "record": "Store the reply to an assembled context.",
+    "context": "Show what fills the window of the next call.",
+    "models": "List models with their windows and prices.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order of a first use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """The command, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        return import_module(f"nexus.cli.{cmd_name}_command").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The list of commands, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="nexus")
+def cli() -> None:
+    """The context engine for LLM agents: decides what the model sees, for every call, and can prove it.
+
+    Exit codes: 0 done, 1 another error, 2 wrong usage or an unknown name, 3 the budget is too small,
+    4 unreadable input, 5 the ledger.
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Runs the command line; errors of Nexus become one clear line and an exit code."""
+    from nexus.errors import NexusError
+
+    try:
+        return cli.main(args, standalone_mode=True)
+    except NexusError as error:
+        _say(error, as_json="--json" in (args if args is not None else sys.argv[1:]))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _say(error: Exception, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}, ensure_ascii=False))
+    click.echo(f"nexus: {error}", err=True)

@@ -1,0 +1,7 @@
+"""`python -m nexus.cli`."""
+
+from __future__ import annotations
+
+from nexus.cli import main
+
+main()

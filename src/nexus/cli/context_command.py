@@ -1,0 +1,40 @@
+"""`nexus context`: what fills the window of a session's next call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nexus.cli.shared import common, emit, open_here, plain_output
+
+NEXT_MESSAGE = "(your next message)"
+
+
+@click.command("context")
+@click.argument("session", default="main")
+@click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
+@click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
+@click.option("--profile", default="layered", show_default=True, help="Form of the context.")
+@click.option("--message", default=NEXT_MESSAGE, help="The next message, to be counted too.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Write the picture to this SVG file as well.")
+@common
+def command(
+    session: str, model: str, budget: int | None, profile: str, message: str, svg: str | None,
+    workspace: str | None, ledger: str | None, *, as_json: bool,
+) -> None:
+    """Show what fills the window of SESSION's next call: by layer and block, free space, reserves, cache boundary."""
+    from nexus.cli.grid import account, picture, svg_of
+
+    with open_here(workspace, ledger) as nx:
+        ctx = nx.assemble(message, session=session, model=model, budget=budget, profile=profile)
+    if svg:
+        Path(svg).write_text(svg_of(ctx), "utf-8")
+    if as_json:
+        emit(account(ctx))
+        return
+    from rich.console import Console
+
+    plain = plain_output()
+    width = 100 if plain else None
+    Console(no_color=plain, highlight=False, width=width, emoji=False).print(picture(ctx, plain=plain))

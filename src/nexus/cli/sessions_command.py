@@ -1,0 +1,35 @@
+"""`nexus sessions`: what the ledger holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from nexus.cli.shared import common, emit, open_here, plain_output
+
+
+@click.command("sessions")
+@common
+def command(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
+    """List all sessions, newest first."""
+    with open_here(workspace, ledger) as nx:
+        found, place = nx.sessions(), nx.ledger.place
+    if as_json:
+        emit(msgspec.to_builtins(found))
+        return
+    if not found:
+        click.echo(f"No sessions in {place} yet. `nexus import FILE` or `nexus record` brings some.")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("session", "turns", "messages", "tokens", "last", "title"):
+        table.add_column(name, justify="right" if name in ("turns", "messages", "tokens") else "left", no_wrap=name != "title")
+    for one in found:
+        last = datetime.fromtimestamp(one.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") if one.last_ms else ""
+        label = one.label + (" (open turn)" if one.open_turn else "")
+        table.add_row(label, f"{one.turns:,}", f"{one.messages:,}", f"{one.tokens:,}", last, one.title)
+    Console(no_color=plain_output(), highlight=False).print(table)

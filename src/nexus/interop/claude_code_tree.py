@@ -1,0 +1,153 @@
+"""The tree of one Claude Code conversation: its lines, joined to messages, and the paths through them.
+
+Each line names its parent. An assistant's message is spread over lines that share an id, with the results of parallel
+calls between them, so parents fork all the time without anybody having gone back. Here all lines of a message, and the
+results of its calls, are one node; where a node still has two children, the user went back and went on differently.
+Parents stand before their children in the file, so the tree is built in one pass and has no circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from nexus.interop.transcript import Fork, Piece, Step, in_turns
+from nexus.message import Message
+from nexus.render.wire.received import Calls
+from nexus.request import TokenUsage
+
+START = -1
+"""The place before the first node."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A message with the results of its calls, or a compaction. `cleared`: the conversation was cleared before it."""
+
+    parent: int
+    cleared: bool
+    first: Step
+    results: list[Step] = field(default_factory=list[Step])
+    inserted: bool = False
+
+    @property
+    def last_key(self) -> str:
+        """The key of the node's last piece."""
+        return (self.results[-1] if self.results else self.first).keys[-1]
+
+
+@dataclass(slots=True)
+class Link:
+    """Where a line hangs: after which node, across a clearing or not, and under which compaction boundary."""
+
+    node: int
+    cleared: bool = False
+    boundary: str = ""
+
+
+@dataclass(slots=True)
+class Chain:
+    """The nodes of the main conversation or of one side chain, with what later lines look up in them."""
+
+    name: str = ""
+    nodes: list[Node] = field(default_factory=list[Node])
+    calls: Calls = field(default_factory=Calls)
+    by_message: dict[str, int] = field(default_factory=dict[str, int])
+    by_call: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def last(self) -> int:
+        """The node that was begun last; START when there is none."""
+        return len(self.nodes) - 1
+
+    def add(self, link: Link, step: Step, *, inserted: bool = False) -> int:
+        """Adds a node after the link's; returns its place."""
+        self.nodes.append(Node(link.node, link.cleared, step, inserted=inserted))
+        self.calls.add(step.messages)
+        return self.last
+
+    def add_assistant(self, link: Link, message: Message, key: str, usage: TokenUsage | None, stop: str) -> int:
+        """Adds a piece of an assistant's message: to the node that has its id, or as a new one; returns its place."""
+        place = self.by_message.get(message.id)
+        if place is None:
+            step = Step(pieces=(Piece(key, (message,)),), at_ms=message.at_ms, usage=usage, stop_reason=stop)
+            self.by_message[message.id] = place = self.add(link, step)
+        else:
+            step = self.nodes[place].first
+            pieces = (*step.pieces, Piece(key, (message,)))
+            usage, stop = usage or step.usage, stop or step.stop_reason
+            self.nodes[place].first = Step(pieces=pieces, at_ms=step.at_ms, usage=usage, stop_reason=stop)
+            self.calls.add((message,))
+        self.by_call.update((call.id, place) for call in message.calls())
+        return place
+
+    def add_results(self, step: Step) -> int | None:
+        """Adds a line of tool results to the message that asked for them; None when no message here did."""
+        asked = (self.by_call.get(result.call_id) for message in step.messages for result in message.results())
+        place = next((place for place in asked if place is not None), None)
+        if place is None:
+            return None
+        self.nodes[place].results.append(step)
+        self.calls.add(step.messages)
+        return place
+
+    def lines(self) -> int:
+        """How many lines of the file stand in the tree."""
+        return sum(len(step.pieces) for node in self.nodes for step in (node.first, *node.results))
+
+
+def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple[Fork, ...]]:
+    """The path to the message that was begun last, and the branches that were left, in the order of the file.
+
+    `ended` says that the last exchange is known to be over.
+    """
+    children: list[list[int]] = [[] for _ in range(len(chain.nodes) + 1)]  # the last list is START's, at index -1
+    newest = list(range(len(chain.nodes)))
+    for place in range(len(chain.nodes) - 1, START, -1):
+        parent = chain.nodes[place].parent
+        children[parent].append(place)
+        if parent != START:
+            newest[parent] = max(newest[parent], newest[place])
+    left: list[int] = []
+    main = _walk([], chain.nodes, children, newest, left)
+    branch_of = dict.fromkeys([START, *main], -1)
+    forks: list[Fork] = []
+    while left:
+        start = heappop(left)
+        branch = _walk([start], chain.nodes, children, newest, left)
+        parent = chain.nodes[start].parent
+        after = "" if parent == START else chain.nodes[parent].last_key
+        branch_of.update(dict.fromkeys(branch, len(forks)))
+        forks.append(Fork(after, in_turns(tuple(_steps(chain.nodes, branch))), branch_of[parent]))
+    return in_turns(tuple(_steps(chain.nodes, main)), ended=ended), tuple(forks)
+
+
+def _walk(
+    path: list[int], nodes: Sequence[Node], children: list[list[int]], newest: list[int], left: list[int]
+) -> list[int]:
+    """The path, with the newest way on from its end. Other children on the way go to `left`; but inserted messages
+    that lead nowhere are no branch: they stay in their place.
+    """
+    place = path[-1] if path else START
+    while here := sorted(children[place]):
+        chosen = max(here, key=newest.__getitem__)
+        for child in here:
+            if child == chosen:
+                continue
+            if nodes[child].inserted and not children[child] and child < chosen:
+                path.append(child)
+            else:
+                heappush(left, child)
+        path.append(chosen)
+        place = chosen
+    return path
+
+
+def _steps(nodes: Sequence[Node], path: Sequence[int]) -> Iterator[Step]:
+    for place in path:
+        node = nodes[place]
+        if node.cleared:
+            yield Step("clear", (Piece(f"{node.first.keys[0]}:clear"),), at_ms=node.first.at_ms)
+        yield node.first
+        yield from node.results

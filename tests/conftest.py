@@ -1,0 +1,31 @@
+"""Shared by all tests: where the real data is, and the figures that tests print at the end of a run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real sessions; a test that needs it fails, and says why, where it is missing."""
+    assert (DATA / "tau_airline.jsonl").is_file(), f"the real sessions are not in {DATA}: set NEXUS_DATA to their folder"
+    return DATA
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests counted with `record_property("figures", {...})`, summed over all of them and all workers."""
+    totals: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, figures in report.user_properties:
+            if name == "figures":
+                totals.update(figures)
+    if totals:
+        terminalreporter.section("figures")
+        for name in sorted(totals):
+            terminalreporter.write_line(f"{totals[name]:>9,}  {name}")

@@ -1,0 +1,375 @@
+"""Claude Code's session files: lines become messages, in the order of the conversation and not of the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nexus.errors import UnreadableFile
+from nexus.interop import claude_code
+from nexus.interop.transcript import Step, Transcript
+from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.request import TokenUsage
+
+Event = dict[str, Any]
+
+
+def user(uuid: str, parent: str | None, content: Any, **more: Any) -> Event:
+    return {"type": "user", "uuid": uuid, "parentUuid": parent, "message": {"role": "user", "content": content}, **more}
+
+
+def said(uuid: str, parent: str | None, message_id: str, *blocks: Event, **more: Any) -> Event:
+    body = {"id": message_id, "role": "assistant", "model": "model-1", "content": list(blocks), **more}
+    return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "message": body}
+
+
+def text(words: str) -> Event:
+    return {"type": "text", "text": words}
+
+
+def call(call_id: str, **arguments: Any) -> Event:
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": arguments}
+
+
+def result(call_id: str, words: Any) -> Event:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": words}
+
+
+def lines(*events: Event) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def read(path: Path, *events: Event, data: bytes | None = None) -> Transcript:
+    file = path / "session.jsonl"
+    file.write_bytes(lines(*events) if data is None else data)
+    (transcript,) = claude_code.read(file)
+    assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
+    return transcript
+
+
+def shown(steps: tuple[Step, ...]) -> list[str]:
+    """The steps, each as one word per message: its text, its calls as `?id`, its results as `!id`."""
+    return [" ".join(_word(message) for message in step.messages) or step.kind for step in steps]
+
+
+def _word(message: Message) -> str:
+    calls = [f"?{one.id}" for one in message.calls()] + [f"!{one.call_id}" for one in message.results()]
+    return "+".join([part.text for part in message.parts if isinstance(part, Text)] + calls)
+
+
+def test_pieces_of_one_message_join_before_the_results_that_stand_between_them(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", {"type": "thinking", "thinking": "hm", "signature": "sig"}),
+        said("a2", "a1", "m1", call("c1", path="x")),
+        user("r1", "a2", [result("c1", "one")]),
+        said("a3", "a2", "m1", call("c2", path="y"), usage={"input_tokens": 3, "cache_read_input_tokens": 10}),
+        user("r2", "a3", [result("c2", "two")]),
+        said("a4", "r2", "m2", text("done")),
+    )
+    assert shown(found.steps) == ["go", "?c1+?c2", "!c1", "!c2", "done"]
+    assert found.forks == ()
+    (message,) = found.steps[1].messages
+    assert message.parts[0] == Thinking("hm", "sig")
+    assert message.parts[1] == ToolCall("c1", "look", '{"path":"x"}')
+    assert found.steps[1].keys == ("a1", "a2", "a3")
+    assert found.steps[1].usage == TokenUsage(input_tokens=13, cache_read_tokens=10)
+    assert found.steps[2].messages[0].parts == (ToolResult("c1", (Text("one"),), "look"),)
+
+
+def test_a_piece_that_comes_later_is_a_step_of_its_own_under_the_same_id(tmp_path: Path) -> None:
+    events = [user("u1", None, "go"), said("a1", "u1", "m1", call("c1")), said("a2", "a1", "m1", call("c2"))]
+    before = read(tmp_path, *events[:2])
+    (late,) = [new for step in read(tmp_path, *events).steps if (new := step.without(before.all_keys()))]
+    assert [(m.id, m.parts) for m in late.messages] == [("m1", (ToolCall("c2", "look", "{}"),))]
+    assert late.keys == ("a2",)
+
+
+def test_going_back_and_editing_makes_a_fork_after_the_message_before_the_edit(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "first"),
+        said("a1", "u1", "m1", text("answer")),
+        user("u2", "a1", "old way"),
+        said("a2", "u2", "m2", text("old answer")),
+        user("u3", "a2", "old end"),
+        user("u4", "a2", "other old end"),
+        user("u5", "a1", "given up"),
+        user("u6", "a1", "new way"),
+    )
+    assert shown(found.steps) == ["first", "answer", "new way"]
+    assert [(fork.after, fork.branch, shown(fork.steps)) for fork in found.forks] == [
+        ("a1", -1, ["old way", "old answer", "other old end"]),
+        ("a2", 0, ["old end"]),
+        ("a1", -1, ["given up"]),
+    ]
+
+
+def test_hook_progress_between_messages_makes_no_fork(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        {"type": "progress", "uuid": "p0", "parentUuid": None},
+        user("u1", "p0", "go"),
+        said("a1", "u1", "m1", call("c1")),
+        {"type": "progress", "uuid": "p1", "parentUuid": "a1"},
+        user("r1", "a1", [result("c1", "one")]),
+        {"type": "system", "subtype": "stop_hook_summary", "uuid": "p2", "parentUuid": "p1"},
+        said("a2", "p2", "m2", text("done")),
+    )
+    assert shown(found.steps) == ["go", "?c1", "!c1", "done"]
+    assert found.forks == ()
+    assert found.counted == {"progress": 2, "system/stop_hook_summary": 1}
+
+
+def test_a_message_that_a_hook_inserted_beside_the_path_stays_in_its_place(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", call("c1")),
+        user("r1", "a1", [result("c1", "one")]),
+        user("h1", "r1", "reminder", isMeta=True),
+        said("a2", "r1", "m2", text("done")),
+    )
+    assert shown(found.steps) == ["go", "?c1", "!c1", "reminder", "done"]
+    assert found.forks == ()
+    (inserted,) = found.steps[3].messages
+    assert inserted.source == "hook"
+    assert json.loads(inserted.meta) == {"isMeta": True}
+
+
+def test_a_second_root_is_a_cleared_conversation(tmp_path: Path) -> None:
+    found = read(tmp_path, user("u1", None, "one"), said("a1", "u1", "m1", text("yes")), user("u2", None, "two"))
+    assert shown(found.steps) == ["one", "yes", "clear", "two"]
+    assert found.steps[2].keys == ("u2:clear",)
+
+
+def test_a_parent_that_is_missing_joins_the_message_before_and_is_reported(tmp_path: Path) -> None:
+    found = read(tmp_path, user("u1", None, "one"), said("a1", "gone", "m1", text("yes")), user("u2", "a1", "two"))
+    assert shown(found.steps) == ["one", "yes", "two"]
+    assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "broken link")]
+
+
+def boundary(uuid: str, logical: str, trigger: str = "auto") -> Event:
+    about = {"trigger": trigger, "preTokens": 167000}
+    head = {"type": "system", "subtype": "compact_boundary", "uuid": uuid, "parentUuid": None}
+    return {**head, "logicalParentUuid": logical, "compactMetadata": about}
+
+
+def test_a_compaction_boundary_and_its_summary_are_one_compaction_and_no_message(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", text("working")),
+        boundary("b1", "a1"),
+        user("s1", "b1", "What happened so far", isCompactSummary=True),
+        said("a2", "s1", "m2", text("on")),
+    )
+    assert shown(found.steps) == ["go", "working", "compaction", "on"]
+    step = found.steps[2]
+    assert (step.summary, step.trigger, step.tokens_before) == ("What happened so far", "context_limit", 167000)
+    assert step.keys == ("b1", "s1")
+    assert found.counted == {}
+
+
+def test_a_boundary_whose_summary_has_not_come_yet_is_only_counted(tmp_path: Path) -> None:
+    events = [user("u1", None, "go"), boundary("b1", "u1", "manual"), user("s1", "b1", "sum", isCompactSummary=True)]
+    before, after = read(tmp_path, *events[:2]), read(tmp_path, *events)
+    assert (shown(before.steps), before.counted) == (["go"], {"system/compact_boundary": 1})
+    assert shown(after.steps) == ["go", "compaction"]
+    assert after.steps[1].trigger == "manual"
+
+
+def test_what_follows_a_boundary_without_summary_begins_anew_and_is_reported(tmp_path: Path) -> None:
+    found = read(tmp_path, user("u1", None, "go"), boundary("b1", "u1"), user("u2", "b1", "on"))
+    assert shown(found.steps) == ["go", "clear", "on"]
+    assert [problem.kind for problem in found.problems] == ["compaction without summary"]
+
+
+def test_side_chains_are_conversations_of_their_own(tmp_path: Path) -> None:
+    side: Event = {"isSidechain": True}
+    found = read(
+        tmp_path,
+        user("u1", None, "go", sessionId="session"),
+        said("a1", "u1", "m1", call("c1")),
+        user("x1", None, "search", **side, agentId="scout"),
+        {**said("x2", "x1", "n1", text("found")), **side, "agentId": "scout"},
+        user("y1", None, "older form", **side),
+        {**said("y2", "y1", "n2", text("answer")), **side},
+        user("r1", "a1", [result("c1", "one")]),
+    )
+    assert shown(found.steps) == ["go", "?c1", "!c1"]
+    assert [(s.source_id, shown(s.steps)) for s in found.sidechains] == [
+        ("scout", ["search", "found"]),
+        ("y1", ["older form", "answer"]),
+    ]
+    assert found.sidechains[0].steps[0].messages[0].source == "agent"
+
+
+def test_a_file_of_one_side_chain_only_is_that_conversation(tmp_path: Path) -> None:
+    found = read(tmp_path, user("x1", None, "search", isSidechain=True, agentId="scout", sessionId="s"))
+    assert (found.source_id, shown(found.steps), found.sidechains) == ("s+scout", ["search"], ())
+
+
+def test_a_result_with_text_beside_it_becomes_a_tool_and_a_user_message_of_one_piece(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", call("c1")),
+        user("r1", "a1", [result("c1", "one"), text("and another thing")]),
+    )
+    step = found.steps[2]
+    assert [(m.role, m.id) for m in step.messages] == [("tool", "r1"), ("user", "r1:rest")]
+    assert step.keys == ("r1",)
+    assert step.opens_turn is False
+
+
+def test_images_and_empty_results_are_kept(tmp_path: Path) -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    found = read(
+        tmp_path,
+        user("u1", None, [text("see"), picture]),
+        said("a1", "u1", "m1", call("c1"), call("c2")),
+        user("r1", "a1", [{**result("c1", [text("seen"), picture]), "is_error": True}]),
+        user("r2", "a1", [result("c2", "")]),
+    )
+    assert found.steps[0].messages[0].parts == (Text("see"), Image("image/png", "AAAA"))
+    seen = (Text("seen"), Image("image/png", "AAAA"))
+    assert found.steps[2].messages[0].parts == (ToolResult("c1", seen, "look", is_error=True),)
+    assert found.steps[3].messages[0].parts == (ToolResult("c2", (), "look"),)
+
+
+def test_times_models_and_notices_of_the_tool_itself_are_kept(tmp_path: Path) -> None:
+    notice = said("a1", "u1", "m1", text("API Error"), model="<synthetic>", usage={"input_tokens": 0})
+    found = read(
+        tmp_path,
+        user("u1", None, "go", timestamp="2026-02-08T05:43:20.294Z", toolUseResult={"stdout": "x"}),
+        {**notice, "isApiErrorMessage": True},
+        said("a2", "a1", "m2", text("fine"), usage={"input_tokens": 1, "output_tokens": 2}),
+    )
+    assert found.steps[0].at_ms == found.steps[0].messages[0].at_ms == 1770529400294
+    assert json.loads(found.steps[1].messages[0].meta) == {"isApiErrorMessage": True, "synthetic": True}
+    assert found.steps[1].usage is None
+    assert found.steps[2].usage == TokenUsage(1, 2)
+    assert (found.model, found.left_out) == ("model-1", {"toolUseResult": 1})
+
+
+def test_a_title_counts_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
+    summaries: list[Event] = [
+        {"type": "summary", "summary": "Elsewhere", "leafUuid": "unknown"},
+        {"type": "summary", "summary": "Here", "leafUuid": "u1"},
+    ]
+    found = read(tmp_path, *summaries, user("u1", None, "go"))
+    assert (found.title, found.counted) == ("Here", {"summary": 2})
+    assert read(tmp_path, summaries[0], user("u1", None, "go")).title == ""
+
+
+def test_exchanges_open_at_what_a_user_typed_and_close_where_the_next_one_opens(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        user("u1", None, "/skill"),
+        user("u2", "u1", "skill text", isMeta=True),
+        said("a1", "u2", "m1", text("one")),
+        user("u3", "a1", [text("[Request interrupted by user]")]),
+        user("u4", "u3", "next"),
+        said("a2", "u4", "m2", text("two")),
+    )
+    assert [step.opens_turn for step in found.steps] == [True, False, False, False, True, False]
+    assert [step.closes_turn for step in found.steps] == [False, False, False, True, False, False]
+    events = (user("u1", None, "go"), said("a1", "u1", "m1", text("one"), stop_reason="end_turn"))
+    assert [step.closes_turn for step in read(tmp_path, *events).steps] == [False, True]
+
+
+def test_a_torn_last_line_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+    whole = lines(user("u1", None, "go"), said("a1", "u1", "m1", text("yes")))
+    found = read(tmp_path, data=whole[:-20])
+    assert shown(found.steps) == ["go"]
+    assert found.counted == {"(torn last line)": 1}
+    assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "torn last line")]
+
+
+def test_damaged_lines_are_counted_and_their_children_keep_their_place(tmp_path: Path) -> None:
+    broken = {"type": "assistant", "uuid": "a1", "parentUuid": "u1", "message": {"content": 7}}
+    data = lines(user("u1", None, "go"), broken) + b"\x00\x00\x00\n{oops\n[1]\n\n" + lines(user("u2", "a1", "on"))
+    found = read(tmp_path, data=data)
+    assert shown(found.steps) == ["go", "on"]
+    assert found.counted == {
+        "(damaged message)": 1,
+        "(NUL bytes)": 1,
+        "(not JSON)": 1,
+        "(no event)": 1,
+        "(blank)": 1,
+    }
+    assert [problem.line for problem in found.problems] == [2, 3, 4, 5]
+
+
+def test_a_line_that_stands_twice_is_read_once_and_two_lines_of_one_id_are_both_kept(tmp_path: Path) -> None:
+    found = read(tmp_path, user("u1", None, "go"), user("u1", None, "go"), user("u1", None, "other"))
+    assert found.counted == {"(duplicate)": 1}
+    assert len(set(found.all_keys())) == len(found.all_keys())
+    assert [problem.kind for problem in found.problems] == ["duplicate", "duplicate"]
+    assert "other" in shown(found.steps)
+
+
+def test_a_file_without_any_event_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"{}\n[1]\n")
+    with pytest.raises(UnreadableFile, match="no event of Claude Code"):
+        next(claude_code.read(file))
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, "", "x", [], {}, [None], [{"type": "text"}], {"content": []}, True]
+)
+BLOCKS: st.SearchStrategy[Any] = st.lists(
+    st.one_of(
+        st.just(text("hi")),
+        st.builds(call, NAMES),
+        st.builds(result, NAMES, st.sampled_from(["", "ok", None, [text("ok")], 5])),
+        JUNK,
+    ),
+    max_size=3,
+)
+EVENTS: st.SearchStrategy[Event] = st.fixed_dictionaries(
+    {"type": st.sampled_from(["user", "assistant", "system", "progress", "summary"])},
+    optional={
+        "uuid": st.one_of(NAMES, st.uuids().map(str), JUNK),
+        "parentUuid": st.one_of(st.none(), NAMES, JUNK),
+        "logicalParentUuid": NAMES,
+        "subtype": st.just("compact_boundary"),
+        "isCompactSummary": st.booleans(),
+        "isSidechain": st.booleans(),
+        "isMeta": st.booleans(),
+        "agentId": st.sampled_from(["one", "two"]),
+        "timestamp": st.one_of(st.just("2026-02-08T05:43:20.294Z"), JUNK),
+        "sessionId": st.one_of(NAMES, JUNK),
+        "message": st.one_of(
+            st.fixed_dictionaries({"content": st.one_of(st.text(max_size=5), BLOCKS)}, optional={"id": NAMES}),
+            JUNK,
+        ),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(EVENTS, min_size=1, max_size=14), st.integers(0, 14))
+def test_any_events_give_every_line_one_place_and_a_grown_file_keeps_its_keys(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], cut: int
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    whole = read(folder, *events)
+    keys = [key for step in whole.all_steps() if step.kind != "clear" for key in step.keys]
+    assert len(keys) == len(set(keys)) == whole.message_lines
+    for number, fork in enumerate(whole.forks):
+        before = whole.steps if fork.branch == -1 else whole.forks[fork.branch].steps
+        assert fork.branch < number
+        assert not fork.after or any(fork.after in step.keys for step in before)
+    if 0 < cut < len(events):
+        messages = [k for s in read(folder, *events[:cut]).all_steps() if s.kind != "clear" for k in s.keys]
+        assert set(messages) <= set(keys)

@@ -1,0 +1,214 @@
+"""Every call point of every real session, at six budgets, for three providers: valid, within budget, explained, stable."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.replay import CallPoint, Mark, append, call_points, mark, record
+from support.validity import CHECKS, Recounter
+
+import nexus
+from nexus.assembled import AssembledContext
+from nexus.budget.counter import get_counter
+from nexus.budget.measure import message_tokens
+from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.fit.cut import LEAST_HISTORY, LOW_MARK, MARKER_TOKENS
+from nexus.fit.repair import INTERRUPTED
+from nexus.interop.detect import read
+from nexus.interop.transcript import Transcript
+from nexus.message import Message, Note, Text, ToolResult
+
+BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
+TAU_SLICES = 8
+CASES = [
+    *((f"claude_code/session_{number:02d}.jsonl", 0, model) for number in range(1, 11) for model in ("gpt-4o", "own")),
+    *(("tau_airline.jsonl", part, "gpt-4o") for part in range(TAU_SLICES)),
+]
+WIRES: dict[str, Callable[[AssembledContext], dict[str, Any]]] = {
+    "openai": AssembledContext.to_openai,
+    "anthropic": AssembledContext.to_anthropic,
+    "gemini": AssembledContext.to_gemini,
+}
+CLOSERS = {"openai": "]}", "anthropic": "]}]}", "gemini": "]}]}"}
+RECOUNT = Recounter()
+COUNTER = get_counter()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "part", "model"), CASES)
+def test_every_call_point_of_real_sessions_is_valid_within_budget_and_extends_the_last_call(
+    file: str, part: int, model: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("# Rules\n\nYou MUST say what you do not know.\n")
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "MEMORY.md").write_text("- 2026-01-05: the team prefers short answers.\n")
+    figures: Counter[str] = Counter()
+    for transcript in transcripts(data / file, part):
+        for budget in BUDGETS:
+            name = (transcript.model or "claude-opus-4-6") if model == "own" else model
+            Walk(tmp_path, name, budget, figures).through(transcript)
+    record_property("figures", dict(figures))
+    assert figures["calls checked"] > 0
+
+
+def transcripts(path: Path, part: int) -> Iterator[Transcript]:
+    found = read(path)
+    return islice(found, part, None, TAU_SLICES) if path.name.startswith("tau") else found
+
+
+class Walk:
+    """One session at one budget, from its first call point to its last."""
+
+    def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str]) -> None:
+        self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000)
+        self.model, self.budget, self.figures = model, budget, figures
+        self.raw: list[Message] = []
+        self.opening = False
+        self.before: dict[str, str] = {}
+        self.cuts, self.new_tokens, self.last_total = 0, 0, 0
+        self.least_drop = budget
+
+    def through(self, transcript: Transcript) -> None:
+        for point in call_points(transcript):
+            if isinstance(point, Mark):
+                mark(self.nx, "s", point)
+                self.raw, self.opening, self.before = [], point.summary is not None, {}
+                self.last_total = 0
+            else:
+                self.at(point)
+        if self.cuts:
+            assert self.cuts <= self.new_tokens / self.least_drop + 1, "more cuts than new tokens explain"
+        self.nx.close()
+
+    def at(self, point: CallPoint) -> None:
+        append(self.nx, "s", *point.appended)
+        self.raw.extend(point.appended)
+        event = point.event
+        if not event.content and not event.results:
+            append(self.nx, "s", *point.reply)
+            self.raw.extend(point.reply)
+            return
+        self.figures[f"call points at {self.budget:>7,}"] += 1
+        try:
+            whole = self.nx.assemble(event, session="s", model=self.model, budget=10_000_000)
+        except EmptyEvent:
+            self.figures["events without anything to show"] += 1
+            assert event.results, "only results without a call may be empty"
+            record(self.nx, "s", point, BudgetTooSmall(0, 0, {}))
+            self.raw.extend([*event.results, *point.reply])
+            return
+        factor = whole.window.token_factor
+        room = self.budget if factor == 1 else int((self.budget - 3) / factor)
+        needed = self.never_cut(point, whole)
+        try:
+            ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
+        except BudgetTooSmall as refusal:
+            assert needed > room, f"refused, though what is never cut needs {needed} of {room}: {refusal}"
+            self.figures[f"refused     at {self.budget:>7,}"] += 1
+            record(self.nx, "s", point, refusal)
+            self.before, self.last_total = {}, 0
+        else:
+            assert needed <= room, f"not refused, though what is never cut needs {needed} of {room}"
+            self.check(ctx, event_texts(point))
+            record(self.nx, "s", point, ctx)
+        self.raw.extend([*(event.results or (Message("user", event.content),)), *point.reply])
+
+    def never_cut(self, point: CallPoint, whole: AssembledContext) -> int:
+        """The oracle: base tokens of system, tools, event (without memory), last group, and the marker of a cut."""
+        groups: list[list[Message]] = []
+        for message in self.raw:
+            if message.role != "tool":
+                groups.append([message])
+            elif groups:
+                groups[-1].append(message)
+        groups = [group for group in groups if shows(group[0]) and group[0].role != "system"]
+        system = COUNTER.count(json.dumps(whole.system_prompt, ensure_ascii=False)) + 3 + 40
+        event = [without_memory(message) for message in whole.event]
+        current = sum(size.tokens + size.aside for size in (message_tokens(m, COUNTER) for m in event))
+        last = groups[-1] if groups else []
+        keeps_thinking = bool(point.event.results)
+        held = sum(s.tokens + s.aside * keeps_thinking for s in (message_tokens(m, COUNTER) for m in last))
+        answered = {result.call_id for message in last for result in message.results()}
+        if point.event.content:
+            for call in (call for message in last for call in message.calls() if call.id not in answered):
+                lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
+                held += message_tokens(lacking, COUNTER).tokens
+        marker = MARKER_TOKENS if len(groups) > 1 or self.opening else 0
+        fits_whole = whole.token_budget.used.total <= self.budget
+        return system + current + held + (0 if fits_whole else marker)
+
+    def check(self, ctx: AssembledContext, said: list[str]) -> None:
+        again = self.nx.assemble_request(request_of(self, ctx))
+        total = ctx.token_budget.used.total
+        assert ctx.token_budget.remaining >= 0
+        for wire, to_body in WIRES.items():
+            body = to_body(ctx)
+            assert CHECKS[wire](body) == [], f"{wire} at {self.budget}"
+            assert RECOUNT.count(body) <= self.budget, f"{wire} is over {self.budget}"
+            sent = json.dumps(body, ensure_ascii=False)
+            assert sent == json.dumps(to_body(again), ensure_ascii=False), "assembling twice gives other bytes"
+            text = json.dumps(body, ensure_ascii=False)
+            assert all(json.dumps(one, ensure_ascii=False)[1:-1] in text for one in said), "the event is not in the body"
+            self.extends(wire, body, cut=ctx.cut is not None)
+            self.figures["bodies validated"] += 1
+        self.figures["calls checked"] += 1
+        if ctx.cut:
+            self.cuts += 1
+            self.figures[f"cuts        at {self.budget:>7,}"] += 1
+            fixed = total - ctx.token_budget.used.history
+            low = max(LOW_MARK * self.budget, fixed + LEAST_HISTORY * (self.budget - fixed))
+            self.least_drop = min(self.least_drop, self.budget - low)
+        self.new_tokens += max(total - self.last_total, 0) if not ctx.cut else self.budget - self.last_total
+        self.last_total = total
+
+    def extends(self, wire: str, body: dict[str, Any], *, cut: bool) -> None:
+        """The earlier serialised body, less its closing brackets and cache marks, is a prefix of this one."""
+        text = json.dumps(unmarked(body), ensure_ascii=False, separators=(",", ":"))
+        before = self.before.get(wire)
+        if before is not None and not cut:
+            assert text.startswith(before), f"{wire}: the prefix moved without a cut"
+            self.figures["prefixes kept"] += 1
+        self.before[wire] = text.removesuffix(CLOSERS[wire])
+
+
+def request_of(walk: Walk, ctx: AssembledContext) -> nexus.Request:
+    """The same request again, as a value of its own."""
+    notes = tuple(part for message in ctx.event for part in message.parts if not isinstance(part, Note))
+    results = ctx.event if ctx.event[0].role == "tool" else ()
+    event = nexus.Event(content=() if results else notes, results=results)
+    routing = nexus.Routing("s")
+    return nexus.Request(event, routing, model=walk.model, available_tokens=walk.budget)
+
+
+def event_texts(point: CallPoint) -> list[str]:
+    if point.event.results:
+        items = [item for m in point.event.results for result in m.results() for item in result.content]
+    else:
+        items = list(point.event.content)
+    return [item.text for item in items if isinstance(item, Text) and item.text.strip()][:1]
+
+
+def without_memory(message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not (isinstance(part, Note) and part.kind == "memory"))
+    return Message(message.role, parts, message.id)
+
+
+def shows(message: Message) -> bool:
+    """Whether a message is shown at all: it has a text, an image or a call."""
+    return any(part.text.strip() if isinstance(part, Text) else True for part in message.parts if not is_thinking(part))
+
+
+def is_thinking(part: object) -> bool:
+    return isinstance(part, nexus.Thinking)
+
+
+def unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: unmarked(item) for key, item in value.items() if key != "cache_control"}
+    return [unmarked(item) for item in value] if isinstance(value, list) else value
