@@ -17,6 +17,7 @@ from msgspec.structs import astuple
 
 import nexus
 from benchmarks.bodies import Body, Pieces, Remembered, extends, leading_run, pieces_of, serialised, tokens_of
+from benchmarks.hindsight import course_of, most_prompt
 from benchmarks.policies import OTHERS, Policy
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session, sessions
@@ -84,10 +85,17 @@ def run() -> Outcome:
         results = {session.name: _compare(session, bodies, budget, counter) for session, bodies in found}
         data = f"Claude Code, {', '.join(results)} (whole body over {2 * budget:,} tokens)"
         together = {name: sum((rows[name] for rows in results.values()), Sums()) for name in _names()}
-        tables.append(_table(f"Cached share at a budget of {budget:,} tokens", data, budget, together.items()))
+        courses = [course_of([body for body in bodies if body], counter) for _, bodies in found]
+        bound = most_prompt(courses, budget, MOST_RATIO)
+        note = (
+            f"Here no policy that drops whole groups, oldest first, has a mean prompt over {bound:.1%} at a ratio of "
+            f"{MOST_RATIO}, not even one that knows the future."
+        )
+        title = f"Cached share at a budget of {budget:,} tokens"
+        tables.append(_table(title, data, budget, together.items(), (*_NOTES, note)))
         rows = [(f"{session}: {name}", sums) for session, named in results.items() for name, sums in named.items()]
         tables.append(_table(f"The same by session, {budget:,} tokens", data, budget, rows))
-        targets.append(_target(together["Nexus"], budget))
+        targets.append(_target(together["Nexus"], budget, bound))
     return Outcome(tuple(tables), tuple(targets))
 
 
@@ -172,15 +180,16 @@ def _has_broken_pairs(body: Body) -> bool:
     return sorted(called) != sorted(answered)
 
 
-def _table(title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]]) -> Table:
+def _table(
+    title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]], notes: tuple[str, ...] = ()
+) -> Table:
     columns = ("policy", "cached %", "mean prompt %", "once full %", "re-processed", "moves", "calls", "failed", "broken pairs")
     cells: list[tuple[Cell, ...]] = []
     for name, sums in rows:
         full = sums.mean_full_prompt(budget)
         shares = (100 * sums.share, 100 * sums.mean_prompt(budget), None if full is None else 100 * full)
-        rounded = (None if share is None else round(share, 1) for share in shares)
-        cells.append((name, *rounded, round(sums.ratio, 2), sums.moves, sums.calls, sums.failed, sums.broken_pairs))
-    return Table(title, COMMAND, data, columns, tuple(cells), _NOTES)
+        cells.append((name, *shares, sums.ratio, sums.moves, sums.calls, sums.failed, sums.broken_pairs))
+    return Table(title, COMMAND, data, columns, tuple(cells), notes)
 
 
 _NOTES = (
@@ -195,11 +204,11 @@ _NOTES = (
 )
 
 
-def _target(sums: Sums, budget: int) -> Target:
+def _target(sums: Sums, budget: int, bound: float) -> Target:
     return Target(
         f"re-processed over new tokens at {budget:,}",
         f"at most {MOST_RATIO} at a mean prompt of at least {LEAST_PROMPT:.0%}",
-        f"{sums.ratio:.2f} at {sums.mean_prompt(budget):.1%}",
+        f"{sums.ratio:.2f} at {sums.mean_prompt(budget):.1%}; with hindsight {MOST_RATIO} at {bound:.1%} at the most",
         sums.ratio <= MOST_RATIO and sums.mean_prompt(budget) >= LEAST_PROMPT,
     )
 

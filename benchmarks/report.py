@@ -63,7 +63,7 @@ def machine() -> dict[str, str]:
 
 def shown(table: Table) -> str:
     """The table as text of plain columns, numbers to the right."""
-    texts = [table.columns, *(tuple(map(_cell, row)) for row in table.rows)]
+    texts = [table.columns, *(tuple(map(_cell, table.columns, row)) for row in table.rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(table.columns))]
     left = [all(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
     lines = [_line(row, widths, left) for row in texts]
@@ -88,11 +88,11 @@ def summary(targets: Sequence[Target]) -> str:
     return "\n".join(["Targets", *lines])
 
 
-def _cell(value: Cell) -> str:
+def _cell(column: str, value: Cell) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return f"{value:,.1f}" if column.endswith("%") else f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else value
 
 

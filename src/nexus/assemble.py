@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from nexus.legible import legible
 from nexus.assembled import AssembledContext, Face, Item, Manifest
 from nexus.block import Block, Warned, text_hash
 from nexus.budget.counter import TokenCounter
@@ -62,7 +63,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
     blocks, warned = _gather(profile.system, given)
     blocks.extend(_instructions(given.instructions))
     notes, more = _gather(profile.current, given)
-    system = "\n\n".join(block.text for block in blocks)
+    system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
     budget = plan(given.model, available_tokens=request.available_tokens)
     room = _room(budget.available, given.factor)

@@ -4,6 +4,8 @@ Each is named for what happened; its text says what happened and what to do, and
 
     NexusError
     ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
+    ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
+    ├── BadModelEntry           the user's own facts about a model are impossible
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
     ├── UnknownFormat           a file's format was not recognised
@@ -54,6 +56,18 @@ class BudgetTooSmall(NexusError):
         """The same in a provider's tokens, `factor` of them to a base token (rounded up)."""
         parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
         return BudgetTooSmall(math.floor(self.available_tokens * factor), math.ceil(self.needed_tokens * factor), parts)
+
+
+class BadBudget(NexusError, ValueError):
+    """A budget or reserve that is negative, zero, or leaves nothing of the window."""
+
+    exit_code = 2
+
+
+class BadModelEntry(NexusError, ValueError):
+    """The user's own entry for a model has an unknown field or an impossible value."""
+
+    exit_code = 2
 
 
 class EmptyEvent(NexusError):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from nexus.budget.find import REMEDY, all_spellings, family_of, find_row, plain_name, served_by
 from nexus.budget.load import CacheRules, ModelRow, PriceRow, Wire, model_table, provider_table
 from nexus.budget.names import split_window
+from nexus.errors import BadModelEntry
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """The window of a model that nobody knows (document 002)."""
@@ -98,7 +99,7 @@ def resolve(name: str, overrides: Mapping[str, Override] | None = None) -> Model
     In order: the user's entry (for the name or any plainer spelling of it); the snapshot, by the name as written, then
     without route, Bedrock frame, tag and version, then without date or moving word; the longest known beginning of the
     name, with a warning; a model of `UNKNOWN_CONTEXT_TOKENS` with `known=False` and a warning. A name that ends with
-    `[1m]` has a window of a million tokens. Raises ValueError if the user's entry has an unknown field or a bad value.
+    `[1m]` has a window of a million tokens. Raises BadModelEntry if the user's entry has an unknown field or a bad value.
     """
     for spelling in all_spellings(name) if overrides else ():
         for key, entry in (overrides or {}).items():
@@ -221,17 +222,17 @@ def _overridden(name: str, key: str, given: Mapping[str, Any]) -> Model:
     try:
         entry = msgspec.convert(dict(given), ModelEntry)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the entry for model {key!r} cannot be read: {error}") from error
+        raise BadModelEntry(f"the entry for model {key!r} cannot be read: {error}") from error
     numbers = (entry.context_tokens, entry.max_input_tokens, entry.token_factor)
     if any(number is not None and number <= 0 for number in numbers) or (entry.max_output_tokens or 0) < 0:
-        raise ValueError(f"the entry for model {key!r} has a size that is not above zero: {dict(given)!r}")
+        raise BadModelEntry(f"the entry for model {key!r} has a size that is not above zero: {dict(given)!r}")
     base = _resolve(entry.same_as or name)
     context = entry.context_tokens or base.context_tokens
     # A prompt may fill the whole window unless the model, or the entry, says otherwise.
     whole = base.max_input_tokens == base.context_tokens
     most = entry.max_input_tokens or (context if whole else min(base.max_input_tokens, context))
     if most > context:
-        raise ValueError(f"the entry for model {key!r} allows {most:,} tokens of input in a window of {context:,}")
+        raise BadModelEntry(f"the entry for model {key!r} allows {most:,} tokens of input in a window of {context:,}")
     fields = msgspec.structs.asdict(entry)
     settled = ("same_as", "context_tokens", "max_input_tokens", "prices")
     changed: dict[str, Any] = {

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.budget.models import Model
+from nexus.errors import BadBudget
 
 RESERVE_RESPONSE_TOKENS = 8_000
 RESERVE_TOOLS_TOKENS = 16_000
@@ -69,22 +70,22 @@ def plan(
     """The budget of a call to a model, with nothing used yet.
 
     Reserves that are not given are 8,000 tokens for the reply and 16,000 for tool results, each at most an eighth of
-    the window. `available_tokens` sets what the context may take, whatever the reserves say. Raises ValueError for a
+    the window. `available_tokens` sets what the context may take, whatever the reserves say. Raises BadBudget for a
     negative number, for nothing available, and for reserves that leave nothing of the window.
     """
     window = model.context_tokens
     response = min(RESERVE_RESPONSE_TOKENS, window // _RESERVED_PART) if reserve_response is None else reserve_response
     results = min(RESERVE_TOOLS_TOKENS, window // _RESERVED_PART) if reserve_tools is None else reserve_tools
     if response < 0 or results < 0:
-        raise ValueError(f"reserves cannot be negative: {response:,} for the reply, {results:,} for tool results")
+        raise BadBudget(f"reserves cannot be negative: {response:,} for the reply, {results:,} for tool results")
     if available_tokens is not None:
         if available_tokens <= 0:
-            raise ValueError(f"a budget of {available_tokens:,} tokens leaves room for nothing: set one above zero")
+            raise BadBudget(f"a budget of {available_tokens:,} tokens leaves room for nothing: set one above zero")
         return TokenBudget(window, response, results, available_tokens)
     # Some models take less input than their window less the reply (GPT-5: 272,000 of 400,000).
     available = min(window - response, model.max_input_tokens) - results
     if available <= 0:
-        raise ValueError(
+        raise BadBudget(
             f"the reserves ({response:,} tokens for the reply, {results:,} for tool results) leave nothing of the "
             f"{min(window, model.max_input_tokens):,} tokens that {model.name or 'the model'} takes: make them smaller"
         )

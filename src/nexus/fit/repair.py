@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from nexus.arguments import arguments_as_object, legible
+from nexus.legible import arguments_as_object, legible
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 INTERRUPTED = "[result unavailable: interrupted]"

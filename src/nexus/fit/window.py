@@ -163,9 +163,10 @@ def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, r
 
 def _join(window: Window, row: Row, *, plain: bool) -> bool:
     """Puts a later piece of the last assistant message where it belongs: into that message."""
-    last = window.rows[-1]
+    index = window.row_of[-1]
+    last = window.rows[index]
     joined = repair.joined(last.message, row.message)
-    window.rows[-1] = Row(last.place, joined, last.tokens + row.tokens, last.aside + row.aside)
+    window.rows[index] = Row(last.place, joined, last.tokens + row.tokens, last.aside + row.aside)
     window.fold.tail = None
     for call in window.messages[-1].calls():
         window.fold.used.pop(call.id, None)

@@ -150,4 +150,9 @@ def _steps(nodes: Sequence[Node], path: Sequence[int]) -> Iterator[Step]:
         if node.cleared:
             yield Step("clear", (Piece(f"{node.first.keys[0]}:clear"),), at_ms=node.first.at_ms)
         yield node.first
-        yield from node.results
+        # A user who speaks while calls run is heard in the line of a result; the other results come before that line.
+        yield from sorted(node.results, key=_speaks)
+
+
+def _speaks(step: Step) -> bool:
+    return any(message.role != "tool" for message in step.messages)

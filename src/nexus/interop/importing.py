@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.engine import Engine
 from nexus.interop.transcript import Problem, Step, Transcript
@@ -44,44 +45,56 @@ def import_transcript(nx: Engine, transcript: Transcript, session: str = "", *, 
     """Imports a transcript with its forks and side chains; one result for each session that it touches."""
     name = session or transcript.source_id
     done = [_path(nx, transcript, name, transcript.steps, dry_run=dry_run)]
+    bare = replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
-        label = f"{name}~{number}"
-        if not dry_run and nx.ledger.thread_of(label) is None:
-            nx.ledger.fork(label, name, nx.ledger.known_keys(name).get(fork.after, 0))
-        bare = msgspec.structs.replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
-        done.append(_path(nx, bare, label, fork.steps, dry_run=dry_run))
+        parent = name if fork.branch < 0 else f"{name}~{fork.branch + 1}"
+        one = _path(nx, bare, f"{name}~{number}", fork.steps, parent=parent, after=fork.after, dry_run=dry_run)
+        done.extend([one] if one.added else [])
     for side in transcript.sidechains:
         done.extend(import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run))
     return done
 
 
-def _path(nx: Engine, transcript: Transcript, name: str, steps: tuple[Step, ...], *, dry_run: bool) -> Imported:
-    known = nx.ledger.known_keys(name)
-    continued = f"{name}~continued"
-    elsewhere = nx.ledger.known_keys(continued)
+def _path(
+    nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], *, parent: str = "", after: str = "",
+    dry_run: bool,
+) -> Imported:
+    """One path of steps into one session: what is unknown, at the place where it belongs."""
+    continued = f"{label}~continued"
+    known = nx.ledger.known_keys(label)
+    elsewhere = {**nx.ledger.known_keys(continued), **(nx.ledger.known_keys(parent) if parent else {})}
     new = [step for step in (step.without({**known, **elsewhere}) for step in steps) if step is not None]
-    thread = nx.ledger.thread_of(name)
-    head = nx.ledger.head(thread)[0] if thread is not None else 0
     note = ""
-    if new and (elsewhere or (known and max(known.values()) < head)):
-        note = f"the session went on here since the last import: what is new became {continued!r}"
+    if new and parent and not known and not dry_run:
+        nx.ledger.fork(label, parent, nx.ledger.known_keys(parent).get(after, 0))
+    head = _head(nx, label)
+    last = max((known[key] for step in steps for key in _keys(step) if key in known), default=head)
+    if new and last < head:
+        note = f"the session went on otherwise since the last import: what is new became {continued!r}"
         if not dry_run and nx.ledger.thread_of(continued) is None:
-            nx.ledger.fork(continued, name, max(known.values()))
-        name, known = continued, {**known, **elsewhere}
-        thread = nx.ledger.thread_of(name)
-        head = nx.ledger.head(thread)[0] if thread is not None else max(known.values())
-    entries = list(_entries(nx, steps, known, head))
+            nx.ledger.fork(continued, label, last)
+        label, head = continued, _head(nx, continued) or last
+    entries = list(_entries(nx, steps, {**elsewhere, **known}, head))
     if entries and not dry_run:
-        nx.ledger.commit(name, Commit(tuple(entries), expected_head=head), title=transcript.title)
+        nx.ledger.commit(label, Commit(tuple(entries), expected_head=head), title=transcript.title)
     messages = [message for step in new for message in step.messages]
     return Imported(
-        session=name, format=transcript.format, source=transcript.source_id, title=transcript.title,
+        session=label, format=transcript.format, source=transcript.source_id, title=transcript.title,
         added=len(new), known=len(steps) - len(new), messages=len(messages),
         calls=sum(1 for m in messages for _ in m.calls()), results=sum(1 for m in messages for _ in m.results()),
         compactions=sum(step.kind == "compaction" for step in new), lines=transcript.lines,
         message_lines=transcript.message_lines, counted=transcript.counted, left_out=transcript.left_out,
         problems=transcript.problems, dry_run=dry_run, note=note,
     )
+
+
+def _head(nx: Engine, label: str) -> int:
+    thread = nx.ledger.thread_of(label)
+    return nx.ledger.head(thread)[0] if thread is not None else 0
+
+
+def _keys(step: Step) -> tuple[str, ...]:
+    return (*step.keys, *(f"{key}:end" for key in step.keys[-1:]))
 
 
 def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> Iterator[NewEntry]:

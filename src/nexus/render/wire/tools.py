@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from nexus.legible import legible
+
 
 class ToolSpec(Struct, frozen=True, order=True):
     """One tool: name, description, JSON schema of its parameters (keys sorted)."""
@@ -30,7 +32,7 @@ def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
             inner: Mapping[str, Any] = definition.get("function") or definition
             schema: dict[str, Any] = inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
             full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-            spec = ToolSpec(str(inner["name"]), str(inner.get("description") or ""), _sorted(full))
+            spec = ToolSpec(str(inner["name"]), legible(str(inner.get("description") or "")), _sorted(full))
             specs[spec.name] = spec
     return tuple(specs[name] for name in sorted(specs))
 
@@ -41,4 +43,4 @@ def _sorted(value: Any) -> Any:
         return {str(key): _sorted(named[key]) for key in sorted(named, key=str)}
     if isinstance(value, (list, tuple)):
         return [_sorted(item) for item in cast("Sequence[Any]", value)]
-    return value
+    return legible(value) if isinstance(value, str) else value

@@ -1,20 +1,21 @@
-"""A tool call's arguments as received, and as providers want them: the JSON text of an object."""
+"""What any request body can carry: text without lone surrogates, tool arguments as the JSON text of an object."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_object = msgspec.json.Decoder(dict[str, Any])
 
 
 def arguments_as_object(arguments: str) -> str:
     """The arguments if they are the JSON text of an object; nothing and `null` as `{}`; all else under `_unparsed`."""
     try:
         _object.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         if not arguments.strip() or arguments.strip() == "null":
             return "{}"
         return msgspec.json.encode({"_unparsed": legible(arguments)}).decode()
