@@ -1,6 +1,6 @@
 """What Nexus costs and saves, measured: `python -m benchmarks [prefix next_call start counting]` from the root.
 
-Each module measures one thing and returns an `Outcome`: tables and the targets they are compared with. Real sessions are
-read from `../shared/data` (or `NEXUS_DATA`). Times are medians of many rounds, CPU time beside wall time, and what is
-compared was run in turns in one process, because machines differ and are noisy.
+Each module measures one thing and returns an `Outcome`: tables and the targets they are compared with. Real sessions
+are read from `../shared/data` (or `NEXUS_DATA`). Times are medians of many rounds, CPU time beside wall time, and what
+is compared was run in one go, because machines differ and are noisy.
 """

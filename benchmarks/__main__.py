@@ -1,4 +1,4 @@
-"""Runs the benchmarks that are named, or all; prints their tables, then each target, and writes `.bench/results.json`."""
+"""Runs the named benchmarks, or all; prints their tables, then each target, and writes `.bench/results.json`."""
 
 from __future__ import annotations
 

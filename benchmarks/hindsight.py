@@ -1,8 +1,8 @@
 """What no policy can exceed: cutting oldest groups first, with the whole session known in advance.
 
-For a price per token of prompt, the cheapest sequence of cuts is found exactly (dynamic programming over calls and first
-groups). Each price bounds the mean prompt of every such policy at a given ratio of processed to new tokens; the least of
-these bounds counts (weak duality). It says whether a target can be reached on given sessions at all.
+For a price per token of prompt, the cheapest sequence of cuts is found exactly (dynamic programming over calls and
+first groups). Each price bounds the mean prompt of every such policy at a given ratio of processed to new tokens; the
+least of these bounds counts (weak duality). It says whether a target can be reached on given sessions at all.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ def _cheapest(course: Course, budget: int, price: float) -> Found:
     return Found(min(best.values()), new, calls)
 
 
-def _step(
-    course: Course, budget: int, price: float, best: dict[int, float], call: tuple[int, int]
-) -> dict[int, float]:
+def _step(course: Course, budget: int, price: float, best: dict[int, float], call: tuple[int, int]) -> dict[int, float]:
     """The least sums after a call, by first group shown. Empty when the newest group alone exceeds the budget."""
     sent_before, end = call
     reached: dict[int, float] = {}

@@ -10,7 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from langchain_core.messages import BaseMessage, convert_to_messages, trim_messages
+from langchain_core.messages import (
+    BaseMessage,
+    convert_to_messages,
+    trim_messages,  # pyright: ignore[reportUnknownVariableType]
+)
 
 
 class Policy(Protocol):
@@ -74,14 +78,21 @@ class TrimMessages:
         def count(some: list[BaseMessage]) -> int:
             return sum(tokens[int(message.id or 0)] for message in some)
 
-        kept = trim_messages(
-            self._messages, max_tokens=budget, token_counter=count, strategy="last", include_system=True, **self.options
-        )
+        kept = trim(self._messages, budget, count, self.options)
         return [int(message.id or 0) for message in kept]
 
 
 DOCUMENTED: dict[str, Any] = {"start_on": "human", "end_on": ("human", "tool")}
 """How LangChain's documentation configures `trim_messages` for chat models, besides strategy and include_system."""
+
+
+def trim(
+    messages: Sequence[BaseMessage], budget: int, count: Callable[[list[BaseMessage]], int], options: dict[str, Any]
+) -> list[BaseMessage]:
+    """The messages that `trim_messages` keeps: the last ones, and the system message."""
+    return trim_messages(
+        messages, max_tokens=budget, token_counter=count, strategy="last", include_system=True, **options
+    )
 
 
 def as_langchain(message: dict[str, Any], index: int) -> BaseMessage:

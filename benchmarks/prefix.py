@@ -1,8 +1,8 @@
 """How much of each prompt the provider's cache can reuse, when real sessions are replayed under a small budget.
 
-Every row sees the same messages: the bodies that Nexus makes under a budget that nothing exceeds. Each policy picks from
-them what it sends under the real one; Nexus itself runs as in a program: assemble, answer, record. A call for which a
-policy sends no whole current event, or more than the budget, is no call: it is counted and left out of all averages.
+Every row sees the same messages: the bodies that Nexus makes under a budget that nothing exceeds. Each policy picks
+from them what it sends under the real one; Nexus itself runs as in a program: assemble, answer, record. A call for
+which a policy sends no whole current event, or more than the budget, is counted and left out of all averages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Sent: TypeAlias = Body | None
 class Sums(Struct, frozen=True):
     """What is added up over calls.
 
-    In tokens: `prompt` all that was sent, `cached` of it the leading runs that repeat the body sent before, `new` what a never-cut history gained at the calls that were sent. `full` counts the calls at which
-    a never-cut history would exceed the budget, `full_prompt` what was sent at those.
+    In tokens: `prompt` all that was sent, `cached` of it the leading runs that repeat the body sent before, `new` what
+    a never-cut history gained at the calls that were sent. `full` counts the calls at which a never-cut history would
+    exceed the budget, `full_prompt` what was sent at those.
     """
 
     calls: int = 0
@@ -180,16 +181,14 @@ def _has_broken_pairs(body: Body) -> bool:
     return sorted(called) != sorted(answered)
 
 
-def _table(
-    title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]], notes: tuple[str, ...] = ()
-) -> Table:
-    columns = ("policy", "cached %", "mean prompt %", "once full %", "re-processed", "moves", "calls", "failed", "broken pairs")
+def _table(title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]], notes: tuple[str, ...] = ()) -> Table:
+    shown = ("cached %", "mean prompt %", "once full %", "re-processed", "moves", "calls", "failed", "broken pairs")
     cells: list[tuple[Cell, ...]] = []
     for name, sums in rows:
         full = sums.mean_full_prompt(budget)
         shares = (100 * sums.share, 100 * sums.mean_prompt(budget), None if full is None else 100 * full)
         cells.append((name, *shares, sums.ratio, sums.moves, sums.calls, sums.failed, sums.broken_pairs))
-    return Table(title, COMMAND, data, columns, tuple(cells), notes)
+    return Table(title, COMMAND, data, ("policy", *shown), tuple(cells), notes)
 
 
 _NOTES = (
@@ -218,5 +217,4 @@ def _names() -> list[str]:
 
 
 def _last(bodies: Sequence[Sent]) -> Body:
-    return next((body for body in reversed(bodies) if body), {"messages": []})
-
+    return next(body for body in reversed(bodies) if body)

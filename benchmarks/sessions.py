@@ -35,7 +35,7 @@ def session_files() -> list[Path]:
     folder = Path(os.environ.get("NEXUS_DATA") or ROOT.parent / "shared" / "data") / "claude_code"
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise SystemExit(f"benchmarks: no session files in {folder}: set NEXUS_DATA to the folder that holds claude_code/")
+        raise SystemExit(f"benchmarks: no session files in {folder}: NEXUS_DATA names the folder above claude_code/")
     return files
 
 
@@ -53,8 +53,8 @@ def calls_of(steps: Iterable[Step]) -> tuple[Call, ...]:
     """The calls of one conversation: one wherever the model answered.
 
     The event is all that came since its last answer: the user's texts, or the results of a whole batch of tools (with
-    what the user said meanwhile). The file's own compaction and clearing cut nothing here: the conversation goes on, with
-    the summary as a user's message. Results that answer no call are left out.
+    what the user said meanwhile). The file's own compaction and clearing cut nothing here: the conversation goes on,
+    with the summary as a user's message. Results that answer no call are left out.
     """
     calls: list[Call] = []
     pending: list[Message] = []

@@ -236,7 +236,7 @@ def rows_of(provider: str, vendor: Vendor, lite: Row, dev: Row, notes: list[str]
         if "text" in row["modalities"]["output"] and re.match(vendor.keep, name)
     }
     for name in sorted({*lite_rows, *dev_rows}):
-        if NOT_CHAT.search(name) or not re.match(vendor.keep, name) and name in lite_rows:
+        if NOT_CHAT.search(name) or (not re.match(vendor.keep, name) and name in lite_rows):
             notes.append(f"left out {provider}/{name}: not a chat model of this vendor")
             continue
         known_dev = dev_rows.get(name) or (dev_rows.get(undated(name), {}) if provider == "openai" else {})

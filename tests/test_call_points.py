@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.replay import CallPoint, Mark, append, call_points, mark, record
-from support.validity import CHECKS, Recounter
 
 import nexus
 from nexus.assembled import AssembledContext
@@ -23,6 +21,8 @@ from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.message import Message, Note, Text, ToolResult
+from support.replay import CallPoint, Mark, append, call_points, mark, record
+from support.validity import CHECKS, Recounter
 
 BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
 TAU_SLICES = 8

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from nexus.legible import legible
 from nexus.assembled import AssembledContext, Face, Item, Manifest
 from nexus.block import Block, Warned, text_hash
 from nexus.budget.counter import TokenCounter
@@ -27,7 +26,8 @@ from nexus.fit.prefix import compare
 from nexus.fit.window import Window
 from nexus.history import History
 from nexus.ledger.entries import Entry
-from nexus.message import Message, Note
+from nexus.legible import legible
+from nexus.message import Image, Message, Note, Part, Text
 from nexus.profile import Profile
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec, canonical
@@ -132,7 +132,8 @@ def _fit(
             fitted = fit(given.window, room, fixed, site, given.counter, answers=bool(request.event.results))
         except BudgetTooSmall as error:
             if choice is tries[-1] or len(lean) == len(notes):
-                raise error.scaled(given.factor) from None
+                available = plan(given.model, available_tokens=request.available_tokens).available
+                raise error.scaled(given.factor, available) from None
             continue
         if not (choice.seen and fitted.cut):
             return event, fixed, fitted, choice
@@ -190,10 +191,14 @@ def _shown(fitted: Fitted, event: tuple[Message, ...], *, answers: bool) -> tupl
     shown = repair.preview(fitted.window.fold, event)
     ahead = 0 if answers else len(fitted.closing)
     current = tuple(shown[ahead:])
-    if not current or not any(part for message in event for part in message.parts if not isinstance(part, Note)):
+    if not current or not (answers or any(_says(part) for message in event for part in message.parts)):
         what = "its tool results answer no open call" if answers else "it has no text and no image"
         raise EmptyEvent(f"there is nothing to show for this event: {what}. Nothing was sent")
     return fitted.window.view(tuple(shown[:ahead]), fitted.closing_tokens), current
+
+
+def _says(part: Part) -> bool:
+    return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, Image)
 
 
 def _manifest(

@@ -44,6 +44,7 @@ class _Kept:
     window: Window
     cut_number: int
     mark: Entry | None
+    instructions: tuple[Message, ...] | None = None
 
 
 class Engine:
@@ -97,16 +98,18 @@ class Engine:
         model = self.resolve(request.model or self.model)
         available = plan(model, available_tokens=request.available_tokens).available
         view = view_of(request.profile, model, available, self.counter)
-        thread = self.ledger.thread_of(request.routing.session)
-        kept = self._window(thread, view) if thread is not None else _Kept(start(self.counter)[0], 0, None)
-        last = self.ledger.last_assembly(thread, view) if thread is not None else None
-        rows = self.ledger.instructions(thread) if thread is not None else ()
+        with self.ledger.snapshot():
+            thread = self.ledger.thread_of(request.routing.session)
+            kept = self._window(thread, view) if thread is not None else _Kept(start(self.counter)[0], 0, None)
+            last = self.ledger.last_assembly(thread, view) if thread is not None else None
+            if thread is not None and kept.instructions is None and kept.window.head:
+                kept.instructions = tuple(row.message for row in self.ledger.instructions(thread))
         zone = request.event.timezone or self.timezone
         materials = Materials(
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
             sources=SOURCES, model=model, counter=self.counter, factor=model.token_factor,
             window=kept.window, mark=kept.mark, view=view, cut_number=kept.cut_number + 1,
-            instructions=tuple(row.message for row in rows), last_manifest=last.manifest if last else None,
+            instructions=kept.instructions or (), last_manifest=last.manifest if last else None,
             thread=thread or 0, workspace=str(self.workspace or ""), face=FACE,
         )
         return assemble(request, profile, materials)

@@ -52,10 +52,10 @@ class BudgetTooSmall(NexusError):
             "Nothing was sent. Use a larger budget or model, or shorten the largest part."
         )
 
-    def scaled(self, factor: float) -> BudgetTooSmall:
+    def scaled(self, factor: float, available_tokens: int) -> BudgetTooSmall:
         """The same in a provider's tokens, `factor` of them to a base token (rounded up)."""
         parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
-        return BudgetTooSmall(math.floor(self.available_tokens * factor), math.ceil(self.needed_tokens * factor), parts)
+        return BudgetTooSmall(available_tokens, sum(parts.values()), parts)
 
 
 class BadBudget(NexusError, ValueError):

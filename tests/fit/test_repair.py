@@ -6,15 +6,15 @@ import json
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.hostile import HISTORIES
-from support.replay import append
-from support.validity import CHECKS
 
 import nexus
 from nexus.assembled import AssembledContext
 from nexus.engine import Engine
 from nexus.fit import repair
 from nexus.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
+from support.hostile import HISTORIES
+from support.replay import append
+from support.validity import CHECKS
 
 BODIES = {
     "openai": AssembledContext.to_openai,

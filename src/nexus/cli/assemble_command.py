@@ -14,7 +14,7 @@ import msgspec
 from nexus.assembled import AssembledContext
 from nexus.cli.shared import common, emit, open_here, read_json
 from nexus.errors import UnreadableFile
-from nexus.message import Text
+from nexus.message import Message, Text
 from nexus.request import Event
 from nexus.sources.media import image_from_file
 
@@ -67,7 +67,8 @@ def _show(ctx: AssembledContext, form: str) -> None:
         case "gemini":
             emit(ctx.to_gemini())
         case "messages":
-            emit([ctx.to_json()["systemPrompt"], *ctx.to_json()["history"], ctx.to_json()["currentMessage"]])
+            system = [Message("system", (Text(ctx.system_prompt),))] if ctx.system_prompt else []
+            emit(msgspec.to_builtins([*system, *ctx.messages]))
         case _:
             from nexus.render.console import context_text
 

@@ -72,6 +72,18 @@ class Database:
                 self.run("ROLLBACK")
             raise
 
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """One read transaction: everything inside sees the same state. Inside another one it adds nothing."""
+        if self._db.in_transaction:
+            yield
+            return
+        self.run("BEGIN")
+        try:
+            yield
+        finally:
+            self.run("COMMIT")
+
     def busy_timeout(self, timeout_ms: int) -> None:
         """How long to wait for another process's transaction."""
         self._db.set_busy_timeout(timeout_ms)

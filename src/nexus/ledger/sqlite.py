@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
@@ -55,6 +56,12 @@ class SqliteLedger:
         """Closes the connection."""
         with self._lock:
             self._db.close()
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """One read transaction for all reads inside."""
+        with self._lock, typed(self.path), self._db.snapshot():
+            yield
 
     def thread_of(self, session: str) -> int | None:
         """The thread that the label points to now."""

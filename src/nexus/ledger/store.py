@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, Row, SessionInfo
@@ -14,6 +15,10 @@ class LedgerStore(Protocol):
     @property
     def place(self) -> str:
         """Where it is, for messages: a file path or a server's name."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Inside, all reads of this thread see one state of the ledger, whatever others write meanwhile."""
         ...
 
     def thread_of(self, session: str) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nexus.legible import arguments_as_object
 from nexus.ledger.entries import Entry
+from nexus.legible import arguments_as_object
 from nexus.message import Message, Thinking, ToolCall, Unknown
 from nexus.render.wire import anthropic, openai
 

@@ -6,17 +6,16 @@ look-back of 20 blocks bridges, so that the next call finds what this one wrote.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.history import History
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.names import same_model
 from nexus.render.wire.tools import ToolSpec
+from nexus.render.wire.turns import Fragment, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 MARKS_ON_MESSAGES = 3
@@ -26,7 +25,6 @@ MARK_DISTANCE = 18
 """Blocks between two marks: under the look-back of 20 (Anthropic's documentation on prompt caching)."""
 
 _json = msgspec.json.Decoder(dict[str, Any])
-_Fragment = tuple[str, list[dict[str, Any]]]
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -40,18 +38,13 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
             out["tools"][-1]["cache_control"] = MARK
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": MARK}]
-    messages: list[dict[str, Any]] = []
-    for role, blocks in _fragments(ctx):
-        if messages and messages[-1]["role"] == role:
-            messages[-1]["content"].extend(blocks)
-        elif blocks:
-            messages.append({"role": role, "content": [*blocks]})
-    _mark(messages)
-    out["messages"] = messages
+    messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
+    out["messages"] = [{"role": role, "content": [*blocks]} for role, blocks in messages]
+    _mark(out["messages"])
     return out
 
 
-def fragment(message: Message, model: str) -> _Fragment:
+def fragment(message: Message, model: str) -> Fragment:
     """One message's role and content blocks in this provider's form; thinking only if this very model wrote it."""
     if message.role == "assistant":
         thinking = [part for part in message.parts if isinstance(part, Thinking)] if _own(message, model) else []
@@ -65,20 +58,6 @@ def fragment(message: Message, model: str) -> _Fragment:
 
 def _own(message: Message, model: str) -> bool:
     return bool(message.model) and same_model(message.model, model)
-
-
-def _fragments(ctx: AssembledContext) -> list[_Fragment]:
-    history = ctx.history
-    opening = [fragment(message, ctx.model) for message in history.opening]
-    closing = [fragment(message, ctx.model) for message in (*history.closing, *ctx.current)]
-    return [*opening, *_cached(history, ctx.model), *closing]
-
-
-def _cached(history: History, model: str) -> list[_Fragment]:
-    cache: list[_Fragment] = history.fragments.setdefault(f"anthropic:{model}", [])
-    if len(cache) < history.end:
-        cache.extend(fragment(message, model) for message in islice(history.shared, len(cache), history.end))
-    return cache if len(cache) == history.end else cache[: history.end]
 
 
 def _mark(messages: list[dict[str, Any]]) -> None:

@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.history import History
 from nexus.message import Image, Message, Text, ToolCall
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
+from nexus.render.wire.turns import Fragment, turns
 
 _json = msgspec.json.Decoder(dict[str, Any])
-_Fragment = tuple[str, list[dict[str, Any]]]
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -27,14 +26,10 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
         config["system_instruction"] = ctx.system_prompt
     if ctx.tools:
         config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
-    contents: list[dict[str, Any]] = []
-    for role, parts in _fragments(ctx):
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"].extend(parts)
-        elif parts:
-            contents.append({"role": role, "parts": [*parts]})
-    for index in range(1, len(contents)):
-        _order(contents[index - 1]["parts"], contents[index]["parts"])
+    merged = turns(ctx.history, "gemini", ctx.current, fragment)
+    contents = [{"role": role, "parts": [*parts]} for role, parts in merged]
+    for before, after in pairwise(contents):
+        _order(before["parts"], after["parts"])
     out: dict[str, Any] = {"model": ctx.model}
     if config:
         out["config"] = config
@@ -42,7 +37,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     return out
 
 
-def fragment(message: Message) -> _Fragment:
+def fragment(message: Message) -> Fragment:
     """One message's role and parts in this provider's form. Thinking is left out: other providers' has no place here."""
     if message.role == "assistant":
         return "model", [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]
@@ -58,19 +53,6 @@ def fragment(message: Message) -> _Fragment:
             for result in message.results()
         ]
     return "user", [_part(part) for part in shown_parts(message)]
-
-
-def _fragments(ctx: AssembledContext) -> list[_Fragment]:
-    history = ctx.history
-    after = (*history.closing, *ctx.current)
-    return [*map(fragment, history.opening), *_cached(history), *map(fragment, after)]
-
-
-def _cached(history: History) -> list[_Fragment]:
-    cache: list[_Fragment] = history.fragments.setdefault("gemini", [])
-    if len(cache) < history.end:
-        cache.extend(fragment(message) for message in islice(history.shared, len(cache), history.end))
-    return cache if len(cache) == history.end else cache[: history.end]
 
 
 def _order(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:

@@ -5,7 +5,6 @@ Keys that vary little stand first and `messages` last, so that the serialised bo
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from nexus.assembled import AssembledContext
@@ -54,7 +53,7 @@ def fragment(message: Message) -> list[dict[str, Any]]:
 def _cached(history: History) -> list[list[dict[str, Any]]]:
     cache = history.fragments.setdefault("openai", [])
     if len(cache) < history.end:
-        cache.extend(fragment(message) for message in islice(history.shared, len(cache), history.end))
+        cache.extend(fragment(message) for message in history.shared[len(cache) : history.end])
     return cache if len(cache) == history.end else cache[: history.end]
 
 

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The picture in the README: what fills the window of the next call, on the example that ships with the project.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -R "$here/examples/agent" "$work/agent"
+cd "$work/agent"
+nexus import "$here/examples/session.json" --session main
+nexus context main --budget 32000 --message "What did we decide about the index?" --svg "$here/docs/context.svg"
+printf '\nThe picture is in %s\n' "$here/docs/context.svg"

@@ -1,0 +1,69 @@
+"""User and assistant in turns: messages of one role in a row become one, as some providers want.
+
+What the history shows is turned into fragments once; the fragments that are already joined are kept with the history,
+so a call joins only what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nexus.history import History
+from nexus.message import Message
+
+Fragment: TypeAlias = tuple[str, list[dict[str, Any]]]
+"""A role and the blocks (or parts) of one message or of several joined ones."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """The history's first `count` messages as joined fragments. The last one may still grow."""
+
+    count: int = 0
+    fragments: list[Fragment] = field(default_factory=list[Fragment])
+
+
+def turns(
+    history: History, wire: str, current: Iterable[Message], fragment: Callable[[Message], Fragment]
+) -> list[Fragment]:
+    """The whole conversation as joined fragments; their lists are shared, so copy before you change one."""
+    joined = _shared(history, wire, fragment)
+    opening = [fragment(message) for message in history.opening]
+    after = [fragment(message) for message in (*history.closing, *current)]
+    if not opening:
+        return _join([*joined[:-1]], [*joined[-1:], *after])
+    start = _join([], opening)
+    if joined and start and start[-1][0] == joined[0][0]:
+        start = _join(start, joined[:1])
+        joined = joined[1:]
+    return _join([*start, *joined[:-1]], [*joined[-1:], *after])
+
+
+def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment]) -> list[Fragment]:
+    joined = next(iter(history.fragments.setdefault(wire, [Joined()])))
+    if joined.count > history.end:
+        joined = Joined()
+    new = [fragment(message) for message in history.shared[joined.count : history.end]]
+    if new:
+        joined.fragments[-1:] = _join([], [*joined.fragments[-1:], *new])
+        joined.count = history.end
+    return joined.fragments
+
+
+def _join(start: list[Fragment], more: Iterable[Fragment]) -> list[Fragment]:
+    """Appends fragments to `start`, joining those of one role. Lists that were there before are not changed."""
+    own = False
+    for role, blocks in more:
+        if not blocks:
+            continue
+        if not start or start[-1][0] != role:
+            start.append((role, blocks))
+            own = False
+        elif own:
+            start[-1][1].extend(blocks)
+        else:
+            start[-1] = (role, [*start[-1][1], *blocks])
+            own = True
+    return start

@@ -1,0 +1,106 @@
+"""The command line documents itself: every command, option and exit code; and asking for help costs nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+
+import nexus.cli
+from contracts.modules import PACKAGE, ROOT
+from nexus import errors
+from nexus.cli import COMMANDS
+
+CLI_PAGE = ROOT / "docs" / "cli.md"
+README = ROOT / "README.md"
+NOT_FOR_HELP = ("asyncio", "rich", "toktok", "tiktoken", "apsw", "openai", "anthropic", "google.genai", "PIL", "yaml")
+COMMON_OPTIONS = {"--workspace", "--ledger", "--json"}
+
+
+def command(name: str) -> click.Command:
+    found = nexus.cli.cli.get_command(click.Context(nexus.cli.cli), name)
+    assert found is not None
+    return found
+
+
+def section(name: str) -> str:
+    """The text under the command's heading in the page on the command line."""
+    found = re.search(rf"^## nexus {name}\n(.*?)(?=^## |\Z)", CLI_PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found, f"{CLI_PAGE.name} has no heading '## nexus {name}'"
+    return found[1]
+
+
+def test_the_list_of_commands_is_the_list_of_command_modules() -> None:
+    modules = {path.stem.removesuffix("_command") for path in (PACKAGE / "cli").glob("*_command.py")}
+    assert set(COMMANDS) == modules
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argument(name: str) -> None:
+    text = section(name)
+    for parameter in command(name).params:
+        if isinstance(parameter, click.Option):
+            assert any(option in text for option in parameter.opts), f"{parameter.opts} of nexus {name}"
+        else:
+            assert str(parameter.name).upper() in text, f"{parameter.name} of nexus {name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_stands_in_the_list_of_the_readme(name: str) -> None:
+    assert f"nexus {name}" in README.read_text("utf-8")
+
+
+def test_the_docs_name_no_command_that_does_not_exist() -> None:
+    assert set(re.findall(r"^## nexus (\S+)$", CLI_PAGE.read_text("utf-8"), re.MULTILINE)) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_option(name: str) -> None:
+    found = command(name)
+    shown = found.get_help(click.Context(found, info_name=f"nexus {name}"))
+    assert (found.help or "").strip()
+    for parameter in found.params:
+        if isinstance(parameter, click.Option):
+            assert all(option in shown for option in parameter.opts), parameter.opts
+            assert (parameter.help or "").strip(), f"{parameter.opts} of nexus {name} has no help"
+            assert (parameter.help or "").strip().endswith("."), f"{parameter.opts}: {parameter.help}"
+        else:
+            assert str(parameter.name).upper() in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_workspace_ledger_and_json(name: str) -> None:
+    options = {option for parameter in command(name).params for option in parameter.opts}
+    assert options >= COMMON_OPTIONS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_short_text_of_the_list_is_one_sentence(name: str) -> None:
+    assert COMMANDS[name].endswith(".")
+    assert len(COMMANDS[name]) <= 70
+
+
+def test_help_lists_every_command_in_a_fresh_process_without_loading_anything_heavy() -> None:
+    code = (
+        "import sys\nfrom nexus.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
+        f"print('LOADED', *[name for name in {NOT_FOR_HELP!r} if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown, _, loaded = ran.stdout.partition("LOADED")
+    assert loaded.strip() == ""
+    assert [name for name in COMMANDS if not re.search(rf"^  {name} ", shown, re.MULTILINE)] == []
+
+
+def test_every_exit_code_is_in_the_help_and_in_the_docs() -> None:
+    kinds = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.NexusError)]
+    codes = {0, 2, *(kind.exit_code for kind in kinds)}
+    shown = " ".join((nexus.cli.cli.help or "").split())
+    page = CLI_PAGE.read_text("utf-8")
+    for code in sorted(codes):
+        assert re.search(rf"\b{code} \w+", shown.partition("Exit codes:")[2]), f"exit code {code} is not in --help"
+        assert re.search(rf"^\|?\s*`?{code}`?\s*\|", page, re.MULTILINE), f"{CLI_PAGE.name} has no table row for {code}"

@@ -1,0 +1,69 @@
+"""What `import nexus` gives: a small sorted list of names, each importable and explained, at no cost until used."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib.resources import files
+
+import pytest
+
+import nexus
+
+HEAVY = ("apsw", "toktok", "tiktoken", "click", "rich", "yaml", "PIL", "openai", "anthropic", "google.genai", "asyncio")
+
+
+def test_the_public_names_are_sorted_and_none_is_there_twice() -> None:
+    assert list(nexus.__all__) == sorted(set(nexus.__all__))
+
+
+@pytest.mark.parametrize("name", nexus.__all__)
+def test_every_public_name_can_be_imported_and_has_a_docstring(name: str) -> None:
+    value = getattr(nexus, name)
+    own = inspect.getdoc(value) or ""
+    assert own.strip(), f"nexus.{name} does not say what it is"
+    assert not own.startswith(f"{name}("), f"nexus.{name} has no docstring of its own"
+
+
+@pytest.mark.parametrize("name", nexus.__all__)
+def test_every_public_method_of_a_public_class_has_a_docstring(name: str) -> None:
+    value = getattr(nexus, name)
+    if not inspect.isclass(value):
+        return
+    silent = [
+        one
+        for one, member in vars(value).items()
+        if not one.startswith("_") and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
+        and not inspect.getdoc(member)
+    ]
+    assert silent == []
+
+
+def test_the_list_of_public_names_is_complete() -> None:
+    assert set(nexus.__all__) == set(nexus._PLACES)
+    assert set(dir(nexus)) == {*nexus.__all__, "__version__"}
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        nexus.no_such_name  # noqa: B018 - reading it is the test
+
+
+def test_every_error_that_a_user_can_meet_is_a_nexus_error_with_its_own_exit_code() -> None:
+    from nexus import errors
+
+    kinds = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    assert all(issubclass(kind, nexus.NexusError) for kind in kinds)
+    assert {kind.exit_code for kind in kinds} <= {1, 2, 3, 4, 5}
+    drawn = errors.__doc__ or ""
+    assert [kind.__name__ for kind in kinds if kind.__name__ not in drawn] == [], "not in the drawn tree"
+
+
+def test_importing_nexus_loads_nothing_heavy() -> None:
+    code = f"import sys, nexus; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert files("nexus").joinpath("py.typed").is_file()

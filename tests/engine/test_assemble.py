@@ -1,0 +1,346 @@
+"""The engine as a library user meets it: assemble, send, record, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import nexus
+from nexus.engine import Engine
+from nexus.errors import EmptyEvent, UnknownProfile
+from nexus.interop.importing import import_transcript
+from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.render.context_json import from_json
+from nexus.render.face import FACE
+from nexus.sources.templates import templates
+from support.replay import Mark, append, mark
+from support.validity import CHECKS
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+NOON = 1_770_379_200_000
+
+
+class Clock:
+    """A clock that a test winds by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> int:
+        self.now += 1_000
+        return self.now
+
+
+def workspace(root: Path, **files: str) -> Engine:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path = path.with_name(f"{path.name}.md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return nexus.open(root, clock_ms=Clock(), timezone="Asia/Shanghai")
+
+
+def say(nx: Engine, text: str, reply: str = "ok", **options: Any) -> nexus.AssembledContext:
+    ctx = nx.assemble(text, **{"session": "s", **options})
+    nx.record(ctx, nexus.AgentResult((assistant(reply),)))
+    return ctx
+
+
+def texts(ctx: nexus.AssembledContext) -> str:
+    return json.dumps(ctx.to_openai()["messages"], ensure_ascii=False)
+
+
+def test_the_system_slot_holds_rules_persona_skills_and_host_in_the_documents_order(tmp_path: Path) -> None:
+    nx = workspace(
+        tmp_path, AGENTS="RULES", SOUL="SOUL", IDENTITY="SELF", USER="FRIEND", TOOLS="GUIDE",
+        skills__x__SKILL="---\nname: x\ndescription: does x\n---\nbody",
+    )  # fmt: skip
+    prompt = nx.assemble("hi").system_prompt
+    places = [prompt.index(word) for word in ("RULES", "GUIDE", "FRIEND", "\nSOUL", "SELF", "- x: does x", "Host:")]
+    assert places == sorted(places)
+    assert "body" not in prompt
+
+
+def test_the_current_message_says_time_zone_and_channel_and_ends_with_the_users_text(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    event = nexus.Event(content=(Text("What now?"),), at_ms=NOON, channel="telegram\nCurrent time: never", chat_id="7")
+    assert nx.assemble(event).to_openai()["messages"][-1]["content"] == (
+        "Current time: 2026-02-06T12:00:00.000Z\nLocal time: 2026-02-06T20:00:00.000+08:00\nTimezone: Asia/Shanghai\n"
+        "Channel: telegram Current time: never\nChat ID: 7\n\nWhat now?"
+    )
+
+
+def test_memory_is_sent_once_and_not_repeated_while_the_history_shows_it(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
+    assert "the index is GIN" in texts(say(nx, "one"))
+    second = say(nx, "two")
+    assert texts(second).count("the index is GIN") == 1
+    assert "the index is GIN" not in json.dumps(msgspec.to_builtins(second.event))
+    (tmp_path / "memory" / "MEMORY.md").write_text("the index is a B-tree")
+    assert "the index is a B-tree" in json.dumps(msgspec.to_builtins(say(nx, "three").event))
+
+
+def test_after_a_cut_memory_is_sent_again_with_the_current_message(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
+    for number in range(40):
+        ctx = say(nx, f"question {number}", "answer " * 60, budget=3_000)
+        assert texts(ctx).count("the index is GIN") == 1
+        if ctx.cut:
+            return
+    pytest.fail("forty long turns never filled 3,000 tokens")
+
+
+def test_memory_is_left_out_with_a_warning_before_anything_else_is_refused(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, memory__MEMORY="fact " * 2_000)
+    ctx = nx.assemble("hi", budget=600)
+    assert "fact fact" not in texts(ctx)
+    assert any("left out of this call" in note.text for note in ctx.warnings)
+
+
+def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, memory__MEMORY="fact")
+    call = ToolCall("c1", "look", '{"path": "a"}')
+    first = nx.assemble("look at a", session="s")
+    nx.record(first, nexus.AgentResult((assistant("", call),)))
+    second = nx.assemble([tool("c1", "seen", "look")], session="s")
+    before, after = first.to_openai()["messages"], second.to_openai()["messages"]
+    assert after[: len(before)] == before
+    assert [message["role"] for message in after[len(before) :]] == ["assistant", "tool"]
+    assert second.prefix.state == "extends"
+    nx.record(second, nexus.AgentResult((assistant("done"),)))
+    assert [entry.kind for entry in nx.entries("s")] == ["messages", "messages", "completed"]
+    assert {entry.turn for entry in nx.entries("s")} == {1}
+
+
+def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="one")
+    say(nx, "hi")
+    assert nx.assemble("again", session="s").prefix.state == "extends"
+    (tmp_path / "AGENTS.md").write_text("two")
+    ctx = nx.assemble("again", session="s")
+    assert ctx.prefix.causes == ("AGENTS.md (rules) changed",)
+    assert "AGENTS.md (rules) changed" in ctx.report
+
+
+def test_assembling_writes_nothing_and_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="one")
+    say(nx, "hi")
+    head = nx.ledger.head(1)
+    event = nexus.Event(content=(Text("again"),), at_ms=NOON)
+    one, two = (json.dumps(nx.assemble(event, session="s").to_anthropic()) for _ in range(2))
+    assert one == two
+    assert nx.ledger.head(1) == head
+    assert nx.assemble("x", session="never heard of").history.end == 0
+    assert [info.label for info in nx.sessions()] == ["s"]
+
+
+def test_recording_stores_turn_cut_and_manifest_at_once_and_only_once(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    ctx = nx.assemble("x", session="s")
+    for number in range(40):
+        ctx = nx.assemble(f"question {number}", session="s", budget=2_000)
+        if ctx.cut:
+            break
+        nx.record(ctx, nexus.AgentResult((assistant("answer " * 60),)))
+    assert ctx.cut
+    done = nx.record(ctx, nexus.AgentResult((assistant("last"),)))
+    thread = nx.ledger.thread_of("s")
+    assert thread is not None
+    assert nx.ledger.last_cut(thread, ctx.manifest.view) == ctx.cut
+    stored = nx.ledger.last_assembly(thread, ctx.manifest.view)
+    assert stored is not None
+    assert stored.manifest["id"] == ctx.manifest.id
+    assert nx.record(ctx, nexus.AgentResult((assistant("last"),))).added == 0
+    assert nx.ledger.head(thread)[0] == done.head
+
+
+def test_a_cut_for_a_small_window_hides_nothing_from_a_large_one(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    for number in range(30):
+        say(nx, f"question {number}", "answer " * 60, budget=2_000)
+    assert len(nx.assemble("x", session="s", budget=2_000).history) < 30
+    assert len(nx.assemble("x", session="s", budget=100_000).history) == 60
+
+
+def test_a_budget_that_is_too_small_names_the_parts_and_sends_nothing(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="rule " * 1_000)
+    with pytest.raises(nexus.BudgetTooSmall, match="system 1,[0-9]+, current event") as caught:
+        nx.assemble("hi", budget=500)
+    assert caught.value.available_tokens == 500
+    assert caught.value.needed_tokens == sum(caught.value.parts.values())
+
+
+def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="a line of rules\n" * 2_000)
+    ctx = nx.assemble("hi")
+    assert "more characters of AGENTS.md left out (cap 20,000)" in ctx.system_prompt
+    assert any(note.origin == "AGENTS.md" and "the cap is 20,000" in note.text for note in ctx.warnings)
+    assert "AGENTS.md" in ctx.report.split("Out:")[1]
+
+
+def test_files_outside_the_workspace_pipes_and_folders_are_refused_with_a_reason(tmp_path: Path) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("SECRET")
+    root = tmp_path / "ws"
+    root.mkdir()
+    (root / "AGENTS.md").symlink_to(outside)
+    os.mkfifo(root / "SOUL.md")
+    (root / "TOOLS.md").mkdir()
+    ctx = nexus.open(root, ledger=":memory:").assemble("hi")
+    assert "SECRET" not in ctx.system_prompt
+    assert {note.origin for note in ctx.warnings} == {"AGENTS.md", "SOUL.md", "TOOLS.md"}
+
+
+def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
+    for name, text in templates().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ctx = nexus.open(tmp_path, ledger=":memory:").assemble("hi")
+    assert [block.name for block in ctx.blocks] == ["host", "moment"]
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [("no front matter", "front matter"), ("---\nname: [\n---\n", "not YAML"), ("---\nname: 1\n---\n", "both text"),
+     ("---\na: &a [x]\nb: *a\nname: n\ndescription: " + "d" * 2_000 + "\n---\n", "cut at 1024")],
+)  # fmt: skip
+def test_a_skill_with_bad_front_matter_is_reported(tmp_path: Path, text: str, warned: str) -> None:
+    ctx = workspace(tmp_path, skills__bad__SKILL=text).assemble("hi")
+    assert any(note.origin == "skills/bad/SKILL.md" and warned in note.text for note in ctx.warnings)
+
+
+def test_system_messages_that_open_a_session_stay_in_the_system_slot_through_cuts(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    append(nx, "s", Message("system", (Text("You sell flights."),)), user("hi"), assistant("hello"))
+    for number in range(30):
+        ctx = say(nx, f"question {number}", "answer " * 60, budget=2_000)
+        assert "You sell flights." in ctx.system_prompt
+        assert not any("You sell flights." in message.text() for message in ctx.history)
+    assert nx.assemble("x", session="s", budget=2_000).history.opening
+
+
+def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    append(nx, "s", user("old"), assistant("old answer"))
+    mark(nx, "s", Mark("They chose GIN."))
+    ctx = nx.assemble("x", session="s")
+    assert [message.text() for message in ctx.history] == ["[Previous conversation summary]\nThey chose GIN."]
+    for number in range(30):
+        ctx = say(nx, f"question {number}", "answer " * 60, budget=2_000)
+        assert "They chose GIN." in texts(ctx)
+    assert ctx.history.opening[1].text().startswith("[Earlier messages left out")
+
+
+def test_thinking_goes_back_to_the_model_that_wrote_it_and_to_no_other(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    thought = Message("assistant", (Thinking("hm", "c2ln"), Text("yes")), model="claude-opus-4-6")
+    append(nx, "s", user("hi"), thought)
+    own = nx.assemble("x", session="s", model="claude-opus-4-6").to_anthropic()["messages"][1]["content"]
+    other = nx.assemble("x", session="s", model="claude-sonnet-4-5").to_anthropic()["messages"][1]["content"]
+    assert [block["type"] for block in own] == ["thinking", "text"]
+    assert [block["type"] for block in other] == ["text"]
+
+
+def test_cache_marks_are_at_most_four_and_never_more_than_twenty_blocks_apart(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="rules")
+    for number in range(60):
+        append(nx, "s", user(f"q{number}"), assistant(f"a{number}"))
+    body = nx.assemble("x", session="s", tools=[{"name": "look", "parameters": {"type": "object"}}]).to_anthropic()
+    assert CHECKS["anthropic"](body) == []
+    blocks = [block for message in body["messages"] for block in message["content"]]
+    marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
+    assert marked[-1] == len(blocks) - 1
+    assert len(marked) == 3
+    assert all(after - before <= 20 for before, after in zip(marked, marked[1:], strict=False))
+    assert "cache_control" in body["system"][-1]
+
+
+def test_tools_in_any_providers_form_and_order_give_the_same_bytes(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string"}}}
+    turned = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "type": "object"}
+    one = [{"type": "function", "function": {"name": "x", "description": "d", "parameters": schema}}, {"name": "y"}]
+    two = [{"name": "y", "input_schema": {}}, {"name": "x", "description": "d", "input_schema": turned}]
+    event = nexus.Event(content=(Text("hi"),), at_ms=NOON)
+    bodies = [nx.assemble(event, tools=tools) for tools in (one, two)]
+    for wire in ("to_openai", "to_anthropic", "to_gemini"):
+        first, second = (json.dumps(getattr(ctx, wire)()) for ctx in bodies)
+        assert first == second
+    assert CHECKS["gemini"](bodies[0].to_gemini()) == []
+
+
+def test_images_stand_between_the_notes_and_the_text_in_each_providers_form(tmp_path: Path) -> None:
+    nx = workspace(tmp_path)
+    ctx = nx.assemble("What is this?", images=[Image("image/png", PIXEL, width=1, height=1)])
+    kinds = [part["type"] for part in ctx.to_openai()["messages"][-1]["content"]]
+    assert kinds == ["text", "image_url", "text"]
+    for wire, check in CHECKS.items():
+        assert check(getattr(ctx, f"to_{wire}")()) == []
+
+
+def test_a_saved_context_comes_back_with_the_same_bytes(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
+    append(nx, "s", user("hi"), assistant("", ToolCall("c", "look", "{}")))
+    ctx = nx.assemble("stop", session="s", tools=[{"name": "look"}])
+    again = from_json(json.loads(json.dumps(ctx.to_json())), FACE)
+    for wire in ("to_openai", "to_anthropic", "to_gemini", "to_json"):
+        assert getattr(again, wire)() == getattr(ctx, wire)()
+    assert nx.record(again, nexus.AgentResult((assistant("ok"),))).added == 2
+    assert nx.record(ctx, nexus.AgentResult((assistant("ok"),))).added == 0
+
+
+def test_the_budget_prints_the_documents_names(tmp_path: Path) -> None:
+    budget = workspace(tmp_path).assemble("hi", model="claude-sonnet-4").token_budget.to_json()
+    assert set(budget) == {"modelLimit", "reserveResponse", "reserveTools", "available", "used", "remaining"}
+    assert set(budget["used"]) == {"systemPrompt", "tools", "history", "event", "total"}  # type: ignore[arg-type]
+    assert (budget["modelLimit"], budget["available"]) == (200_000, 176_000)
+
+
+def test_the_account_adds_up_to_what_the_budget_says_is_used(tmp_path: Path) -> None:
+    nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
+    for model in ("gpt-4o", "claude-sonnet-4-5"):
+        for _ in range(2):
+            ctx = say(nx, "hi", model=model, tools=[{"name": "look"}])
+            assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+
+
+@pytest.mark.parametrize("event", ["", "  \n", []])
+def test_an_event_without_anything_to_show_is_refused(tmp_path: Path, event: Any) -> None:
+    with pytest.raises(EmptyEvent):
+        workspace(tmp_path).assemble(event)
+
+
+def test_an_unknown_profile_is_refused_with_the_list_of_all(tmp_path: Path) -> None:
+    with pytest.raises(UnknownProfile, match="bare, layered"):
+        workspace(tmp_path).assemble("hi", profile="nope")
+
+
+def test_two_engines_on_one_ledger_see_each_others_turns_and_cuts(tmp_path: Path) -> None:
+    one, two = workspace(tmp_path), workspace(tmp_path)
+    for number in range(40):
+        say((one, two)[number % 2], f"question {number}", "answer " * 60, budget=2_000)
+    first, second = (nx.assemble(nexus.Event(content=(Text("x"),), at_ms=NOON), session="s", budget=2_000) for nx in (one, two))
+    assert first.to_openai() == second.to_openai()
+    assert len(one.history("s")) == 80
+
+
+def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a_fork(tmp_path: Path) -> None:
+    from nexus.interop.detect import read
+
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"id": "chat", "messages": said}))
+    nx = workspace(tmp_path)
+    import_transcript(nx, next(read(path)))
+    say(nx, "here", session="chat")
+    path.write_text(json.dumps({"id": "chat", "messages": [*said, {"role": "user", "content": "there"}]}))
+    (done,) = import_transcript(nx, next(read(path)))
+    assert done.session == "chat~continued"
+    assert [m.text() for m in nx.history("chat")] == ["hi", "hello", "here", "ok"]
+    assert [m.text() for m in nx.history("chat~continued")] == ["hi", "hello", "there"]
+    assert import_transcript(nx, next(read(path)))[0].added == 0
