@@ -8,7 +8,8 @@ on the same file. LangChain's `trim_messages` gets the same messages under the s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.measure import Spent, middle, process, timed
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.talk import BUDGET_TOKENS, QUESTION, RESULT_CHARS, Place, filled, made
 from benchmarks.trimming import trimmed
+from nexus.ledger.sqlite import SqliteLedger
 
 COMMAND = "python -m benchmarks next_call"
 ROUNDS = 30
@@ -40,32 +42,30 @@ class Timed(Struct, frozen=True):
 
 
 def run() -> Outcome:
-    """All lengths; each with Nexus and LangChain."""
+    """All lengths; each with Nexus and LangChain. The warm rounds of all lengths run in turns."""
     rows: list[tuple[Cell, ...]] = []
-    warm: dict[int, Spent] = {}
-    for length in LENGTHS:
-        with TemporaryDirectory() as folder:
-            place = made(Path(folder), length)
-            rows.extend(_cold(place))
-            found = _warm(place)
-            warm[length] = found.spent
-            rows.append(_row(place, "Nexus, warm", found.spent, found.in_view))
-        if length > LENGTHS[1]:
-            with TemporaryDirectory() as folder:
-                place = filled(Path(folder), length, room_turns=ROUNDS + 5)
-                found = _warm(place)
-                rows.append(_row(place, "Nexus, warm, budget nearly full", found.spent, found.in_view))
-        with TemporaryDirectory() as folder:
-            place = filled(Path(folder), length, room_turns=2)
-            found = _over(place)
-            rows.append(_row(place, "Nexus, first over budget", found.spent, found.in_view))
-        for one in trimmed(length, BUDGET_TOKENS):
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        usual = [made(root / f"{length}", length) for length in LENGTHS]
+        nearly = filled(root / "nearly", LENGTHS[-1], room_turns=ROUNDS + 5)
+        over = [filled(root / f"over-{length}", length, room_turns=2) for length in LENGTHS]
+        cold = [list(_cold(place)) for place in usual]
+        *warm, full = _warm([*usual, nearly])
+        exceeding = _over(over)
+    for number, place in enumerate(usual):
+        rows.extend(cold[number])
+        rows.append(_row(place, "Nexus, warm", warm[number].spent, warm[number].in_view))
+        if place.length == nearly.length:
+            rows.append(_row(place, "Nexus, warm, budget nearly full", full.spent, full.in_view))
+        found = exceeding[number]
+        rows.append(_row(place, "Nexus, first over budget", found.spent, found.in_view))
+        for one in trimmed(place.length, BUDGET_TOKENS):
             rows.append(_row(place, f"trim_messages, {one.name}", one.trim, one.in_view, one.rounds))
             rows.append(_row(place, f"trim_messages, {one.name}, + to dicts", one.whole, one.in_view, one.rounds))
     columns = ("messages", "what", "CPU ms", "wall ms", "in view", "rounds")
     data = f"synthetic: turns of text, call, result of {RESULT_CHARS:,} characters, text; the layered profile"
     table = Table("The next call's context", COMMAND, data, columns, tuple(rows), _NOTES)
-    return Outcome((table,), _targets(warm[LENGTHS[-1]].cpu_ms, warm[LENGTHS[-2]].cpu_ms))
+    return Outcome((table,), _targets(warm[-1].spent.cpu_ms, warm[-2].spent.cpu_ms))
 
 
 _NOTES = (
@@ -94,39 +94,56 @@ def _body(nx: nexus.Engine, place: Place) -> tuple[nexus.AssembledContext, dict[
     return ctx, ctx.to_anthropic()
 
 
-def _warm(place: Place) -> Timed:
-    found = _rounds(place, turns_first=1)
-    if found.cuts or found.in_view < min(LEAST_IN_VIEW, place.length):
-        raise AssertionError(
-            f"a warm call shows {found.in_view} messages, {found.cuts} made cuts: not what is measured"
-        )
+def _warm(places: Sequence[Place]) -> list[Timed]:
+    found = _rounds(places, turns_first=1)
+    for place, one in zip(places, found, strict=True):
+        if one.cuts or one.in_view < min(LEAST_IN_VIEW, place.length):
+            raise AssertionError(
+                f"a warm call shows {one.in_view} messages, {one.cuts} made cuts: not what is measured"
+            )
     return found
 
 
-def _over(place: Place) -> Timed:
-    found = _rounds(place, turns_first=5)
-    if found.cuts != ROUNDS:
-        raise AssertionError(f"{found.cuts} of {ROUNDS} calls over the budget made a cut")
+def _over(places: Sequence[Place]) -> list[Timed]:
+    found = _rounds(places, turns_first=5)
+    if any(one.cuts != ROUNDS for one in found):
+        raise AssertionError(f"of {ROUNDS} calls over the budget, {[one.cuts for one in found]} made a cut")
     return found
 
 
-def _rounds(place: Place, turns_first: int) -> Timed:
-    """Timed rounds of one warm engine; nothing is recorded, so that a cut that is due is due in each."""
-    other = place.connection()
-    runs: list[Spent] = []
-    in_view, cuts = 1 << 31, 0
-    with place.engine() as nx:
-        _body(nx, place)
-        for number in range(ROUNDS):
-            place.append(other, turns_first if number == 0 else 1)
-            (ctx, body), spent = timed(lambda: _body(nx, place))
-            runs.append(spent)
-            in_view = min(in_view, len(ctx.history))
-            cuts += ctx.cut is not None
-            if number % CHECK_EVERY == 0:
-                _check(place, body)
-    other.close()
-    return Timed(middle(runs), in_view, cuts)
+@dataclass(slots=True)
+class _Course:
+    """One place's rounds: a warm engine, another connection, and what was found."""
+
+    place: Place
+    nx: nexus.Engine
+    other: SqliteLedger
+    runs: list[Spent] = field(default_factory=list[Spent])
+    in_view: int = 1 << 31
+    cuts: int = 0
+
+    def round(self, turns: int) -> None:
+        """Appends by the other connection, then one timed call. Nothing is recorded: a cut that is due stays due."""
+        self.place.append(self.other, turns)
+        (ctx, body), spent = timed(lambda: _body(self.nx, self.place))
+        self.in_view = min(self.in_view, len(ctx.history))
+        self.cuts += ctx.cut is not None
+        if len(self.runs) % CHECK_EVERY == 0:
+            _check(self.place, body)
+        self.runs.append(spent)
+
+
+def _rounds(places: Sequence[Place], turns_first: int) -> list[Timed]:
+    courses = [_Course(place, place.engine(), place.connection()) for place in places]
+    for course in courses:
+        _body(course.nx, course.place)
+    for number in range(ROUNDS):
+        for course in courses:
+            course.round(turns_first if number == 0 else 1)
+    for course in courses:
+        course.nx.close()
+        course.other.close()
+    return [Timed(middle(course.runs), course.in_view, course.cuts) for course in courses]
 
 
 def _check(place: Place, body: dict[str, Any]) -> None:

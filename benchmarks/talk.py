@@ -116,7 +116,7 @@ def filled(folder: Path, length: int, *, room_turns: int) -> Place:
 
 
 def _empty(folder: Path, length: int) -> Place:
-    (folder / "workspace").mkdir()
+    (folder / "workspace").mkdir(parents=True)
     return Place(length, write_workspace(folder / "workspace"), folder / "ledger.db")
 
 

@@ -17,7 +17,7 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.tokens import plan
-from nexus.errors import NoSuchSession, WorkspaceMissing
+from nexus.errors import LedgerError, NoSuchSession, WorkspaceMissing
 from nexus.fit.window import Window, extend, start
 from nexus.ledger.entries import Committed, Entry, SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
@@ -176,14 +176,23 @@ def open_engine(
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"there is no folder {root}; `nexus init {root}` makes a workspace")
-    if isinstance(ledger, (str, Path)) or ledger is None:
-        path = str(ledger) if ledger is not None else str(root / LEDGER_FILE) if root else ":memory:"
-        if path != ":memory:":
-            place = Path(path).expanduser().resolve()
-            place.parent.mkdir(parents=True, exist_ok=True)
-            path = str(place)
-        ledger = SqliteLedger(path)
+    if ledger is None:
+        ledger = root / LEDGER_FILE if root else ":memory:"
+    if isinstance(ledger, (str, Path)):
+        ledger = SqliteLedger(_ready(ledger))
     return Engine(root, ledger, **options)
+
+
+def _ready(ledger: str | Path) -> str:
+    """The ledger's absolute path, its folder made."""
+    if str(ledger) == ":memory:":
+        return ":memory:"
+    place = Path(ledger).expanduser().absolute()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"no ledger can be made at {place}: {error.strerror or error}") from error
+    return str(place)
 
 
 def view_of(profile: str, model: Model, available: int, counter: TokenCounter) -> str:

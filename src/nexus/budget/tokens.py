@@ -37,7 +37,7 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
 
     `model_limit` is the model's whole window; `reserve_response` is kept for the reply, `reserve_tools` for results of
     tools that come in during the turn. `available` is what the context may take: the window less both reserves, never
-    more than the model accepts as input; or what the user set.
+    more than the model accepts as input; or what the user set, and then `direct` is true.
     """
 
     model_limit: int
@@ -45,6 +45,7 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
     reserve_tools: int
     available: int
     used: TokensUsed = TokensUsed()
+    direct: bool = False
 
     @property
     def remaining(self) -> int:
@@ -58,7 +59,8 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
     def to_json(self) -> dict[str, int | dict[str, int]]:
         """The budget under document 002's printed names, `used.total` and `remaining` included."""
         used: dict[str, int] = {**msgspec.to_builtins(self.used), "total": self.used.total}
-        return {**msgspec.to_builtins(self), "used": used, "remaining": self.remaining}
+        printed = {name: value for name, value in msgspec.to_builtins(self).items() if name != "direct"}
+        return {**printed, "used": used, "remaining": self.remaining}
 
 
 def plan(
@@ -81,7 +83,7 @@ def plan(
     if available_tokens is not None:
         if available_tokens <= 0:
             raise BadBudget(f"a budget of {available_tokens:,} tokens leaves room for nothing: set one above zero")
-        return TokenBudget(window, response, results, available_tokens)
+        return TokenBudget(window, response, results, available_tokens, direct=True)
     # Some models take less input than their window less the reply (GPT-5: 272,000 of 400,000).
     available = min(window - response, model.max_input_tokens) - results
     if available <= 0:

@@ -61,7 +61,8 @@ def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
     budget = ctx.token_budget
     order = {"system": 0, "history": 1, "current": 2}
     parts = [(item.layer, item.tokens) for item in sorted(ctx.items, key=lambda item: order[item.slot])]
-    return [*parts, ("free", max(budget.remaining, 0)), ("reserve", budget.reserve_response + budget.reserve_tools)]
+    reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
+    return [*parts, ("free", max(budget.remaining, 0)), ("reserve", reserve)]
 
 
 def _grid(ctx: AssembledContext, *, plain: bool) -> Text:
@@ -79,6 +80,8 @@ def _grid(ctx: AssembledContext, *, plain: bool) -> Text:
                 out.append("\n")
     out.append("\n\n")
     for kind, cell in (_LETTERS if plain else _CELLS).items():
+        if kind == "reserve" and ctx.token_budget.direct:
+            continue
         out.append(cell, None if plain else _COLOURS[kind])
         out.append(f" {kind}  ")
     return out
@@ -99,8 +102,9 @@ def _table(ctx: AssembledContext) -> Table:
     table.add_row("", Text(stable, "dim"), Text(_boundary(ctx), "dim"), "", "")
     _rows(table, slots["current"], whole)
     table.add_row("", "free", "", f"{budget.remaining:,}", f"{100 * budget.remaining / whole:.1f} %")
-    table.add_row("", "reserved for the response", "", f"{budget.reserve_response:,}", "")
-    table.add_row("", "reserved for tool results", "", f"{budget.reserve_tools:,}", "")
+    if not budget.direct:
+        table.add_row("", "reserved for the response", "", f"{budget.reserve_response:,}", "")
+        table.add_row("", "reserved for tool results", "", f"{budget.reserve_tools:,}", "")
     return table
 
 

@@ -33,7 +33,7 @@ def command(
     paths = list(_paths(files))
     done: list[Imported] = []
     failed: list[dict[str, str]] = []
-    with open_here(workspace, ledger) as nx, _progress(len(paths)) as advance:
+    with open_here(workspace, ledger, writes=not dry_run) as nx, _progress(len(paths)) as advance:
         for path in paths:
             try:
                 done.extend(_one(nx, path, form, session, len(paths), dry_run=dry_run))
@@ -108,7 +108,7 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
         click.echo(f"{one.session} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
         if one.note:
             click.echo(f"  note: {one.note}")
-        if one.counted:
+        if one.message_lines and one.counted:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(one.counted.items()))
             click.echo(f"  {one.lines:,} lines: {one.message_lines:,} with messages; not messages: {kinds}")
         for problem in one.problems[:SHOWN_PROBLEMS]:

@@ -19,9 +19,10 @@ def command(folder: str | None, workspace: str | None, ledger: str | None, *, as
     root = Path(folder or workspace or ".").expanduser().resolve()
     root.mkdir(parents=True, exist_ok=True)
     written: list[str] = []
+    has_skills = (root / "skills").is_dir()
     for name, text in templates().items():
         place = root / name
-        if not place.exists():
+        if not place.exists() and not (has_skills and name.startswith("skills/")):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, "utf-8")
             written.append(name)

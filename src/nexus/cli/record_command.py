@@ -23,7 +23,7 @@ def command(context: str, reply: str, workspace: str | None, ledger: str | None,
     if not isinstance(saved, dict):
         raise BadContext(f"{context} holds no context that `nexus assemble --save` wrote")
     ctx = from_json(cast("dict[str, Any]", saved), FACE)
-    with open_here(workspace, ledger) as nx:
+    with open_here(workspace, ledger, writes=True) as nx:
         done = nx.record(ctx, read_json(reply))
     if as_json:
         emit({"session": ctx.session_label, **msgspec.to_builtins(done)})

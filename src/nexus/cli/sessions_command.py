@@ -20,7 +20,8 @@ def command(workspace: str | None, ledger: str | None, *, as_json: bool) -> None
         emit(msgspec.to_builtins(found))
         return
     if not found:
-        click.echo(f"No sessions in {place} yet. `nexus import FILE` or `nexus record` brings some.")
+        where = "There is no ledger here yet" if place == ":memory:" else f"No sessions in {place} yet"
+        click.echo(f"{where}. `nexus import FILE` or `nexus record` brings sessions.")
         return
     from rich.console import Console
     from rich.table import Table
@@ -32,4 +33,4 @@ def command(workspace: str | None, ledger: str | None, *, as_json: bool) -> None
         last = datetime.fromtimestamp(one.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") if one.last_ms else ""
         label = one.label + (" (open turn)" if one.open_turn else "")
         table.add_row(label, f"{one.turns:,}", f"{one.messages:,}", f"{one.tokens:,}", last, one.title)
-    Console(no_color=plain_output(), highlight=False).print(table)
+    Console(no_color=plain_output(), highlight=False, width=150 if plain_output() else None).print(table)

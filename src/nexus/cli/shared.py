@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nexus.engine import Engine, open_engine
+from nexus.engine import LEDGER_FILE, Engine, open_engine
 from nexus.errors import UnreadableFile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,9 +29,15 @@ def common(command: F) -> F:
     )(command)
 
 
-def open_here(workspace: str | None, ledger: str | None, **options: Any) -> Engine:
-    """The engine for the options as given, or for the workspace around the current folder."""
-    return open_engine(workspace or nearest_workspace(Path.cwd()), ledger=ledger, **options)
+def open_here(workspace: str | None, ledger: str | None, *, writes: bool = False, **options: Any) -> Engine:
+    """The engine for the options as given, or for the workspace around the current folder.
+
+    A command that only reads makes no file: where there is no ledger yet, it sees an empty one.
+    """
+    root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
+    file = Path(ledger).expanduser() if ledger else root / LEDGER_FILE
+    absent = not writes and root.is_dir() and not file.exists()
+    return open_engine(root, ledger=":memory:" if absent else file, **options)
 
 
 def nearest_workspace(folder: Path) -> Path:

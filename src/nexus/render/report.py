@@ -25,10 +25,9 @@ def report(ctx: AssembledContext) -> str:
 def _budget(ctx: AssembledContext) -> str:
     budget = ctx.token_budget
     share = 100 * budget.used.total / budget.available if budget.available else 0
-    own = budget.available != budget.model_limit - budget.reserve_response - budget.reserve_tools
     origin = (
         "set directly"
-        if own
+        if budget.direct
         else f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
     )
     used = f"{budget.used.total:,} of {budget.available:,} tokens used ({share:.1f} %)"

@@ -1,0 +1,1 @@
+"""The command line as its users meet it: real files, real arguments, real exit codes."""

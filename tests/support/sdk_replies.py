@@ -1,0 +1,107 @@
+"""Replies as the three providers' own packages give them, and a client that answers with them without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from support.validity import CHECKS
+
+Reply: TypeAlias = Any
+"""A response object of one of the packages: `ChatCompletion`, anthropic's `Message`, `GenerateContentResponse`."""
+
+CALL = ("read_file", {"path": "notes.md"})
+
+
+def openai_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
+    """A chat completion: a text, and a tool call if wanted."""
+    from openai.types.chat import ChatCompletion
+
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if call:
+        function = {"name": CALL[0], "arguments": json.dumps(CALL[1])}
+        message["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
+    return ChatCompletion.model_validate(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1_760_000_000,
+            "model": "gpt-5-2025-08-07",
+            "choices": [{"index": 0, "finish_reason": "tool_calls" if call else "stop", "message": message}],
+            "usage": {
+                "prompt_tokens": 120, "completion_tokens": 7, "total_tokens": 127,
+                "prompt_tokens_details": {"cached_tokens": 64},
+            },
+        }
+    )
+
+
+def anthropic_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
+    """A message with signed thinking, a text, and a tool call if wanted."""
+    from anthropic.types import Message
+
+    content: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "An easy one.", "signature": "c2ln"},
+        {"type": "text", "text": text},
+    ]
+    if call:
+        content.append({"type": "tool_use", "id": "toolu_1", "name": CALL[0], "input": CALL[1]})
+    return Message.model_validate(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-sonnet-4-5-20250929",
+            "content": content,
+            "stop_reason": "tool_use" if call else "end_turn",
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 20, "output_tokens": 7, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 36,
+            },
+        }
+    )
+
+
+def gemini_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
+    """A generated content with a thought, a text, and a function call if wanted."""
+    from google.genai.types import GenerateContentResponse
+
+    parts: list[dict[str, Any]] = [{"text": "An easy one.", "thought": True}, {"text": text}]
+    if call:
+        parts.append({"function_call": {"id": "fc_1", "name": CALL[0], "args": CALL[1]}})
+    return GenerateContentResponse.model_validate(
+        {
+            "response_id": "r1",
+            "model_version": "gemini-2.5-pro",
+            "candidates": [{"index": 0, "finish_reason": "STOP", "content": {"role": "model", "parts": parts}}],
+            "usage_metadata": {
+                "prompt_token_count": 120, "candidates_token_count": 7, "total_token_count": 127,
+                "cached_content_token_count": 64,
+            },
+        }
+    )
+
+
+REPLIES: dict[str, Callable[..., Reply]] = {
+    "openai": openai_reply, "anthropic": anthropic_reply, "gemini": gemini_reply,
+}
+
+
+def client() -> Any:
+    """Stands in for all three clients: each method refuses a body that its provider would refuse, then answers."""
+
+    def answering(wire: str) -> Callable[..., Reply]:
+        def create(**body: Any) -> Reply:
+            problems = CHECKS[wire](body)
+            assert problems == [], f"{wire} would refuse this request: {problems}"
+            return REPLIES[wire]()
+
+        return create
+
+    return SimpleNamespace(
+        chat=SimpleNamespace(completions=SimpleNamespace(create=answering("openai"))),
+        messages=SimpleNamespace(create=answering("anthropic")),
+        models=SimpleNamespace(generate_content=answering("gemini")),
+    )
