@@ -132,7 +132,7 @@ class Walk:
         event = [without_memory(message) for message in whole.event]
         current = sum(size.tokens + size.aside for size in (message_tokens(m, COUNTER) for m in event))
         last = groups[-1] if groups else []
-        keeps_thinking = bool(point.event.results)
+        keeps_thinking = bool(point.event.results) and whole.window.wire == "anthropic"
         held = sum(s.tokens + s.aside * keeps_thinking for s in (message_tokens(m, COUNTER) for m in last))
         answered = {result.call_id for message in last for result in message.results()}
         if point.event.content:

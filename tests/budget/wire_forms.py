@@ -85,8 +85,10 @@ def _anthropic_block(part: Part) -> Json:
         case ToolCall():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments(part)}
         case ToolResult():
-            content = [_anthropic_block(block) for block in part.content]
-            return {"type": "tool_result", "tool_use_id": part.call_id, "content": content, "is_error": part.is_error}
+            blocks = [_anthropic_block(block) for block in part.content]
+            content = part.content[0].text if len(blocks) == 1 and isinstance(part.content[0], Text) else blocks
+            failed = {"is_error": True} if part.is_error else {}
+            return {"type": "tool_result", "tool_use_id": part.call_id, "content": content, **failed}
         case Unknown():
             return json.loads(part.raw)
 

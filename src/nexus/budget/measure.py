@@ -1,10 +1,10 @@
-"""The base count of a message: o200k tokens of its JSON wire form, an upper bound over the three providers' forms.
+"""The base count of a message: o200k tokens of its JSON wire form, the largest of the three providers' forms.
 
 Counting what is sent, and not the raw text, is what makes the count hold: escapes, call ids and framing are a fifth of
-an agent's context. One text in the most verbose form stands for all three: tool calls with their arguments as a JSON
-string (OpenAI), texts as blocks with a type (Anthropic), results with both the call's id and the tool's name (Gemini).
-Its tokens and a few for each part, since tokens merge differently where the forms' marks differ, are the count. It is
-taken once, when a message is written; a model's `token_factor` and the calibration divide the room, never the counts.
+an agent's context. Each form weighs differently: OpenAI puts arguments as a JSON string into JSON, Anthropic gives every
+text a block with a type, Gemini repeats the tool's name beside a result. The count is the largest of the three, so that
+one number holds for all wires; it is taken once, when a message is written. A model's `token_factor` and the
+calibration divide the room, never the counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from nexus.budget.counter import TokenCounter, without_surrogates
 from nexus.budget.images import most_image_tokens
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
-# Tokens merge differently where a form's marks meet a text. With these the count was 3 tokens or more above the largest
-# of the three forms for 20,000 random messages, and 16 above in the median.
-_MESSAGE_SLACK, _PART_SLACK = 6, 2
+# Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
+_MESSAGE_SLACK = 3
+# Room for what may stand around a part: a comma, a block's type where the form has none.
+_PART_SLACK = 1
 # A long run of base64 in a part of unknown kind is a document or a sound, not text: a page of PDF is about 50 kB and
 # 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
 _BASE64_CHARS_A_TOKEN = 8
 
+_IMAGE_LINE = "[image left out here: image/jpeg 12000x12000; this provider's tool results hold text only]"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,29 +45,31 @@ class MessageTokens(Struct, frozen=True):
 
 
 def message_tokens(message: Message, counter: TokenCounter) -> MessageTokens:
-    """The base count of a message, with one call of the counter, or two if it has thinking or memory notes.
+    """The base count of a message, with at most three calls of the counter, one more for thinking and memory notes.
 
     Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
     are left out.
     """
-    sent = [part for part in message.parts if not _is_aside(part)]
+    sent = tuple(part for part in message.parts if not _is_aside(part))
     aside = [part for part in message.parts if _is_aside(part)]
-    bodies = [_wire(part) for part in sent]
-    text = f'{{"role":"{message.role}","content":[{",".join(bodies)}]}}'
-    tokens = counter.count(text) + _MESSAGE_SLACK + _PART_SLACK * len(sent) + sum(_beside_text(part) for part in sent)
+    forms = {_openai(message.role, sent), _anthropic(message.role, sent), _gemini(message.role, sent)}
+    tokens = max(counter.count(form) for form in forms)
+    tokens += _MESSAGE_SLACK + _PART_SLACK * len(sent) + sum(_beside_text(part) for part in sent)
     if not aside:
         return MessageTokens(tokens)
-    return MessageTokens(tokens, counter.count(",".join(_wire(part) for part in aside)) + _PART_SLACK * len(aside))
+    blocks = ",".join(_block(part) for part in aside)
+    return MessageTokens(tokens, counter.count(blocks) + _MESSAGE_SLACK + _PART_SLACK * len(aside))
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
     """The base count of a text that is sent as one JSON string, such as a system prompt."""
-    return counter.count(_string(text)) + _PART_SLACK
+    return counter.count(_string(text)) + _MESSAGE_SLACK
 
 
 def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> int:
-    """The base count of tool definitions: of their canonical JSON (keys sorted, no spaces) in OpenAI's envelope, which
-    is the longest. 0 if there are none. Providers render schemas more briefly, so this errs upwards.
+    """The base count of tool definitions: of their canonical JSON in OpenAI's envelope, the longest.
+
+    0 if there are none. Providers render schemas more briefly, so this errs upwards.
     """
     bodies: list[str] = []
     for tool in tools:
@@ -73,7 +77,7 @@ def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> i
             tool if "function" in tool or "functionDeclarations" in tool else {"type": "function", "function": tool}
         )
         bodies.append(_canonical(wrapped))
-    return counter.count(f"[{','.join(bodies)}]") + _MESSAGE_SLACK + _PART_SLACK * len(bodies) if bodies else 0
+    return counter.count(f"[{','.join(bodies)}]") + _MESSAGE_SLACK * (1 + len(bodies)) if bodies else 0
 
 
 def _is_aside(part: Part) -> bool:
@@ -97,8 +101,54 @@ def _canonical(value: object) -> str:
         )
 
 
-def _wire(part: Part) -> str:
-    """The part in the representative form."""
+def _openai(role: str, parts: tuple[Part, ...]) -> str:
+    """Chat completions: one message for each result, arguments as a JSON string."""
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    messages = [
+        f'{{"role":"tool","tool_call_id":{_string(part.call_id)},"content":{_string(_result_text(part))}}}'
+        for part in results
+    ]
+    calls = [
+        f'{{"id":{_string(part.id)},"type":"function","function":'
+        f'{{"name":{_string(part.name)},"arguments":{_string(part.arguments)}}}}}'
+        for part in parts
+        if isinstance(part, ToolCall)
+    ]
+    content = [_block(part) for part in parts if not isinstance(part, (ToolCall, ToolResult))]
+    if content or calls or not results:
+        body = f"[{','.join(content)}]" if content else "null"
+        called = f',"tool_calls":[{",".join(calls)}]' if calls else ""
+        messages.append(f'{{"role":"{role}","content":{body}{called}}}')
+    return ",".join(messages)
+
+
+def _anthropic(role: str, parts: tuple[Part, ...]) -> str:
+    """Messages: every part is a block with a type, arguments are an object."""
+    role = "assistant" if role == "assistant" else "user"
+    return f'{{"role":"{role}","content":[{",".join(_block(part) for part in parts)}]}}'
+
+
+def _gemini(role: str, parts: tuple[Part, ...]) -> str:
+    """Contents: parts named by their kind, results under the tool's name."""
+    role = "model" if role == "assistant" else "user"
+    return f'{{"role":"{role}","parts":[{",".join(_gemini_part(part) for part in parts)}]}}'
+
+
+def _gemini_part(part: Part) -> str:
+    match part:
+        case ToolCall():
+            named = f'"id":{_string(part.id)},"name":{_string(part.name)}'
+            return f'{{"function_call":{{{named},"args":{_object(part.arguments)}}}}}'
+        case ToolResult():
+            named = f'"id":{_string(part.call_id)},"name":{_string(part.name or "tool")}'
+            kind = "error" if part.is_error else "output"
+            return f'{{"function_response":{{{named},"response":{{"{kind}":{_string(_result_text(part))}}}}}}}'
+        case _:
+            return _block(part)
+
+
+def _block(part: Part) -> str:
+    """The part as Anthropic sends it; texts and images are nowhere longer."""
     match part:
         case Text() | Note():
             return f'{{"type":"text","text":{_string(part.text)}}}'
@@ -107,22 +157,33 @@ def _wire(part: Part) -> str:
         case Image():
             return _image(part)
         case ToolCall():
-            body = f'{{"name":{_string(part.name)},"arguments":{_string(part.arguments)}}}'
-            return f'{{"type":"function","id":{_string(part.id)},"function":{body}}}'
+            named = f'"id":{_string(part.id)},"name":{_string(part.name)}'
+            return f'{{"type":"tool_use",{named},"input":{_object(part.arguments)}}}'
         case ToolResult():
-            blocks = ",".join(_wire(block) for block in part.content)
-            names = f'"tool_use_id":{_string(part.call_id)},"name":{_string(part.name)}'
-            return f'{{"type":"tool_result",{names},"content":[{blocks}],"is_error":{str(part.is_error).lower()}}}'
+            error = ',"is_error":true' if part.is_error else ""
+            plain = len(part.content) == 1 and isinstance(part.content[0], Text)
+            content = _string(_result_text(part)) if plain else f"[{','.join(_block(block) for block in part.content)}]"
+            return f'{{"type":"tool_result","tool_use_id":{_string(part.call_id)},"content":{content}{error}}}'
         case Unknown():
             return f'{{"type":{_string(part.kind)},"text":{_string(_BASE64.sub("", part.raw))}}}'
         case _:
             assert_never(part)
 
 
+def _result_text(result: ToolResult) -> str:
+    """A result as one text, with a line for each image that cannot stand in it."""
+    return "\n".join(block.text if isinstance(block, Text) else _IMAGE_LINE for block in result.content)
+
+
+def _object(arguments: str) -> str:
+    """Arguments as they stand in a body: the object, or whatever else as a text that an object wraps."""
+    return arguments if arguments.lstrip().startswith("{") else f'{{"_unparsed":{_string(arguments)}}}'
+
+
 def _image(image: Image) -> str:
     address = "" if image.url.startswith("data:") else image.url
-    source = f'"media_type":{_string(image.media_type)},"url":{_string(address)},"data":""'
-    return f'{{"type":"image_url","source":{{"type":"base64",{source},"detail":"auto"}}}}'
+    source = f'"type":"base64","media_type":{_string(image.media_type)},"url":{_string(address)},"data":""'
+    return f'{{"type":"image_url","source":{{{source},"detail":"auto"}}}}'
 
 
 def _beside_text(part: Part) -> int:

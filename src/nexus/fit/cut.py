@@ -25,6 +25,9 @@ LOW_MARK = 0.40
 LEAST_HISTORY = 0.25
 """Where system, tools and event leave little, a cut still keeps this share of what they leave."""
 
+REACH = 0.60
+"""The group that lies across the low mark is kept while everything stays under this share."""
+
 KEEP_RECENT_TURNS = 3
 """Turns that a cut keeps whole while they fit in half of the room."""
 
@@ -108,7 +111,9 @@ def _plainer(window: Window, index: int, plain_until: int) -> int:
     """The tokens that everything from message `index` on loses with its thinking and memory notes."""
     begin = max(window.row_of[index], 0) if index < len(window.row_of) else len(window.rows)
     return sum(
-        row.aside for row in window.rows[begin:] if window.plain_until < row.place.seq <= plain_until
+        window.aside_of(row.message.role, row.aside)
+        for row in window.rows[begin:]
+        if window.plain_until < row.place.seq <= plain_until
     )
 
 
@@ -126,6 +131,9 @@ def _choose(window: Window, room: int, fixed: Fixed, closing_tokens: int, plain_
     free = room - spent
     low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
     index = _first_group(window, low - closing_tokens)
+    across = _group_before(window, index)
+    if window.sums[-1] - window.sums[across] + closing_tokens <= max(int(REACH * room) - spent, low):
+        index = across
     recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
     if window.sums[-1] - window.sums[recent] + closing_tokens <= free // 2:
         index = min(index, recent)
@@ -139,6 +147,12 @@ def _first_group(window: Window, tokens: int) -> int:
     earliest = bisect_left(window.sums, window.sums[-1] - tokens)
     place = bisect_left(window.groups, earliest)
     return window.groups[place] if place < len(window.groups) else len(window.messages)
+
+
+def _group_before(window: Window, index: int) -> int:
+    """The start of the group that ends where the message `index` begins; 0 if there is none."""
+    place = bisect_left(window.groups, index)
+    return window.groups[place - 1] if place else 0
 
 
 def _too_small(room: int, fixed: Fixed, last_group: int, marker: int) -> BudgetTooSmall:

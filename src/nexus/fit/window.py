@@ -27,6 +27,7 @@ class Window:
     """Parallel arrays over what is shown, and what is needed to extend them.
 
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
+    `thinks` says that the view's wire sends thinking back, so that it counts.
     `places` is None where a message was supplied by the repair.
     """
 
@@ -49,6 +50,7 @@ class Window:
     fold: repair.Fold = field(default_factory=repair.Fold)
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
+    thinks: bool = True
     turn_open: bool = False
 
     @property
@@ -62,6 +64,10 @@ class Window:
             self.opening, self.messages, len(self.messages), tuple(closing), self.tokens + closing_tokens, self.fragments
         )
 
+    def aside_of(self, role: str, aside: int) -> int:
+        """What of a message's thinking and memory notes counts here: an assistant's only where thinking is sent back."""
+        return aside if self.thinks or role != "assistant" else 0
+
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
         index = bisect_left(self.seqs, seq)
@@ -69,7 +75,7 @@ class Window:
 
 
 def start(
-    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, head: int = 0, head_hash: bytes = b""
+    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, thinks: bool = True
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -86,7 +92,7 @@ def start(
     else:
         cut = None
     sizes = [message_tokens(message, counter).tokens for message in opening]
-    window = Window(opening, sum(sizes), plain_until, head, head_hash, cut)
+    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, thinks=thinks)
     window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
     window.fold.started = bool(opening)
     return window, first
@@ -116,7 +122,8 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
 
 def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
     """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
-    window, first = start(counter, mark=mark, cut=cut, head=old.head, head_hash=old.head_hash)
+    window, first = start(counter, mark=mark, cut=cut, thinks=old.thinks)
+    window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
     for row in old.rows[begin:]:
         _show(window, row, counter, fresh=True)
@@ -136,13 +143,9 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
             return False
         return _join(window, row, plain=plain)
     window.rows.append(row)
-    stored = row.tokens + (0 if plain else row.aside)
     for message, starts_group, altered in shown:
-        if altered:
-            sized = message_tokens(message, counter)
-            tokens = sized.tokens + sized.aside
-        else:
-            tokens = stored
+        sized = message_tokens(message, counter) if altered else row
+        tokens = sized.tokens + (0 if plain else window.aside_of(message.role, sized.aside))
         _add(window, message, tokens, starts_group=starts_group, row=-1 if altered and not starts_group else None)
     return True
 
@@ -173,5 +176,5 @@ def _join(window: Window, row: Row, *, plain: bool) -> bool:
     window.fold.waiting.clear()
     shown = repair.step(window.fold, joined, plain=plain)
     window.messages[-1] = shown[-1][0]
-    window.sums[-1] += row.tokens + (0 if plain else row.aside)
+    window.sums[-1] += row.tokens + (0 if plain else window.aside_of(row.message.role, row.aside))
     return True

@@ -1,0 +1,89 @@
+"""`nexus sessions`: what the ledger holds, readable and complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.running import run, write_json
+
+
+def session(folder: Path, name: str, at: str = "2026-01-05T10:00:00Z") -> None:
+    line = {
+        "type": "user", "uuid": f"u-{len(name)}-{at}", "parentUuid": None, "sessionId": "s", "timestamp": at,
+        "message": {"role": "user", "content": "Hello"},
+    }  # fmt: skip
+    path = write_json(folder / "line.jsonl", line)
+    assert run("import", path, "-s", name, folder=folder).code == 0
+
+
+def test_an_empty_ledger_says_how_to_bring_sessions(empty: Path) -> None:
+    ran = run("sessions", folder=empty)
+    assert ran.code == 0
+    assert "nexus import" in ran.out
+    assert run("sessions", "--json", folder=empty).json == []
+
+
+def test_it_makes_no_file_where_there_is_no_ledger(tmp_path: Path) -> None:
+    assert run("sessions", folder=tmp_path).code == 0
+    assert run("sessions", "--ledger", "typo.db", folder=tmp_path).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_was_named_and_is_not_there_is_named_in_the_answer(tmp_path: Path) -> None:
+    assert "typo.db" in run("sessions", "--ledger", "typo.db", folder=tmp_path).out
+
+
+def test_every_session_is_one_line_with_turns_messages_tokens_and_time(example: Path) -> None:
+    session(example, "second")
+    lines = run("sessions", folder=example).out.splitlines()
+    assert lines[0].split() == ["session", "turns", "messages", "tokens", "last", "title"]
+    assert len(lines) == 3
+    (second,) = [line for line in lines if line.startswith("second")]
+    assert second.split()[1:3] == ["1", "1"]
+    assert "2026-01-05 10:00" in second
+
+
+def test_the_newest_session_comes_first(empty: Path) -> None:
+    session(empty, "old", "2026-01-01T00:00:00Z")
+    session(empty, "newest", "2026-03-01T00:00:00Z")
+    session(empty, "middle", "2026-02-01T00:00:00Z")
+    assert [one["label"] for one in run("sessions", "--json", folder=empty).json] == ["newest", "middle", "old"]
+
+
+def test_json_counts_are_those_of_the_history(example: Path) -> None:
+    (one,) = run("sessions", "--json", folder=example).json
+    entries = run("history", "main", "--json", folder=example).json
+    messages = [message for entry in entries for message in entry["messages"]]
+    assert one["messages"] == len(messages)
+    assert one["tokens"] == sum(message["tokens"] for message in messages)
+    assert one["turns"] == len({entry["turn"] for entry in entries})
+
+
+NAMES = ["[/x]", "[red]y[/red]", ":smile:", "ünïcode 会議", "a/b/c", "--json", "%d {} \\n", "a" * 60]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_it_is(empty: Path, name: str) -> None:
+    session(empty, name)
+    assert name in run("sessions", folder=empty).out
+
+
+def test_a_very_long_name_leaves_the_other_columns_readable(empty: Path) -> None:
+    session(empty, "n" * 5_000)
+    session(empty, "short")
+    shown = run("sessions", folder=empty).out
+    for line in shown.splitlines()[1:]:
+        assert "2026-01-05 10:00" in line, "the time of the last message is not there"
+    assert len(shown.splitlines()) == 3
+    assert max(map(len, shown.splitlines())) <= 400
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "esc\x1b[31m\x07", "tab\tx", "cr\rx"], ids=repr)
+def test_a_name_with_control_characters_stays_on_its_line_and_has_no_power_over_the_terminal(empty: Path, name: str) -> None:
+    session(empty, name)
+    shown = run("sessions", folder=empty).out
+    assert len(shown.splitlines()) == 2
+    assert [sign for sign in "\x1b\x07\r" if sign in shown] == []
+    assert [one["label"] for one in run("sessions", "--json", folder=empty).json] == [name]
