@@ -16,7 +16,7 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import get_counter
 from nexus.budget.measure import message_tokens
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.cut import LEAST_HISTORY, LOW_MARK, MARKER_TOKENS
+from nexus.fit.cut import LEAST_HISTORY, MARKER_TOKENS, REACH
 from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
@@ -25,10 +25,12 @@ from support.replay import CallPoint, Mark, append, call_points, mark, record
 from support.validity import CHECKS, Recounter
 
 BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
-TAU_SLICES = 8
+MODELS = ("gpt-4o", "own", "gemini-2.5-pro")
+"""One for each wire; `own` is the Claude model that the session was held with."""
+TAU_SLICES = 4
 CASES = [
-    *((f"claude_code/session_{number:02d}.jsonl", 0, model) for number in range(1, 11) for model in ("gpt-4o", "own")),
-    *(("tau_airline.jsonl", part, "gpt-4o") for part in range(TAU_SLICES)),
+    *((f"claude_code/session_{number:02d}.jsonl", 0, model) for number in range(1, 11) for model in MODELS),
+    *(("tau_airline.jsonl", part, model) for part in range(TAU_SLICES) for model in MODELS),
 ]
 WIRES: dict[str, Callable[[AssembledContext], dict[str, Any]]] = {
     "openai": AssembledContext.to_openai,
@@ -51,10 +53,14 @@ def test_every_call_point_of_real_sessions_is_valid_within_budget_and_extends_th
     figures: Counter[str] = Counter()
     for transcript in transcripts(data / file, part):
         for budget in BUDGETS:
-            name = (transcript.model or "claude-opus-4-6") if model == "own" else model
+            name = own_model(transcript) if model == "own" else model
             Walk(tmp_path, name, budget, figures).through(transcript)
     record_property("figures", dict(figures))
     assert figures["calls checked"] > 0
+
+
+def own_model(transcript: Transcript) -> str:
+    return transcript.model if transcript.model.startswith("claude") else "claude-sonnet-4-5"
 
 
 def transcripts(path: Path, part: int) -> Iterator[Transcript]:
@@ -70,7 +76,7 @@ class Walk:
         self.model, self.budget, self.figures = model, budget, figures
         self.raw: list[Message] = []
         self.opening = False
-        self.before: dict[str, str] = {}
+        self.before = ""
         self.cuts, self.new_tokens, self.last_total = 0, 0, 0
         self.least_drop = budget
 
@@ -78,7 +84,7 @@ class Walk:
         for point in call_points(transcript):
             if isinstance(point, Mark):
                 mark(self.nx, "s", point)
-                self.raw, self.opening, self.before = [], point.summary is not None, {}
+                self.raw, self.opening, self.before = [], point.summary is not None, ""
                 self.last_total = 0
             else:
                 self.at(point)
@@ -112,7 +118,7 @@ class Walk:
             assert needed > room, f"refused, though what is never cut needs {needed} of {room}: {refusal}"
             self.figures[f"refused     at {self.budget:>7,}"] += 1
             record(self.nx, "s", point, refusal)
-            self.before, self.last_total = {}, 0
+            self.before, self.last_total = "", 0
         else:
             assert needed <= room, f"not refused, though what is never cut needs {needed} of {room}"
             self.check(ctx, event_texts(point))
@@ -130,15 +136,16 @@ class Walk:
         groups = [group for group in groups if shows(group[0]) and group[0].role != "system"]
         system = COUNTER.count(json.dumps(whole.system_prompt, ensure_ascii=False)) + 3 + 40
         event = [without_memory(message) for message in whole.event]
-        current = sum(size.tokens + size.aside for size in (message_tokens(m, COUNTER) for m in event))
+        wire = whole.window.wire
+        current = sum(size.on(wire) + size.aside for size in (message_tokens(m, COUNTER) for m in event))
         last = groups[-1] if groups else []
-        keeps_thinking = bool(point.event.results) and whole.window.wire == "anthropic"
-        held = sum(s.tokens + s.aside * keeps_thinking for s in (message_tokens(m, COUNTER) for m in last))
+        keeps_thinking = bool(point.event.results) and wire == "anthropic"
+        held = sum(s.on(wire) + s.aside * keeps_thinking for s in (message_tokens(m, COUNTER) for m in last))
         answered = {result.call_id for message in last for result in message.results()}
         if point.event.content:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
                 lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
-                held += message_tokens(lacking, COUNTER).tokens
+                held += message_tokens(lacking, COUNTER).on(wire)
         marker = MARKER_TOKENS if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
         return system + current + held + (0 if fits_whole else marker)
@@ -147,22 +154,22 @@ class Walk:
         again = self.nx.assemble_request(request_of(self, ctx))
         total = ctx.token_budget.used.total
         assert ctx.token_budget.remaining >= 0
-        for wire, to_body in WIRES.items():
-            body = to_body(ctx)
-            assert CHECKS[wire](body) == [], f"{wire} at {self.budget}"
-            assert RECOUNT.count(body) <= self.budget, f"{wire} is over {self.budget}"
-            sent = json.dumps(body, ensure_ascii=False)
-            assert sent == json.dumps(to_body(again), ensure_ascii=False), "assembling twice gives other bytes"
-            text = json.dumps(body, ensure_ascii=False)
-            assert all(json.dumps(one, ensure_ascii=False)[1:-1] in text for one in said), "the event is not in the body"
-            self.extends(wire, body, cut=ctx.cut is not None)
+        wire = ctx.window.wire
+        for other, to_body in WIRES.items():
+            assert CHECKS[other](to_body(ctx)) == [], f"{other} at {self.budget}"
             self.figures["bodies validated"] += 1
+        body = WIRES[wire](ctx)
+        assert RECOUNT.count(body) <= self.budget, f"{wire} is over {self.budget}"
+        sent = json.dumps(body, ensure_ascii=False)
+        assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
+        assert all(json.dumps(one, ensure_ascii=False)[1:-1] in sent for one in said), "the event is not in the body"
+        self.extends(wire, body, cut=ctx.cut is not None)
         self.figures["calls checked"] += 1
         if ctx.cut:
             self.cuts += 1
             self.figures[f"cuts        at {self.budget:>7,}"] += 1
             fixed = total - ctx.token_budget.used.history
-            low = max(LOW_MARK * self.budget, fixed + LEAST_HISTORY * (self.budget - fixed))
+            low = max(REACH * self.budget, fixed + LEAST_HISTORY * (self.budget - fixed))
             self.least_drop = min(self.least_drop, self.budget - low)
         self.new_tokens += max(total - self.last_total, 0) if not ctx.cut else self.budget - self.last_total
         self.last_total = total
@@ -170,11 +177,10 @@ class Walk:
     def extends(self, wire: str, body: dict[str, Any], *, cut: bool) -> None:
         """The earlier serialised body, less its closing brackets and cache marks, is a prefix of this one."""
         text = json.dumps(unmarked(body), ensure_ascii=False, separators=(",", ":"))
-        before = self.before.get(wire)
-        if before is not None and not cut:
-            assert text.startswith(before), f"{wire}: the prefix moved without a cut"
+        if self.before and not cut:
+            assert text.startswith(self.before), f"{wire}: the prefix moved without a cut"
             self.figures["prefixes kept"] += 1
-        self.before[wire] = text.removesuffix(CLOSERS[wire])
+        self.before = text.removesuffix(CLOSERS[wire])
 
 
 def request_of(walk: Walk, ctx: AssembledContext) -> nexus.Request:

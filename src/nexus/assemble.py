@@ -127,7 +127,7 @@ def _fit(
     tries = [fresh, *([whole] if seen else []), _Notes(lean, [], [note for note in notes if note not in lean])]
     for choice in tries:
         event = _event(request, given, choice.placed)
-        fixed = _measure(system, tools, event, given.counter)
+        fixed = _measure(system, tools, event, given)
         try:
             fitted = fit(given.window, room, fixed, site, given.counter, answers=bool(request.event.results))
         except BudgetTooSmall as error:
@@ -173,12 +173,13 @@ def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Mess
     return (message,)
 
 
-def _measure(system: str, tools: tuple[ToolSpec, ...], event: tuple[Message, ...], counter: TokenCounter) -> Fixed:
+def _measure(system: str, tools: tuple[ToolSpec, ...], event: tuple[Message, ...], given: Materials) -> Fixed:
+    counter, wire = given.counter, given.model.wire
     sizes = [message_tokens(message, counter) for message in event]
     return Fixed(
         system=text_tokens_json(system, counter) + REQUEST_TOKENS,
         tools=tools_tokens([_definition(spec) for spec in tools], counter) if tools else 0,
-        current=sum(size.tokens + size.aside for size in sizes),
+        current=sum(size.on(wire) + size.aside for size in sizes),
     )
 
 

@@ -28,6 +28,7 @@ from nexus.record import commit_of
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
 from nexus.request import AgentResult, Event, Permissions, Request, Routing
+from nexus.size import Wire
 from nexus.sources import SOURCES, Desk
 from nexus.sources.files import Files
 from nexus.sources.host import facts
@@ -100,7 +101,7 @@ class Engine:
         view = view_of(request.profile, model, available, self.counter)
         with self.ledger.snapshot():
             thread = self.ledger.thread_of(request.routing.session)
-            kept = self._window(thread, view, thinks=model.wire == "anthropic") if thread is not None else _Kept(start(self.counter)[0], 0, None)
+            kept = self._window(thread, view, wire=model.wire) if thread is not None else _Kept(start(self.counter, wire=model.wire)[0], 0, None)
             last = self.ledger.last_assembly(thread, view) if thread is not None else None
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.ledger.instructions(thread))
@@ -145,7 +146,7 @@ class Engine:
     def _extended(self, window: Window, thread: int) -> bool:
         return extend(window, self.ledger.entries(thread, window.head), self.counter)
 
-    def _window(self, thread: int, view: str, *, thinks: bool) -> _Kept:
+    def _window(self, thread: int, view: str, *, wire: Wire) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
         cut = self.ledger.last_cut(thread, view)
         number = cut.number if cut else 0
@@ -155,7 +156,7 @@ class Engine:
             return kept
         marks = self.ledger.marks(thread)
         mark = marks[0] if marks else None
-        window, first = start(self.counter, mark=mark, cut=cut, thinks=thinks)
+        window, first = start(self.counter, mark=mark, cut=cut, wire=wire)
         extend(window, self.ledger.entries(thread, first.seq - 1), self.counter, first)
         if not window.seqs:
             window.head, window.head_hash = self.ledger.head(thread)

@@ -17,11 +17,7 @@ from nexus.request import AgentResult
 
 def sized(messages: Iterable[Message], counter: TokenCounter) -> tuple[Sized, ...]:
     """The messages with their base counts: taken here, once, when they are written."""
-    out: list[Sized] = []
-    for message in messages:
-        size = message_tokens(message, counter)
-        out.append(Sized(message, size.tokens, size.aside))
-    return tuple(out)
+    return tuple(Sized(message, message_tokens(message, counter)) for message in messages)
 
 
 def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter, now_ms: int) -> Commit:

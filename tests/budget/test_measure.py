@@ -12,7 +12,7 @@ from budget.random_messages import objects, sent_messages, texts, thinking_messa
 from budget.wire_forms import FORMS, compact
 from nexus.budget.counter import EstimateCounter, get_counter
 from nexus.budget.images import UNKNOWN_SIZE_TOKENS, most_image_tokens
-from nexus.budget.measure import MessageTokens, message_tokens, text_tokens_json, tools_tokens
+from nexus.budget.measure import message_tokens, text_tokens_json, tools_tokens
 from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
 from support.recount import count_text
 
@@ -62,7 +62,7 @@ def test_thinking_and_memory_notes_are_counted_aside_and_nowhere_else() -> None:
     thought = Thinking("First I look at the log. " * 30, signature="EqQB" * 500)
     memory = Note("memory", "The user likes short answers. " * 20)
     counted = message_tokens(Message("assistant", (thought, memory, said)), COUNTER)
-    assert plain == MessageTokens(plain.tokens, 0)
+    assert plain.aside == 0
     assert counted.tokens == plain.tokens
     texts_alone = COUNTER.count(thought.text) + COUNTER.count(memory.text)
     assert texts_alone < counted.aside < texts_alone + 40

@@ -43,12 +43,11 @@ def openai(message: Message) -> list[Json]:
         if images:
             sent.append({"role": "user", "content": images})
     rest = [part for part in message.parts if not isinstance(part, (ToolCall, ToolResult, Thinking))]
-    thoughts = "".join(part.text for part in message.parts if isinstance(part, Thinking))
-    if rest or calls or thoughts:
+    if rest or calls:
         content = [_openai_part(part) for part in rest] or None
+        if len(rest) == 1 and isinstance(rest[0], (Text, Note)):
+            content = rest[0].text
         body: Json = {"role": message.role, "content": content}
-        if thoughts:
-            body["reasoning_content"] = thoughts
         if calls:
             body["tool_calls"] = calls
         sent.append(body)

@@ -42,7 +42,15 @@ def run(*args: str | Path, folder: Path, stdin: bytes = b"", encoding: str = "ut
     out, err = io.BytesIO(), io.BytesIO()
     with _streams(stdin, out, err, encoding), contextlib.chdir(folder):
         code = _exit_code(list(map(str, args)))
-    return Ran(code, out.getvalue().decode(encoding), err.getvalue().decode(encoding))
+    return Ran(code, _decoded(out.getvalue(), encoding), _decoded(err.getvalue(), encoding))
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    """The text; UTF-8 where the stream was ASCII, which click takes for a mistake of the environment."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data.decode("utf-8")
 
 
 def _exit_code(args: list[str]) -> int:

@@ -162,8 +162,8 @@ def test_a_hostile_message_is_saved_recorded_and_read_back_as_it_was(empty: Path
 
 
 def refused(ran: Ran, word: str) -> bool:
-    """One line on standard error that says which of the two files is meant, and no word of Python's."""
-    python = ("Error:", "object is not", "NoneType", "dict", "int ")
+    """One line on standard error that says which of the two files is meant, without Python's own errors."""
+    python = ("KeyError", "TypeError", "object is not", "NoneType")
     one_line = ran.code == 4 and ran.out == "" and len(ran.err.splitlines()) == 1
     return one_line and word in ran.err and not any(one in ran.err for one in python)
 

@@ -40,8 +40,8 @@ def test_every_session_is_one_line_with_turns_messages_tokens_and_time(example: 
     lines = run("sessions", folder=example).out.splitlines()
     assert lines[0].split() == ["session", "turns", "messages", "tokens", "last", "title"]
     assert len(lines) == 3
-    (second,) = [line for line in lines if line.startswith("second")]
-    assert second.split()[1:3] == ["1", "1"]
+    (second,) = [line for line in lines if line.startswith("second (open turn)")]
+    assert second.split()[3:5] == ["1", "1"]
     assert "2026-01-05 10:00" in second
 
 

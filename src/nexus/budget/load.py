@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-Wire: TypeAlias = Literal["openai", "anthropic", "gemini"]
+from nexus.size import Wire
+
 
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,10 +1,9 @@
-"""The base count of a message: o200k tokens of its JSON wire form, the largest of the three providers' forms.
+"""The base count of a message: o200k tokens of its JSON wire form, for each of the three providers' forms.
 
 Counting what is sent, and not the raw text, is what makes the count hold: escapes, call ids and framing are a fifth of
 an agent's context. Each form weighs differently: OpenAI puts arguments as a JSON string into JSON, Anthropic gives every
-text a block with a type, Gemini repeats the tool's name beside a result. The count is the largest of the three, so that
-one number holds for all wires; it is taken once, when a message is written. A model's `token_factor` and the
-calibration divide the room, never the counts.
+text a block with a type, Gemini repeats the tool's name beside a result. All three counts are taken once, when a message
+is written. A model's `token_factor` and the calibration divide the room, never the counts.
 """
 
 from __future__ import annotations
@@ -15,16 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from nexus.budget.counter import TokenCounter, without_surrogates
 from nexus.budget.images import most_image_tokens
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.size import Size
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
-_MESSAGE_SLACK = 3
-# Room for what may stand around a part: a comma, a block's type where the form has none.
-_PART_SLACK = 1
+_SLACK = 3
 # A long run of base64 in a part of unknown kind is a document or a sound, not text: a page of PDF is about 50 kB and
 # 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
@@ -34,36 +31,27 @@ _IMAGE_LINE = "[image left out here: image/jpeg 12000x12000; this provider's too
 _encode = msgspec.json.Encoder().encode
 
 
-class MessageTokens(Struct, frozen=True):
-    """The base count of one message: `tokens` of what is always sent, `aside` of its thinking and memory notes.
-
-    These are sent only in some calls; they are never part of `tokens`.
-    """
-
-    tokens: int
-    aside: int = 0
-
-
-def message_tokens(message: Message, counter: TokenCounter) -> MessageTokens:
-    """The base count of a message, with at most three calls of the counter, one more for thinking and memory notes.
+def message_tokens(message: Message, counter: TokenCounter) -> Size:
+    """The base counts of a message, with three calls of the counter, one more for thinking and memory notes.
 
     Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
     are left out.
     """
     sent = tuple(part for part in message.parts if not _is_aside(part))
     aside = [part for part in message.parts if _is_aside(part)]
-    forms = {_openai(message.role, sent), _anthropic(message.role, sent), _gemini(message.role, sent)}
-    tokens = max(counter.count(form) for form in forms)
-    tokens += _MESSAGE_SLACK + _PART_SLACK * len(sent) + sum(_beside_text(part) for part in sent)
+    beside = _SLACK + sum(_beside_text(part) for part in sent)
+    openai, anthropic, gemini = (
+        counter.count(form(message.role, sent)) + beside for form in (_openai, _anthropic, _gemini)
+    )
     if not aside:
-        return MessageTokens(tokens)
+        return Size(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in aside)
-    return MessageTokens(tokens, counter.count(blocks) + _MESSAGE_SLACK + _PART_SLACK * len(aside))
+    return Size(openai, anthropic, gemini, counter.count(blocks) + _SLACK)
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
     """The base count of a text that is sent as one JSON string, such as a system prompt."""
-    return counter.count(_string(text)) + _MESSAGE_SLACK
+    return counter.count(_string(text)) + _SLACK
 
 
 def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> int:
@@ -77,7 +65,7 @@ def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> i
             tool if "function" in tool or "functionDeclarations" in tool else {"type": "function", "function": tool}
         )
         bodies.append(_canonical(wrapped))
-    return counter.count(f"[{','.join(bodies)}]") + _MESSAGE_SLACK * (1 + len(bodies)) if bodies else 0
+    return counter.count(f"[{','.join(bodies)}]") + _SLACK * (1 + len(bodies)) if bodies else 0
 
 
 def _is_aside(part: Part) -> bool:
@@ -102,7 +90,7 @@ def _canonical(value: object) -> str:
 
 
 def _openai(role: str, parts: tuple[Part, ...]) -> str:
-    """Chat completions: one message for each result, arguments as a JSON string."""
+    """Chat completions: one message for each result, arguments as a JSON string, one text as a plain string."""
     results = [part for part in parts if isinstance(part, ToolResult)]
     messages = [
         f'{{"role":"tool","tool_call_id":{_string(part.call_id)},"content":{_string(_result_text(part))}}}'
@@ -116,7 +104,9 @@ def _openai(role: str, parts: tuple[Part, ...]) -> str:
     ]
     content = [_block(part) for part in parts if not isinstance(part, (ToolCall, ToolResult))]
     if content or calls or not results:
-        body = f"[{','.join(content)}]" if content else "null"
+        texts = [part.text for part in parts if isinstance(part, (Text, Note))]
+        one_text = len(texts) == len(content) == 1
+        body = _string(texts[0]) if one_text else f"[{','.join(content)}]" if content else "null"
         called = f',"tool_calls":[{",".join(calls)}]' if calls else ""
         messages.append(f'{{"role":"{role}","content":{body}{called}}}')
     return ",".join(messages)
@@ -139,6 +129,8 @@ def _gemini_part(part: Part) -> str:
         case ToolCall():
             named = f'"id":{_string(part.id)},"name":{_string(part.name)}'
             return f'{{"function_call":{{{named},"args":{_object(part.arguments)}}}}}'
+        case Text() | Note():
+            return f'{{"text":{_string(part.text)}}}'
         case ToolResult():
             named = f'"id":{_string(part.call_id)},"name":{_string(part.name or "tool")}'
             kind = "error" if part.is_error else "output"
@@ -187,12 +179,12 @@ def _image(image: Image) -> str:
 
 
 def _beside_text(part: Part) -> int:
-    """Tokens of what is no text (images, encoded data in parts of unknown kind), and slack for a result's pieces."""
+    """Tokens of what is no text: images, encoded data in parts of unknown kind."""
     match part:
         case Image():
             return most_image_tokens(part)
         case ToolResult():
-            return sum(_beside_text(block) + _PART_SLACK for block in part.content)
+            return sum(_beside_text(block) for block in part.content)
         case Unknown():
             runs = sum(len(match[0]) for match in _BASE64.finditer(part.raw))
             return -(-runs // _BASE64_CHARS_A_TOKEN)

@@ -18,6 +18,7 @@ from nexus.fit import repair
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.message import Message, Note, Text
+from nexus.size import Size, Wire
 
 SUMMARY_MARKER = "[Previous conversation summary]"
 
@@ -27,7 +28,7 @@ class Window:
     """Parallel arrays over what is shown, and what is needed to extend them.
 
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
-    `thinks` says that the view's wire sends thinking back, so that it counts.
+    `wire` is the form whose tokens count.
     `places` is None where a message was supplied by the repair.
     """
 
@@ -50,7 +51,7 @@ class Window:
     fold: repair.Fold = field(default_factory=repair.Fold)
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
-    thinks: bool = True
+    wire: Wire = "openai"
     turn_open: bool = False
 
     @property
@@ -64,9 +65,9 @@ class Window:
             self.opening, self.messages, len(self.messages), tuple(closing), self.tokens + closing_tokens, self.fragments
         )
 
-    def aside_of(self, role: str, aside: int) -> int:
+    def aside_of(self, role: str, size: Size) -> int:
         """What of a message's thinking and memory notes counts here: an assistant's only where thinking is sent back."""
-        return aside if self.thinks or role != "assistant" else 0
+        return size.aside if self.wire == "anthropic" or role != "assistant" else 0
 
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
@@ -75,7 +76,7 @@ class Window:
 
 
 def start(
-    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, thinks: bool = True
+    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, wire: Wire = "openai"
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -91,8 +92,8 @@ def start(
         first, plain_until = cut.first, cut.plain_until
     else:
         cut = None
-    sizes = [message_tokens(message, counter).tokens for message in opening]
-    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, thinks=thinks)
+    sizes = [message_tokens(message, counter).on(wire) for message in opening]
+    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire)
     window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
     window.fold.started = bool(opening)
     return window, first
@@ -122,7 +123,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
 
 def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
     """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
-    window, first = start(counter, mark=mark, cut=cut, thinks=old.thinks)
+    window, first = start(counter, mark=mark, cut=cut, wire=old.wire)
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
     for row in old.rows[begin:]:
@@ -144,8 +145,8 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
         return _join(window, row, plain=plain)
     window.rows.append(row)
     for message, starts_group, altered in shown:
-        sized = message_tokens(message, counter) if altered else row
-        tokens = sized.tokens + (0 if plain else window.aside_of(message.role, sized.aside))
+        size = message_tokens(message, counter) if altered else row.size
+        tokens = size.on(window.wire) + (0 if plain else window.aside_of(message.role, size))
         _add(window, message, tokens, starts_group=starts_group, row=-1 if altered and not starts_group else None)
     return True
 
@@ -169,12 +170,12 @@ def _join(window: Window, row: Row, *, plain: bool) -> bool:
     index = window.row_of[-1]
     last = window.rows[index]
     joined = repair.joined(last.message, row.message)
-    window.rows[index] = Row(last.place, joined, last.tokens + row.tokens, last.aside + row.aside)
+    window.rows[index] = Row(last.place, joined, last.size + row.size)
     window.fold.tail = None
     for call in window.messages[-1].calls():
         window.fold.used.pop(call.id, None)
     window.fold.waiting.clear()
     shown = repair.step(window.fold, joined, plain=plain)
     window.messages[-1] = shown[-1][0]
-    window.sums[-1] += row.tokens + (0 if plain else window.aside_of(row.message.role, row.aside))
+    window.sums[-1] += row.size.on(window.wire) + (0 if plain else window.aside_of(row.message.role, row.size))
     return True

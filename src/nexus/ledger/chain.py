@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-MessageColumns: TypeAlias = tuple[int, str, str, str, str, str, int, str, str, int, int]
-"""ord, role, id, run_id, source, model, at_ms, content, meta, tokens, aside, as stored."""
+MessageColumns: TypeAlias = tuple[int, str, str, str, str, str, int, str, str, int, int, int, int]
+"""ord, role, id, run_id, source, model, at_ms, content, meta, tokens for OpenAI, Anthropic and Gemini, aside, as stored."""
 
 EntryColumns: TypeAlias = tuple[int, int, str, int, int, str]
 """thread, seq, kind, turn, at_ms, body, as stored."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.message import Message
+from nexus.size import Size
 
 EntryKind: TypeAlias = Literal["messages", "completed", "failed", "clear", "compaction"]
 
@@ -24,11 +25,10 @@ class Place(Struct, frozen=True, order=True):
 
 
 class Sized(Struct, frozen=True):
-    """A message with its base count: `tokens` without, `aside` for its thinking and memory notes."""
+    """A message with its base counts, to be written."""
 
     message: Message
-    tokens: int
-    aside: int = 0
+    size: Size
 
 
 class Row(Struct, frozen=True):
@@ -36,8 +36,7 @@ class Row(Struct, frozen=True):
 
     place: Place
     message: Message
-    tokens: int
-    aside: int = 0
+    size: Size
 
 
 class Entry(Struct, frozen=True):

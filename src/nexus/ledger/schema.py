@@ -28,8 +28,8 @@ CREATE INDEX entry_mark ON entry (tenant, thread, seq) WHERE kind NOT IN ('messa
 CREATE TABLE message (
     id_row INTEGER PRIMARY KEY, tenant TEXT NOT NULL, thread INTEGER NOT NULL, seq INTEGER NOT NULL,
     ord INTEGER NOT NULL, role TEXT NOT NULL, id TEXT NOT NULL, run_id TEXT NOT NULL, source TEXT NOT NULL,
-    model TEXT NOT NULL, at_ms INTEGER NOT NULL, content TEXT NOT NULL, meta TEXT NOT NULL, tokens INTEGER NOT NULL,
-    aside INTEGER NOT NULL,
+    model TEXT NOT NULL, at_ms INTEGER NOT NULL, content TEXT NOT NULL, meta TEXT NOT NULL,
+    openai INTEGER NOT NULL, anthropic INTEGER NOT NULL, gemini INTEGER NOT NULL, aside INTEGER NOT NULL,
     UNIQUE (tenant, thread, seq, ord), FOREIGN KEY (tenant, thread, seq) REFERENCES entry (tenant, thread, seq)
 ) STRICT;
 CREATE TABLE idempotency (

@@ -21,6 +21,7 @@ from nexus.ledger.connection import connect, typed
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, Place, Row, SessionInfo
 from nexus.ledger.text_rule import original
 from nexus.message import Message, Role
+from nexus.size import Size
 
 _cut = msgspec.json.Decoder(Cut)
 
@@ -28,7 +29,7 @@ _SESSIONS = """
 SELECT s.label, s.thread, s.title,
     (SELECT count(DISTINCT turn) FROM entry e WHERE e.tenant=s.tenant AND e.thread=s.thread AND turn>0),
     (SELECT count(*) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
-    (SELECT ifnull(sum(tokens),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
+    (SELECT ifnull(sum(max(openai, anthropic, gemini)),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
     (SELECT ifnull(min(nullif(at_ms,0)),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
     (SELECT ifnull(max(at_ms),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
     ifnull((SELECT kind='messages' FROM entry e WHERE e.tenant=s.tenant AND e.thread=s.thread ORDER BY seq DESC LIMIT 1), 0)
@@ -207,7 +208,7 @@ class SqliteLedger:
             return []
         before = root if after == low else self._hash_at(thread, after)
         by_seq: dict[int, list[chain.MessageColumns]] = {}
-        names = "seq,ord,role,id,run_id,source,model,at_ms,content,meta,tokens,aside"
+        names = "seq,ord,role,id,run_id,source,model,at_ms,content,meta,openai,anthropic,gemini,aside"
         for row in self._db.rows(f"SELECT {names} FROM message WHERE {where} ORDER BY seq,ord", span):  # noqa: S608
             by_seq.setdefault(row[0], []).append(cast("chain.MessageColumns", row[1:]))
         return list(self._checked(thread, after, before, entries, by_seq))
@@ -229,12 +230,12 @@ class SqliteLedger:
             before = digest
 
     def _row(self, seq: int, columns: chain.MessageColumns) -> Row:
-        order, role, id_, run_id, source, model, at_ms, content, meta, tokens, aside = columns
+        order, role, id_, run_id, source, model, at_ms, content, meta, *counts = columns
         parts = decode_parts(content, self._blob)
         message = Message(
             cast("Role", role), parts, original(id_), at_ms, original(run_id), original(source), original(model), original(meta)
         )
-        return Row(Place(seq, order), message, tokens, aside)
+        return Row(Place(seq, order), message, Size(*counts))
 
     def _blob(self, sha256: str) -> bytes:
         data = self._db.value("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))

@@ -38,8 +38,8 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
         digest = chain.entry_hash(digest, tenant, head_columns, columns)
         db.run("INSERT INTO entry VALUES (?,?,?,?,?,?,?,?)", (tenant, *head_columns, digest))
         db.run_many(
-            "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,tokens,aside)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
+            "openai,anthropic,gemini,aside) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             ((tenant, thread, seq, *row) for row in columns),
         )
         for key in entry.keys:
@@ -115,7 +115,9 @@ def _columns(entry: NewEntry) -> tuple[list[chain.MessageColumns], dict[str, byt
         m = sized.message
         content = encode_parts(m.parts, blobs)
         names = (storable(m.id), storable(m.run_id), storable(m.source), storable(m.model))
-        rows.append((order, m.role, *names, m.at_ms, content, storable(m.meta), sized.tokens, sized.aside))
+        size = sized.size
+        counts = (size.openai, size.anthropic, size.gemini, size.aside)
+        rows.append((order, m.role, *names, m.at_ms, content, storable(m.meta), *counts))
     return rows, blobs
 
 

@@ -57,7 +57,7 @@ def as_values(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             "turn": entry.turn,
             "atMs": entry.at_ms,
             "body": entry.body,
-            "messages": [{**msgspec.to_builtins(row.message), "tokens": row.tokens} for row in entry.rows],
+            "messages": [{**msgspec.to_builtins(row.message), "tokens": row.size.tokens} for row in entry.rows],
             "hash": entry.hash.hex(),
         }
         for entry in entries

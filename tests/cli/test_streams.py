@@ -1,0 +1,169 @@
+"""The command as a program among others: pipes, colours, full disks, arguments that are no text, folders it may not write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import EXAMPLES
+from cli.running import ESCAPE, TRACEBACK, environment, program, run, write_json
+from cli.unwritable import program_without_rights, read_only
+
+SIGNS = ("👤 User", "🤖 Assistant", "🧠 System", "🕐 ", "🔧 ")
+SHOWING = [("--help",), ("history", "main"), ("assemble", "Hi"), ("context",), ("models",), ("sessions",)]
+LONG = [("history", "main", "--json"), ("history", "main"), ("models",), ("assemble", "Hi", "--as", "text")]
+
+
+@pytest.mark.parametrize("command", LONG, ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(example: Path, command: tuple[str, ...]) -> None:
+    line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', *command])} | head -1"
+    ran = subprocess.run(["sh", "-c", line], cwd=example, env=environment(), capture_output=True, check=False, timeout=60)
+    assert ran.stderr == b""
+    assert ran.stdout.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("command", [("history", "main", "--json"), ("models",)], ids=" ".join)
+def test_a_full_disk_behind_the_output_is_one_clear_line(example: Path, command: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "nexus.cli", *command], cwd=example, env=environment(), stdout=full,
+            stderr=subprocess.PIPE, check=False, timeout=60,
+        )  # fmt: skip
+    assert ran.returncode not in (0, 120)
+    assert TRACEBACK.encode() not in ran.stderr
+    assert b"No space left" in ran.stderr
+
+
+@pytest.mark.parametrize("command", SHOWING, ids=" ".join)
+def test_a_pipe_gets_no_colours_and_no_emoji_of_ours(example: Path, command: tuple[str, ...]) -> None:
+    ran = run(*command, folder=example)
+    assert ESCAPE not in ran.out
+    assert [sign for sign in SIGNS if sign in ran.out] == []
+
+
+def on_a_terminal(folder: Path, *command: str, **env: str) -> bytes:
+    """What the command writes to a terminal of 100 columns."""
+    master, slave = os.openpty()
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "nexus.cli", *command], cwd=folder, stdout=slave,
+        env=environment(TERM="xterm-256color", COLUMNS="100", **env),
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux ends a terminal that nobody holds any more with EIO
+        while read := os.read(master, 1 << 16):
+            shown += read
+    os.close(master)
+    assert ran.wait(60) == 0
+    return shown
+
+
+@pytest.mark.parametrize("command", [("context",), ("sessions",), ("history", "main")], ids=" ".join)
+def test_no_color_takes_the_colours_of_a_terminal_away(example: Path, command: tuple[str, ...]) -> None:
+    plain = on_a_terminal(example, *command, NO_COLOR="1")
+    assert ESCAPE.encode() not in plain
+    assert [sign for sign in SIGNS if sign.encode() in plain] == []
+
+
+def test_a_terminal_gets_colours(example: Path) -> None:
+    assert f"{ESCAPE}[".encode() in on_a_terminal(example, "context")
+
+
+@pytest.mark.parametrize("form", [(), ("--as", "text")], ids=str)
+def test_a_message_of_bytes_that_are_no_text_is_taken(empty: Path, form: tuple[str, ...]) -> None:
+    ran = program("assemble", b"caf\xe9 \xff", *form, folder=empty, env={"PYTHONIOENCODING": "utf-8:strict"})
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert b"caf" in ran.stdout or not form
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("assemble", "Hi", "-s"), ("assemble", "Hi", "-m"), ("assemble", "Hi", "--profile"), ("assemble", "Hi", "--channel"),
+        ("assemble", "Hi", "--timezone"), ("assemble", "Hi", "--image"), ("assemble", "Hi", "--tools"), ("assemble", "Hi", "--at"),
+        ("assemble", "Hi", "-w"), ("sessions", "--ledger"), ("history",), ("context",), ("context", "--message"), ("models",),
+        ("import",), ("record", "x"), ("assemble", "Hi", "--as"), ("nonsense",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_argument_of_bytes_that_are_no_text_is_a_traceback(empty: Path, command: tuple[str, ...]) -> None:
+    assert run(*command, os.fsdecode(b"caf\xe9"), folder=empty).code in (0, 2, 4, 5)
+
+
+def test_a_session_file_whose_name_is_no_text_is_imported(empty: Path, talk: Path) -> None:
+    name = os.fsencode(empty) + b"/caf\xe9.json"
+    Path(os.fsdecode(name)).write_bytes(talk.read_bytes())
+    assert run("import", os.fsdecode(name), folder=empty).code == 0
+    (one,) = run("sessions", "--json", folder=empty).json
+    assert one["messages"] == 5
+
+
+def test_closed_standard_input_is_no_traceback(empty: Path) -> None:
+    line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', 'assemble', '-'])} <&-"
+    ran = subprocess.run(["sh", "-c", line], cwd=empty, env=environment(), capture_output=True, check=False, timeout=60)
+    assert TRACEBACK.encode() not in ran.stderr
+    assert ran.returncode in (2, 4)
+
+
+def test_reading_works_in_a_workspace_that_cannot_be_written_or_says_in_one_line_that_it_does_not(example: Path) -> None:
+    with read_only(example), read_only(example / ".nexus"):
+        ran = program_without_rights("history", "main", folder=example)
+    assert TRACEBACK.encode() not in ran.stderr
+    if ran.returncode:
+        assert (ran.returncode, ran.stderr.count(b"\n")) == (5, 1)
+        assert b"writable" in ran.stderr
+    else:
+        assert b"Assistant" in ran.stdout
+
+
+def test_writing_commands_say_in_one_line_that_a_workspace_cannot_be_written(example: Path, talk: Path) -> None:
+    run("assemble", "Hi", "--save", talk.parent / "ctx.json", folder=example)
+    from support.sdk_replies import openai_reply
+
+    reply = write_json(talk.parent / "reply.json", openai_reply().model_dump(mode="json"))
+    with read_only(example), read_only(example / ".nexus"):
+        (example / ".nexus" / "ledger.db").chmod(0o444)
+        for command in (("import", talk), ("record", talk.parent / "ctx.json", reply)):
+            ran = program_without_rights(*command, folder=example)
+            assert ran.returncode == 5, ran.stderr
+            assert ran.stderr.count(b"\n") == 1
+            assert b"ledger.db" in ran.stderr
+
+
+def test_a_workspace_without_a_ledger_that_cannot_be_written_is_one_clear_line(tmp_path: Path, talk: Path) -> None:
+    with read_only(tmp_path / "locked") as folder:
+        ran = program_without_rights("import", talk, folder=folder)
+    assert ran.returncode == 5
+    assert TRACEBACK.encode() not in ran.stderr
+    assert ran.stderr.count(b"\n") == 1
+
+
+def test_no_command_at_all_shows_the_help(empty: Path) -> None:
+    ran = run(folder=empty)
+    assert ran.code == 2
+    assert "Commands:" in ran.out + ran.err
+
+
+def test_an_unknown_command_is_named(empty: Path) -> None:
+    ran = run("asemble", folder=empty)
+    assert (ran.code, ran.out) == (2, "")
+    assert "asemble" in ran.err
+
+
+def test_version_is_that_of_the_package(empty: Path) -> None:
+    import nexus
+
+    assert nexus.__version__ in run("--version", folder=empty).out
+
+
+def test_a_ledger_below_a_file_is_one_clear_line(empty: Path) -> None:
+    (empty / "file").write_text("x")
+    ran = run("import", EXAMPLES / "session.json", "--ledger", "file/ledger.db", folder=empty)
+    assert (ran.code, ran.out) == (5, "")
+    assert len(ran.err.splitlines()) == 1
