@@ -9,7 +9,7 @@ from msgspec import Struct
 Wire: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
 
-class Size(Struct, frozen=True):
+class Size(Struct, frozen=True, gc=False):
     """Base tokens of one message in each provider's JSON form, and `aside` of its thinking and memory notes.
 
     What is aside is sent only in some calls; it is not part of the three.

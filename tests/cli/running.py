@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def _exit_code(args: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _streams(stdin: bytes, out: io.BytesIO, err: io.BytesIO, encoding: str) -> Iterator[None]:
+def _streams(stdin: bytes, out: io.BytesIO, err: io.BytesIO, encoding: str) -> Generator[None]:
     kept = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding)
     sys.stdout, sys.stderr = io.TextIOWrapper(out, encoding), io.TextIOWrapper(err, encoding, "backslashreplace")

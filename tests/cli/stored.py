@@ -17,6 +17,6 @@ def rows_of(workspace: Path) -> dict[str, list[tuple[Any, ...]]]:
         return {}
     db: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        return {table: db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in TABLES}  # noqa: S608
+        return {table: db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in TABLES}
     finally:
         db.close()

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from nexus.legible import legible
-from support.validity import CHECKS
 
 from cli.conftest import EXAMPLES
 from cli.running import Ran, run, write_json
 from cli.stored import rows_of
+from nexus.legible import legible
+from support.validity import CHECKS
 
 DOCUMENTED = {
     "systemPrompt", "history", "currentMessage", "tools", "model", "provider", "modelConfig", "tokenBudget",
@@ -178,7 +178,7 @@ def test_any_message_can_be_shown_in_every_other_form(empty: Path, message: str,
         current = value["currentMessage"] if form == ("--json",) else value[-1]
         assert current["parts"][-1]["text"] == legible(message)
     if form == ("--json",):
-        assert value["nexus"]["event"][-1]["parts"][-1]["text"] == message, "what is stored is what was said"
+        assert ran.json["nexus"]["event"][-1]["parts"][-1]["text"] == message, "what is stored is what was said"
 
 
 @pytest.mark.parametrize("session", ["a/b", "../up", "ünïcode 会議", "two\nlines", "n" * 5_000, "[/x]", "%s{}", "it's; DROP", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_piped_output_has_no_colours_no_emoji_and_no_line_over_the_width(example
 def test_the_svg_is_whole_and_fetches_nothing(example: Path) -> None:
     assert run("context", "--svg", "window.svg", folder=example).code == 0
     text = (example / "window.svg").read_text("utf-8")
-    ElementTree.fromstring(text)
+    ET.fromstring(text)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     assert [found for found in re.findall(r"https?://[^\"' )]+", text) if "w3.org" not in found] == []
     assert "url(http" not in text

@@ -204,8 +204,8 @@ def test_a_torn_last_line_is_reported_and_read_when_it_is_whole(empty: Path, tmp
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u0000b", "\ud800", "\ud83d", "<|endoftext|>", " ", "\u202etxt", "👩‍👩‍👧", "\x1b[31mred", "a\r\nb"],
-    ids=["nul", "surrogate", "half", "special", "space", "override", "emoji", "escape", "crlf"],
+    "text", ["a\u0000b", "\ud800", "<|endoftext|>", " ", "\u202etxt", "👩‍👩‍👧", "\x1b[31mred", "a\r\nb"],
+    ids=["nul", "surrogate", "special", "space", "override", "emoji", "escape", "crlf"],
 )
 def test_hostile_text_in_a_session_comes_back_as_it_was(empty: Path, tmp_path: Path, text: str) -> None:
     path = write_json(tmp_path / "given.json", {"messages": [{"role": "user", "content": text}]})

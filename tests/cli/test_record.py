@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sdk_replies import REPLIES
 
 from cli.running import Ran, run, write_json
 from cli.stored import rows_of
+from support.sdk_replies import REPLIES
 
 PROVIDERS = sorted(REPLIES)
 

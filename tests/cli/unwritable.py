@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from cli.running import program
@@ -15,7 +15,7 @@ PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 
 @contextlib.contextmanager
-def read_only(folder: Path) -> Iterator[Path]:
+def read_only(folder: Path) -> Generator[Path]:
     """The folder, made if need be, without write permission for anyone."""
     folder.mkdir(exist_ok=True)
     mode = folder.stat().st_mode

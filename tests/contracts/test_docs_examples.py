@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli.running import environment, run
 from contracts.modules import ROOT
 from support.sdk_replies import client
@@ -111,7 +112,7 @@ def test_every_python_block_runs(page: Path, folder: Path) -> None:
             continue
         code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
         with contextlib.chdir(folder), contextlib.redirect_stdout(None):
-            exec(code, names)  # noqa: S102 - our own pages
+            exec(code, names)
 
 
 @pages()
@@ -141,3 +142,17 @@ def _ran(command: str, words: list[str], folder: Path, bin_folder: Path) -> tupl
     env = environment(PATH=f"{bin_folder}:{environment()['PATH']}")
     done = subprocess.run(["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
     return done.returncode, done.stderr or done.stdout
+
+
+def test_the_reader_of_pages_sees_languages_reasons_indents_and_joined_lines(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\n```python\nx = 1\n```\n\n<!-- not run: it needs a key of yours -->\n\n```python\ny\n```\n\n"
+        "- item:\n\n  ```console\n  $ nexus init \\\n  > here\n  Workspace\n  $ nexus sessions  # a remark\n  ```\n\n"
+        "````markdown\n```python\nnot a block\n```\n````\n"
+    )
+    plain, skipped, console, outer = blocks(page)
+    assert (plain.language, plain.text, plain.line, plain.not_run) == ("python", "x = 1\n", 4, None)
+    assert (skipped.text, skipped.not_run) == ("y\n", "it needs a key of yours")
+    assert list(commands(console)) == [(16, "nexus init here"), (19, "nexus sessions  # a remark")]
+    assert (outer.language, console.not_run) == ("markdown", None)

@@ -15,6 +15,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~}>-])/(?:work|root|tmp|home|Users)/[\w./-]*
 """A path in a folder that only one machine has, or that every machine has otherwise."""
 
 ALLOWED_PATHS = {
+    "/home/you": "the reader's own folder",
     "/tmp/wheels": "where a reader may put the packages that a script is given",
     "/tmp/a.png": "an invented path, in a request that has to be refused",
 }

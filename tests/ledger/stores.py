@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
+
 from nexus.budget.counter import get_counter
 from nexus.ledger.entries import Commit, Committed, Entry, NewEntry
 from nexus.ledger.sqlite import SqliteLedger
@@ -47,7 +48,7 @@ def filled(path: Path, turns: int = 6) -> SqliteLedger:
 
 
 @contextmanager
-def behind_its_back(path: Path) -> Iterator[Any]:
+def behind_its_back(path: Path) -> Generator[Any]:
     """A plain SQLite connection without any check, closed at the end."""
     db: Any = apsw.Connection(str(path))
     db.execute("PRAGMA foreign_keys=OFF")

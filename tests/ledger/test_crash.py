@@ -6,11 +6,10 @@ import random
 import time
 from pathlib import Path
 
-from nexus.ledger.sqlite import SqliteLedger
-
 from ledger import appending
 from ledger.stores import append, behind_its_back, replay
 from ledger.test_sqlite import started
+from nexus.ledger.sqlite import SqliteLedger
 
 ROUNDS = 30
 
@@ -30,7 +29,8 @@ def test_thirty_times_killed_nothing_acknowledged_is_lost_and_no_append_is_parti
         assert first == "0\n", process.stderr.read() if process.stderr else ""
         time.sleep(dice.random() * 0.02)
         process.kill()
-        rest, _ = process.communicate(timeout=30)
+        rest = process.stdout.read()  # not `communicate`, which loses what was read ahead
+        process.communicate(timeout=30)
         acknowledged[f"r{number}"] = 1 + len([line for line in rest.split("\n")[:-1] if line])
     spare = waiting.pop()
     spare.kill()

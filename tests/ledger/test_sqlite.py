@@ -12,15 +12,16 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ledger import appending
+from ledger.stores import COUNTER, append, behind_its_back, filled, replay, texts
 from nexus.errors import HeadMoved, IdempotencyConflict, LedgerBusy, LedgerTooNew, NoSuchSession, NotALedger
+from nexus.ledger.codec import decode_parts
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.sqlite import SqliteLedger, memory_ledger
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.record import sized
-
-from ledger import appending
-from ledger.stores import COUNTER, append, behind_its_back, filled, replay, texts
 
 # ------------------------------------------------------------------------------------------------ append and replay
 
@@ -249,9 +250,7 @@ def test_an_image_is_stored_once_however_often_it_is_said(tmp_path: Path) -> Non
     assert replay(ledger, "main")[-1].rows[0].message.parts == (ToolResult("c", (image,)),)
 
 
-def test_parts_of_a_kind_that_a_newer_version_wrote_come_back_as_unknown(tmp_path: Path) -> None:
-    from nexus.ledger.codec import decode_parts
-
+def test_parts_of_a_kind_that_a_newer_version_wrote_come_back_as_unknown() -> None:
     parts = decode_parts('[{"type":"video","url":"u"},{"type":"text","text":"t"}]', lambda _: b"")
     assert parts == (Unknown("video", '{"type": "video", "url": "u"}'), Text("t"))
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nexus.ledger.codec import decode_parts, encode_parts
 from nexus.ledger.text_rule import from_json, original, storable, to_json
 from nexus.message import Image, Note, Text, Thinking, ToolCall, ToolResult, Unknown

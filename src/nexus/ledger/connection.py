@@ -154,9 +154,11 @@ def typed(place: str) -> Generator[None]:
         raise LedgerFull(f"no space left for {place}; the append is absent, all earlier ones are safe") from error
     except apsw.NotADBError as error:
         raise NotALedger(f"{place} is not a SQLite file; it was not touched. Choose another --ledger") from error
-    except apsw.CorruptError as error:
+    except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError) as error:
         text = f"{place} is damaged ({error}); nothing was served from it. Restore a backup"
         raise LedgerDamaged(text) from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
         text = f"{place} cannot be opened or written ({error}); check that its folder exists and is writable"
         raise LedgerError(text) from error
+    except apsw.Error as error:
+        raise LedgerError(f"{place}: the database says {error}") from error

@@ -17,7 +17,7 @@ EntryKind: TypeAlias = Literal["messages", "completed", "failed", "clear", "comp
 TURN_KINDS: tuple[EntryKind, ...] = ("messages", "completed", "failed")
 
 
-class Place(Struct, frozen=True, order=True):
+class Place(Struct, frozen=True, order=True, gc=False):
     """A message's position: its entry's `seq` on the path, and its order within the entry."""
 
     seq: int
@@ -31,7 +31,7 @@ class Sized(Struct, frozen=True):
     size: Size
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """A stored message: its place, the message, and its counts, taken once when it was written."""
 
     place: Place

@@ -11,7 +11,7 @@ _FIRST = """
 CREATE TABLE migration (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, at_ms INTEGER NOT NULL) STRICT;
 CREATE TABLE thread (
     tenant TEXT NOT NULL, id INTEGER NOT NULL, parent INTEGER, fork_seq INTEGER NOT NULL, root_hash BLOB NOT NULL,
-    at_ms INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL, head_seq INTEGER NOT NULL, head_hash BLOB NOT NULL,
     PRIMARY KEY (tenant, id), FOREIGN KEY (tenant, parent) REFERENCES thread (tenant, id)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE session_move (

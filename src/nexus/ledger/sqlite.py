@@ -10,16 +10,17 @@ import hashlib
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
+from msgspec import Struct
 
 from nexus.errors import LedgerDamaged, NoSuchSession
 from nexus.ledger import chain, write
 from nexus.ledger.codec import decode_body, decode_parts
 from nexus.ledger.connection import connect, typed
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, Place, Row, SessionInfo
-from nexus.ledger.text_rule import original
+from nexus.ledger.text_rule import original, storable
 from nexus.message import Message, Role
 from nexus.size import Size
 
@@ -39,6 +40,19 @@ ORDER BY 8 DESC, s.label
 """
 
 
+END = 1 << 62
+"""A seq beyond all others."""
+
+
+class Segment(Struct, frozen=True):
+    """A thread's share of a path: its entries with `low < seq <= high`, and the hash that stands before them."""
+
+    thread: int
+    low: int
+    high: int
+    root: bytes
+
+
 class SqliteLedger:
     """A ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for what each method promises."""
 
@@ -46,7 +60,7 @@ class SqliteLedger:
         self.path, self.tenant = path, tenant
         self._lock = threading.RLock()
         self._db = connect(path, create=create)
-        self._segments: dict[int, list[tuple[int, int, int | None, bytes]]] = {}
+        self._segments: dict[int, list[Segment]] = {}
 
     @property
     def place(self) -> str:
@@ -68,7 +82,7 @@ class SqliteLedger:
         """The thread that the label points to now."""
         sql = "SELECT thread FROM session_move WHERE tenant=? AND label=? ORDER BY number DESC LIMIT 1"
         with self._lock, typed(self.path):
-            return self._db.value(sql, (self.tenant, session))
+            return self._db.value(sql, (self.tenant, storable(session)))
 
     def commit(self, session: str, commit: Commit, *, title: str = "") -> Committed:
         """One transaction for everything, or nothing."""
@@ -94,23 +108,28 @@ class SqliteLedger:
         """The path's entries in order, verified. The whole range is read before the first one is given out."""
         with self._lock, typed(self.path):
             found: list[Entry] = []
-            for owner, low, high, root in self._path(thread):
-                start, end = max(low, after), high if until is None or (high is not None and high < until) else until
-                if end is None or start < end:
-                    found.extend(self._segment(owner, low, start, end, root))
+            head = write.head(self._db, self.tenant, thread)
+            if until is None and head[0] == after:
+                return iter(found)
+            for part in self._path(thread):
+                start, end = max(part.low, after), min(part.high, END if until is None else until)
+                if start < end:
+                    found.extend(self._read(part, start, end))
+        if until is None and (not found or (found[-1].seq, found[-1].hash) != head):
+            self._damaged(f"the newest entry of thread {thread} is not the one that was written last")
         return iter(found)
 
     def marks(self, thread: int) -> list[Entry]:
         """Clear and compaction entries of the path, newest first."""
         sql = (
-            "SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq>? AND (?4 IS NULL OR seq<=?4)"
+            "SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
             " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
         )
         with self._lock, typed(self.path):
             found: list[Entry] = []
-            for owner, low, high, root in reversed(self._path(thread)):
-                for (seq,) in self._db.rows(sql, (self.tenant, owner, low, high)):
-                    found.extend(self._segment(owner, low, int(seq) - 1, int(seq), root))
+            for part in reversed(self._path(thread)):
+                for (seq,) in self._db.rows(sql, (self.tenant, part.thread, part.low, part.high)):
+                    found.extend(self._read(part, int(seq) - 1, int(seq)))
         return found
 
     def instructions(self, thread: int) -> Sequence[Row]:
@@ -129,19 +148,19 @@ class SqliteLedger:
             "SELECT thread, number, kind, at_seq, body, at_ms, hash,"
             " ifnull((SELECT hash FROM decision p WHERE p.tenant=d.tenant AND p.thread=d.thread AND p.view=d.view"
             " AND p.number=d.number-1), x'')"
-            " FROM decision d WHERE tenant=? AND thread=? AND view=? AND (?4 IS NULL OR at_seq<=?4)"
+            " FROM decision d WHERE tenant=? AND thread=? AND view=? AND at_seq<=?"
             " ORDER BY number DESC LIMIT 1"
         )
         with self._lock, typed(self.path):
-            for owner, _, high, _ in reversed(self._path(thread)):
-                row = self._db.row(sql, (self.tenant, owner, view, high))
+            for part in reversed(self._path(thread)):
+                row = self._db.row(sql, (self.tenant, part.thread, view, part.high))
                 if row is None:
                     continue
+                owner = part.thread
                 _, number, kind, at_seq, body, at_ms, stored, before = row
                 columns = (self.tenant, owner, view, number, kind, at_seq, body, at_ms)
                 if chain.decision_hash(before, columns) != stored:
-                    text = f"view decision {number} of thread {owner} does not match its hash"
-                    raise LedgerDamaged(f"{self.path}: {text}; nothing was served. Restore a backup")
+                    self._damaged(f"view decision {number} of thread {owner} does not match its hash")
                 return _cut.decode(body)
         return None
 
@@ -168,50 +187,52 @@ class SqliteLedger:
         with self._lock, typed(self.path):
             rows = self._db.rows(_SESSIONS, (self.tenant,))
         return [
-            SessionInfo(label, thread, original(title), turns, messages, tokens, first, last, bool(open_turn))
+            SessionInfo(original(label), thread, original(title), turns, messages, tokens, first, last, bool(open_turn))
             for label, thread, title, turns, messages, tokens, first, last, open_turn in rows
         ]
 
-    def _path(self, thread: int) -> list[tuple[int, int, int | None, bytes]]:
-        """The path as segments (thread, seq before its first, its last seq or None, hash before its first), root first."""
+    def _path(self, thread: int) -> list[Segment]:
+        """The thread's path as segments, root first."""
         known = self._segments.get(thread)
         if known is None:
-            known, at, high = list[tuple[int, int, int | None, bytes]](), cast("int | None", thread), cast("int | None", None)
+            known = list[Segment]()
+            at, high = cast("int | None", thread), END
             while at is not None:
                 sql = "SELECT parent, fork_seq, root_hash FROM thread WHERE tenant=? AND id=?"
                 row = self._db.row(sql, (self.tenant, at))
                 if row is None:
                     raise NoSuchSession(f"{self.path} has no thread {at}")
                 parent, low, root = row
-                known.append((at, low, high, root))
-                high, at = (low if high is None else min(low, high)), parent
+                known.append(Segment(at, low, high, root))
+                high, at = min(low, high), parent
             known.reverse()
             self._segments[thread] = known
         return known
 
     def _hash_at(self, thread: int, seq: int) -> bytes:
-        for owner, low, high, root in self._path(thread):
-            if seq == low:
-                return root
-            if seq > low and (high is None or seq <= high):
+        for part in self._path(thread):
+            if seq == part.low:
+                return part.root
+            if part.low < seq <= part.high:
                 sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
-                found = self._db.value(sql, (self.tenant, owner, seq))
+                found = self._db.value(sql, (self.tenant, part.thread, seq))
                 if found is not None:
                     return found
         raise NoSuchSession(f"thread {thread} has no entry {seq}")
 
-    def _segment(self, thread: int, low: int, after: int, until: int | None, root: bytes) -> list[Entry]:
-        span = (self.tenant, thread, after, until)
-        where = "tenant=? AND thread=? AND seq>? AND (?4 IS NULL OR seq<=?4)"
+    def _read(self, part: Segment, after: int, until: int) -> list[Entry]:
+        """A segment's entries with `after < seq <= until`, checked against their hashes."""
+        span = (self.tenant, part.thread, after, until)
+        where = "tenant=? AND thread=? AND seq>? AND seq<=?"
         entries = self._db.rows(f"SELECT seq,kind,turn,at_ms,body,hash FROM entry WHERE {where} ORDER BY seq", span)  # noqa: S608 - constants
         if not entries:
             return []
-        before = root if after == low else self._hash_at(thread, after)
+        before = part.root if after == part.low else self._hash_at(part.thread, after)
         by_seq: dict[int, list[chain.MessageColumns]] = {}
         names = "seq,ord,role,id,run_id,source,model,at_ms,content,meta,openai,anthropic,gemini,aside"
         for row in self._db.rows(f"SELECT {names} FROM message WHERE {where} ORDER BY seq,ord", span):  # noqa: S608
             by_seq.setdefault(row[0], []).append(cast("chain.MessageColumns", row[1:]))
-        return list(self._checked(thread, after, before, entries, by_seq))
+        return list(self._checked(part.thread, after, before, entries, by_seq))
 
     def _checked(
         self, thread: int, after: int, before: bytes, entries: list[tuple[Any, ...]],
@@ -223,11 +244,13 @@ class SqliteLedger:
             expected += 1
             digest = chain.entry_hash(before, self.tenant, (thread, seq, kind, turn, at_ms, body), columns)
             if digest != stored or seq != expected:
-                text = f"{self.path}: entry {expected} of thread {thread} does not match its hash"
-                raise LedgerDamaged(f"{text}; nothing was served from it. Restore a backup")
+                self._damaged(f"entry {expected} of thread {thread} does not match its hash")
             rows = tuple(self._row(seq, c) for c in columns)
             yield Entry(seq, cast("EntryKind", kind), turn, at_ms, decode_body(body), rows, digest)
             before = digest
+
+    def _damaged(self, what: str) -> NoReturn:
+        raise LedgerDamaged(f"{self.path}: {what}; nothing was served from it. Restore a backup")
 
     def _row(self, seq: int, columns: chain.MessageColumns) -> Row:
         order, role, id_, run_id, source, model, at_ms, content, meta, *counts = columns
@@ -240,7 +263,7 @@ class SqliteLedger:
     def _blob(self, sha256: str) -> bytes:
         data = self._db.value("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
-            raise LedgerDamaged(f"{self.path}: image {sha256[:12]} is missing or damaged. Restore a backup")
+            self._damaged(f"image {sha256[:12]} is missing or damaged")
         return data
 
 

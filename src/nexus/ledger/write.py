@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from nexus.errors import HeadMoved, IdempotencyConflict
+from nexus.errors import HeadMoved, IdempotencyConflict, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.codec import encode_parts
 from nexus.ledger.connection import Database
@@ -50,29 +50,31 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
         _cut(db, tenant, thread, commit.cut)
     if added and commit.assembly is not None:
         _assembly(db, tenant, thread, seq, commit.assembly)
+    if added:
+        db.run("UPDATE thread SET head_seq=?, head_hash=? WHERE tenant=? AND id=?", (seq, digest, tenant, thread))
     return Committed(thread, seq, added, turn)
 
 
 def head(db: Database, tenant: str, thread: int) -> tuple[int, bytes]:
-    """The path's last seq and hash."""
-    sql = "SELECT seq, hash FROM entry WHERE tenant=? AND thread=? ORDER BY seq DESC LIMIT 1"
-    row = db.row(sql, (tenant, thread))
+    """The path's last seq and hash, as the thread's row has them; what is read is checked against it."""
+    row = db.row("SELECT head_seq, head_hash FROM thread WHERE tenant=? AND id=?", (tenant, thread))
     if row is None:
-        row = db.row("SELECT fork_seq, root_hash FROM thread WHERE tenant=? AND id=?", (tenant, thread))
+        raise NoSuchSession(f"there is no thread {thread}")
     return cast("tuple[int, bytes]", row)
 
 
 def last_turn(db: Database, tenant: str, thread: int) -> int:
     """The number of the newest turn on the path, 0 before the first."""
     at: int | None = thread
-    high: int | None = None
+    high = 1 << 62
     while at is not None:
-        sql = "SELECT turn FROM entry WHERE tenant=? AND thread=? AND (?3 IS NULL OR seq<=?3) ORDER BY seq DESC LIMIT 1"
+        sql = "SELECT turn FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC LIMIT 1"
         found = db.value(sql, (tenant, at, high))
         if found is not None:
             return int(found)
         row = db.row("SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?", (tenant, at))
-        at, high = cast("tuple[int | None, int]", row)
+        at, low = cast("tuple[int | None, int]", row)
+        high = min(low, high)
     return 0
 
 
@@ -85,7 +87,7 @@ def fork(db: Database, tenant: str, session: str, parent: int, at_seq: int, dige
 
 def _thread(db: Database, tenant: str, session: str, title: str) -> int:
     sql = "SELECT thread FROM session_move WHERE tenant=? AND label=? ORDER BY number DESC LIMIT 1"
-    found = db.value(sql, (tenant, session))
+    found = db.value(sql, (tenant, storable(session)))
     if found is not None:
         return int(found)
     thread = _new_thread(db, tenant, None, 0, b"")
@@ -97,14 +99,15 @@ def _new_thread(db: Database, tenant: str, parent: int | None, fork_seq: int, di
     thread = int(db.value("SELECT ifnull(max(id),0)+1 FROM thread WHERE tenant=?", (tenant,)))
     root = digest or chain.root_hash(tenant, thread)
     now = time.time_ns() // 1_000_000
-    db.run("INSERT INTO thread VALUES (?,?,?,?,?,?)", (tenant, thread, parent, fork_seq, root, now))
+    row = (tenant, thread, parent, fork_seq, root, now, fork_seq, root)
+    db.run("INSERT INTO thread VALUES (?,?,?,?,?,?,?,?)", row)
     return thread
 
 
 def _point(db: Database, tenant: str, session: str, thread: int, title: str, reason: str) -> None:
     sql = "SELECT ifnull(max(number),0)+1 FROM session_move WHERE tenant=? AND label=?"
-    number = int(db.value(sql, (tenant, session)))
-    row = (tenant, session, number, thread, storable(title), reason, time.time_ns() // 1_000_000)
+    number = int(db.value(sql, (tenant, storable(session))))
+    row = (tenant, storable(session), number, thread, storable(title), reason, time.time_ns() // 1_000_000)
     db.run("INSERT INTO session_move VALUES (?,?,?,?,?,?,?)", row)
 
 
