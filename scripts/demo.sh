@@ -8,6 +8,6 @@ say() { printf '\n$ %s\n' "$*"; "$@"; }
 say nexus init
 say nexus import "$here/examples/session.json" --session main
 say nexus sessions
-say nexus assemble "What did we decide about the index?" --session main --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai
-say nexus context main --budget 16000
+say nexus assemble "What did we decide about the index?" --session main --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai --tools "$here/examples/tools.json"
+say nexus context main --budget 16000 --tools "$here/examples/tools.json"
 printf '\nThe workspace is in %s: cd there and try the commands of nexus --help.\n' "$here/demo"

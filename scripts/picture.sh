@@ -7,5 +7,5 @@ trap 'rm -rf "$work"' EXIT
 cp -R "$here/examples/agent" "$work/agent"
 cd "$work/agent"
 nexus import "$here/examples/session.json" --session main
-nexus context main --budget 32000 --message "What did we decide about the index?" --svg "$here/docs/context.svg"
+nexus context main --budget 32000 --tools "$here/examples/tools.json" --message "What did we decide about the index?" --svg "$here/docs/context.svg"
 printf '\nThe picture is in %s\n' "$here/docs/context.svg"

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, NexusError
     from nexus.history import History
-    from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+    from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.profile import Profile
+    from nexus.render.wire.replies import to_result as read_reply
     from nexus.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
+    from nexus.sources.media import image_from_file
 
 __version__ = "0.1.0"
 
@@ -49,8 +51,15 @@ _PLACES = {
     "TokenUsage": "nexus.request",
     "ToolCall": "nexus.message",
     "ToolResult": "nexus.message",
+    "assistant": "nexus.message",
+    "image_from_file": "nexus.sources.media",
     "open": "nexus.engine",
+    "read_reply": "nexus.render.wire.replies",
+    "tool": "nexus.message",
+    "user": "nexus.message",
 }
+
+_OTHER_NAMES = {"open": "open_engine", "read_reply": "to_result"}
 
 __all__ = [
     "AgentResult",
@@ -74,7 +83,12 @@ __all__ = [
     "TokenUsage",
     "ToolCall",
     "ToolResult",
+    "assistant",
+    "image_from_file",
     "open",
+    "read_reply",
+    "tool",
+    "user",
 ]
 
 
@@ -83,7 +97,7 @@ def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'nexus' has no attribute {name!r}")
-    return getattr(import_module(place), "open_engine" if name == "open" else name)
+    return getattr(import_module(place), _OTHER_NAMES.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -62,7 +62,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
     """The context for `request`. Raises BudgetTooSmall, EmptyEvent."""
     blocks, warned = _gather(profile.system, given)
     blocks.extend(_instructions(given.instructions))
-    notes, more = _gather(profile.current, given)
+    notes, more = _gather(profile.current if not request.event.results else (), given)
     system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
     budget = plan(given.model, available_tokens=request.available_tokens)
@@ -117,10 +117,11 @@ def _fit(
 ) -> tuple[tuple[Message, ...], Fixed, Fitted, _Notes]:
     """Fits with memory that the history already shows not repeated; after a cut with all of it; at worst without any.
 
-    The order of measures of document 002: memory goes first, the history next, everything else never.
+    A cut takes old memory out of the history with it (document 002: memory is reduced first). The current memory is left
+    out only where nothing else would do; system, tools, event and last group never.
     """
     site = Site(request.routing.session, given.view, given.cut_number, given.mark)
-    seen = [note for note in notes if note.text in given.window.memory]
+    seen = [note for note in notes if given.window.memory.get(note.origin) == note.text]
     fresh = _Notes([note for note in notes if note not in seen], seen, [])
     whole = _Notes(notes, [], [])
     lean = [note for note in notes if note.layer != "Memory"]
@@ -220,13 +221,14 @@ def _manifest(
         "first": (cut.first.seq, cut.first.ord) if cut else (given.mark.seq + 1 if given.mark else 1, 0),
         "mark": given.mark.seq if given.mark else 0,
         "cut": cut.number if cut else 0,
+        "config": hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
         "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
         "counter": given.counter.name,
         "factor": given.factor,
         "available": request.available_tokens or 0,
         "render": RENDER_VERSION,
     }
-    return Manifest(id=hashlib.sha256(repr(fields).encode()).hexdigest()[:32], **fields)
+    return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
 
 
 def _hashable(event: tuple[Message, ...]) -> bytes:

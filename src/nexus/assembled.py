@@ -40,6 +40,7 @@ class Manifest(Struct, frozen=True):
     first: tuple[int, int]
     mark: int
     cut: int
+    config: str
     current: str
     counter: str
     factor: float

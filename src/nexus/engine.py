@@ -27,7 +27,7 @@ from nexus.profiles import named
 from nexus.record import commit_of
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
-from nexus.request import AgentResult, Event, Permissions, Request, Routing
+from nexus.request import Event, Permissions, Request, Routing
 from nexus.size import Wire
 from nexus.sources import SOURCES, Desk
 from nexus.sources.files import Files
@@ -110,7 +110,7 @@ class Engine:
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
             sources=SOURCES, model=model, counter=self.counter, factor=model.token_factor,
             window=kept.window, mark=kept.mark, view=view, cut_number=kept.cut_number + 1,
-            instructions=kept.instructions or (), last_manifest=last.manifest if last else None,
+            instructions=kept.instructions or (), last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
             thread=thread or 0, workspace=str(self.workspace or ""), face=FACE,
         )
         return assemble(request, profile, materials)
@@ -121,8 +121,7 @@ class Engine:
         `reply` is a provider's response (object or dict, of OpenAI, Anthropic or Gemini) or an AgentResult. The same
         pair again adds nothing. Raises BadReply, IdempotencyConflict, LedgerError.
         """
-        result = reply if isinstance(reply, AgentResult) else to_result(reply)
-        return self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, self.clock_ms()))
+        return self.ledger.commit(ctx.session_label, commit_of(ctx, to_result(reply), self.counter, self.clock_ms()))
 
     def history(self, session: str) -> list[Message]:
         """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""

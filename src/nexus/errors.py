@@ -6,6 +6,7 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
     ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
     ├── BadModelEntry           the user's own facts about a model are impossible
+    ├── BadTool                 a tool definition without a name, or with parameters that are no schema
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
     ├── UnknownFormat           a file's format was not recognised
@@ -68,6 +69,12 @@ class BadModelEntry(NexusError, ValueError):
     """The user's own entry for a model has an unknown field or an impossible value."""
 
     exit_code = 2
+
+
+class BadTool(NexusError, ValueError):
+    """A tool definition is of none of the providers' forms."""
+
+    exit_code = 4
 
 
 class EmptyEvent(NexusError):
@@ -153,7 +160,10 @@ class HeadMoved(LedgerError):
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         self.session, self.expected, self.actual = session, expected, actual
-        super().__init__(f"session {session!r} is at entry {actual}, not {expected}: assemble again, then record")
+        super().__init__(
+            f"session {session!r} is at entry {actual} and not where this was made for, entry {expected}, or its history "
+            "is another one. Nothing was stored: assemble again, then record"
+        )
 
 
 class NoSuchSession(LedgerError):

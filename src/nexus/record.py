@@ -54,7 +54,8 @@ def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter,
     elif not waiting(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     manifest = AssemblyRow(ctx.manifest.view, msgspec.to_builtins(ctx.manifest), now_ms)
-    return Commit(tuple(entries), ctx.cut, manifest)
+    follows = (ctx.manifest.head, bytes.fromhex(ctx.manifest.head_hash)) if ctx.manifest.head else None
+    return Commit(tuple(entries), ctx.cut, manifest, follows=follows)
 
 
 def waiting(messages: Iterable[Message]) -> bool:

@@ -86,7 +86,10 @@ def program(*args: str | bytes | Path, folder: Path, **options: Any) -> subproce
     """Runs the command as a program of its own, with arguments as bytes if need be."""
     env = environment(**options.pop("env", {}))
     command = [sys.executable, "-m", "nexus.cli", *args]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, check=False, timeout=60, **options)
+    done: subprocess.CompletedProcess[bytes] = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, check=False, timeout=60, **options
+    )
+    return done
 
 
 def write_json(path: Path, value: Any) -> Path:

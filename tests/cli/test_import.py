@@ -220,3 +220,29 @@ def test_a_message_of_five_megabytes_is_imported_whole(empty: Path, tmp_path: Pa
     path = write_json(tmp_path / "given.json", {"messages": [{"role": "user", "content": text}]})
     assert run("import", path, folder=empty).code == 0
     assert texts(empty, "given") == [text]
+
+
+def test_two_files_of_one_name_are_two_conversations_and_never_mixed(empty: Path, tmp_path: Path) -> None:
+    for number, (asked, answered) in enumerate((("alpha", "A"), ("beta", "B"))):
+        (tmp_path / f"d{number}").mkdir()
+        talk = [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+        write_json(tmp_path / f"d{number}" / "same.json", {"messages": talk})
+        run("import", tmp_path / f"d{number}" / "same.json", folder=empty)
+    histories = [texts(empty, one["label"]) for one in run("sessions", "--json", folder=empty).json]
+    assert ["alpha", "A", "beta", "B"] not in histories
+    assert ["alpha", "A"] in histories
+
+
+def test_another_file_under_the_name_of_a_session_does_not_become_its_continuation(empty: Path, talk: Path, tmp_path: Path) -> None:
+    run("import", talk, "-s", "main", folder=empty)
+    other = write_json(tmp_path / "other.json", {"messages": [{"role": "user", "content": "beta"}]})
+    run("import", other, "-s", "main", folder=empty)
+    assert texts(empty, "main")[-1] == "GIN."
+
+
+def test_what_a_conversation_holds_beside_its_messages_is_kept_or_named(empty: Path) -> None:
+    value = {"messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "customer": {"id": 7}}
+    path = write_json(empty / "given.json", value)
+    ran = run("import", path, "--json", folder=empty)
+    everything = ran.out + run("history", "given", "--json", folder=empty).out
+    assert [name for name in ("temperature", "customer") if name not in everything] == []

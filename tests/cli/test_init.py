@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.running import TRACEBACK, run
 from cli.unwritable import program_without_rights, read_only
 
@@ -87,3 +89,21 @@ def test_a_folder_without_write_permission_is_one_clear_line(tmp_path: Path) -> 
     assert ran.returncode in (1, 4, 5)
     assert TRACEBACK not in ran.stderr.decode()
     assert str(folder) in ran.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["memory", "skills", ".nexus"])
+def test_a_file_where_a_folder_belongs_is_one_clear_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    ran = run("init", folder=tmp_path)
+    assert ran.code in (1, 4, 5)
+    assert len(ran.err.splitlines()) == 1
+    assert name in ran.err
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_link_that_leads_out_of_the_workspace_is_not_written_through(tmp_path: Path) -> None:
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    (folder / "AGENTS.md").symlink_to(tmp_path / "outside.md")
+    run("init", folder=folder)
+    assert not (tmp_path / "outside.md").exists()

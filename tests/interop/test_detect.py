@@ -56,10 +56,16 @@ def test_the_format_is_told_by_the_content(tmp_path: Path, data: str, name: str)
 
 
 @pytest.mark.parametrize(
-    "data", [b"\x89PNG\r\n\x1a\n\x00", b"hello\n", b"{}\n[]\n7\n", b'{"type": "user"}', b"\x00\n{"]
+    "data", [b"{}\n[]\n7\n", b'{"type": "user"}', b"null"]
 )
-def test_other_files_are_an_unknown_format(tmp_path: Path, data: bytes) -> None:
+def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnknownFormat, match="--format"):
+        detect.detect(write(tmp_path, data))
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00", b"hello\n", b"\x00\n{"])
+def test_files_without_any_json_say_so(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(UnreadableFile, match="holds no JSON"):
         detect.detect(write(tmp_path, data))
 
 

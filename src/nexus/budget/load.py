@@ -12,13 +12,12 @@ import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from nexus.size import Wire
-
 
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):

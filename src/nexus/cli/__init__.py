@@ -6,9 +6,12 @@ Exit codes: 0 done; 1 another error; 2 wrong usage or an unknown name; 3 the bud
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
-from typing import Any
+from io import TextIOWrapper
+from typing import NoReturn
 
 import click
 
@@ -55,18 +58,44 @@ def cli() -> None:
     """
 
 
-def main(args: list[str] | None = None) -> Any:
-    """Runs the command line; errors of Nexus become one clear line and an exit code."""
+def main(args: list[str] | None = None) -> NoReturn:
+    """Runs the command line and exits. Errors become one clear line and an exit code, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # What a terminal's encoding lacks, and what is no text at all, shows as an escape.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _abandon_output()
+        if error.errno != errno.EPIPE:
+            click.echo(f"nexus: the output cannot be written: {error.strerror or error}", err=True)
+        code = 0 if error.errno == errno.EPIPE else 1
+    sys.exit(code)
+
+
+def _run(args: list[str] | None) -> int:
     from nexus.errors import NexusError
 
     try:
-        return cli.main(args, standalone_mode=True)
+        done = cli.main(args, prog_name="nexus", standalone_mode=False)
     except NexusError as error:
         _say(error, as_json="--json" in (args if args is not None else sys.argv[1:]))
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Abort:
+        click.echo("nexus: stopped", err=True)
+        return 130
+    return done if isinstance(done, int) else 0
+
+
+def _abandon_output() -> None:
+    """Points standard output to nowhere, so that what is still buffered does not fail a second time at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say(error: Exception, *, as_json: bool) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
 
 import click
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.cli.shared import common, emit, open_here, read_json
-from nexus.errors import UnreadableFile
+from nexus.cli.shared import common, emit, open_here, read_input, read_tools, write_text
 from nexus.message import Message, Text
 from nexus.request import Event
 from nexus.sources.media import image_from_file
@@ -41,15 +38,15 @@ def command(
     workspace: str | None, ledger: str | None, *, as_json: bool,
 ) -> None:
     """Make the context of the next call for MESSAGE (`-` reads it from standard input)."""
-    text = sys.stdin.read() if message == "-" else message
+    text = read_input() if message == "-" else message
     content = (Text(text), *(image_from_file(Path(name)) for name in images))
     event = Event(content=content, at_ms=_at_ms(at), timezone=timezone, channel=channel)
     with open_here(workspace, ledger) as nx:
         ctx = nx.assemble(
-            event, session=session, model=model, budget=budget, profile=profile, tools=_tools(tools) if tools else ()
+            event, session=session, model=model, budget=budget, profile=profile, tools=read_tools(tools) if tools else ()
         )
     if save:
-        _save(ctx, Path(save))
+        write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True))
     if as_json:
         emit(ctx.to_json())
     elif form is None:
@@ -80,24 +77,5 @@ def _at_ms(at: str | None) -> int:
         return 0
     try:
         return int(datetime.fromisoformat(at).astimezone().timestamp() * 1000)
-    except ValueError as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise click.BadParameter(f"{at!r} is no ISO 8601 time, for example 2026-03-06T14:30:00Z") from error
-
-
-def _tools(path: str) -> list[dict[str, Any]]:
-    found = read_json(path)
-    if isinstance(found, dict):
-        found = cast("dict[str, Any]", found).get("tools", [found])
-    try:
-        return msgspec.convert(found, list[dict[str, Any]])
-    except msgspec.ValidationError as error:
-        raise UnreadableFile(f"{path} holds no list of tool definitions ({error})") from error
-
-
-def _save(ctx: AssembledContext, path: Path) -> None:
-    try:
-        path.write_text(json.dumps(ctx.to_json(), ensure_ascii=True), "utf-8")
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be written: {error.strerror or error}") from error
-
-

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from nexus.cli.shared import common, emit, open_here, plain_output
+from nexus.cli.shared import common, console, emit, open_here, plain_output, read_tools, write_text
 
 NEXT_MESSAGE = "(your next message)"
 
@@ -17,24 +15,22 @@ NEXT_MESSAGE = "(your next message)"
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
 @click.option("--profile", default="layered", show_default=True, help="Form of the context.")
 @click.option("--message", default=NEXT_MESSAGE, help="The next message, to be counted too.")
+@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to be counted too.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Write the picture to this SVG file as well.")
 @common
 def command(
-    session: str, model: str, budget: int | None, profile: str, message: str, svg: str | None,
+    session: str, model: str, budget: int | None, profile: str, message: str, tools: str | None, svg: str | None,
     workspace: str | None, ledger: str | None, *, as_json: bool,
 ) -> None:
     """Show what fills the window of SESSION's next call: by layer and block, free space, reserves, cache boundary."""
     from nexus.cli.grid import account, picture, svg_of
 
     with open_here(workspace, ledger) as nx:
-        ctx = nx.assemble(message, session=session, model=model, budget=budget, profile=profile)
+        given = read_tools(tools) if tools else ()
+        ctx = nx.assemble(message, session=session, model=model, budget=budget, profile=profile, tools=given)
     if svg:
-        Path(svg).write_text(svg_of(ctx), "utf-8")
+        write_text(svg, svg_of(ctx))
     if as_json:
         emit(account(ctx))
         return
-    from rich.console import Console
-
-    plain = plain_output()
-    width = 100 if plain else None
-    Console(no_color=plain, highlight=False, width=width, emoji=False).print(picture(ctx, plain=plain))
+    console(width=100).print(picture(ctx, plain=plain_output()))

@@ -110,7 +110,7 @@ def _table(ctx: AssembledContext) -> Table:
 
 def _rows(table: Table, items: list[Item], whole: int) -> None:
     for item in items:
-        name = f"{item.name} ({item.messages:,} messages)" if item.slot == "history" and item.messages else item.name
+        name = f"{item.name} ({item.messages:,} message{'s' if item.messages != 1 else ''})" if item.slot == "history" and item.messages else item.name
         layer = Text(item.layer, _COLOURS[item.layer])
         table.add_row(layer, name, item.origin, f"{item.tokens:,}", f"{100 * item.tokens / whole:.1f} %")
 

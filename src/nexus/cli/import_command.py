@@ -47,7 +47,7 @@ def command(
     else:
         _print(done, failed, dry_run=dry_run)
     if failed:
-        sys.exit(UnreadableFile.exit_code)
+        click.get_current_context().exit(UnreadableFile.exit_code)
 
 
 def _one(nx: Engine, path: Path, form: str | None, session: str | None, files: int, *, dry_run: bool) -> list[Imported]:
@@ -108,6 +108,9 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
         click.echo(f"{one.session} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
         if one.note:
             click.echo(f"  note: {one.note}")
+        if one.left_out:
+            fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.left_out.items()))
+            click.echo(f"  not taken over: {fields}")
         if one.message_lines and one.counted:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(one.counted.items()))
             click.echo(f"  {one.lines:,} lines: {one.message_lines:,} with messages; not messages: {kinds}")

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from nexus.budget.models import Model, all_models, resolve, snapshot_date
-from nexus.cli.shared import common, emit, plain_output
+from nexus.cli.shared import common, console, emit
 
 
 @click.command("models")
@@ -24,7 +24,6 @@ def command(name: str | None, workspace: str | None, ledger: str | None, *, as_j
     if as_json:
         emit({"date": snapshot_date(), "models": msgspec.to_builtins(models)})
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, caption=f"snapshot of {snapshot_date()}; prices in USD per million tokens")
@@ -35,7 +34,7 @@ def command(name: str | None, workspace: str | None, ledger: str | None, *, as_j
         figures = (prices.input, prices.cache_read, prices.output) if prices else ()
         cells = [f"{figure:g}" for figure in figures] or ["", "", ""]
         table.add_row(model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *cells)
-    Console(no_color=plain_output(), highlight=False, width=None if not plain_output() else 120).print(table)
+    console(width=120).print(table)
 
 
 def _one(model: Model, *, as_json: bool) -> None:

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
+import msgspec
 
 from nexus.engine import LEDGER_FILE, Engine, open_engine
-from nexus.errors import UnreadableFile
+from nexus.errors import BadTool, UnreadableFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,18 +51,56 @@ def emit(value: Any) -> None:
     indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
-        click.echo(text)
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        click.echo(json.dumps(value, ensure_ascii=True, indent=indent))
+        text = json.dumps(value, ensure_ascii=True, indent=indent)
+    click.echo(text)
 
 
 def read_json(path: str) -> Any:
     """A JSON file's value; `-` reads standard input. Raises UnreadableFile."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
+        text = read_input() if path == "-" else Path(path).read_text("utf-8-sig")
         return json.loads(text)
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path} cannot be read as JSON: {error}") from error
+
+
+def read_tools(path: str) -> list[dict[str, Any]]:
+    """The tool definitions of a JSON file: a list, one definition, or `{"tools": […]}`. Raises UnreadableFile."""
+    from nexus.render.wire.tools import canonical
+
+    found = read_json(path)
+    if isinstance(found, dict):
+        found = cast("dict[str, Any]", found).get("tools", [found])
+    try:
+        definitions = msgspec.convert(found, list[dict[str, Any]])
+        canonical(definitions)
+    except (msgspec.ValidationError, BadTool) as error:
+        raise UnreadableFile(f"{path} holds no list of tool definitions: {error}") from error
+    return definitions
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file. Raises UnreadableFile, naming it, when it cannot be written."""
+    try:
+        Path(path).expanduser().write_text(text, "utf-8")
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def read_input() -> str:
+    """Standard input as text; bytes that are no UTF-8 show as U+FFFD, a closed one is empty."""
+    return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if sys.stdin is not None else ""
+
+
+def console(*, width: int = 150) -> Any:
+    """Where tables go: without any escape codes, and `width` columns wide, where colours are not wanted."""
+    from rich.console import Console
+
+    if plain_output():
+        return Console(color_system=None, no_color=True, highlight=False, emoji=False, markup=False, width=width)
+    return Console(highlight=False, emoji=False, markup=False)
 
 
 def plain_output() -> bool:

@@ -22,12 +22,16 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
         causes.append("the tool definitions changed")
     if before.get("model") != now["model"]:
         causes.append(f"the model changed from {before.get('model')}")
+    if before.get("config") != now["config"]:
+        causes.append("the model's settings changed")
     if before.get("mark") != now["mark"]:
         causes.append("the history was compacted or cleared")
     elif before.get("cut") != now["cut"]:
         causes.append("older messages were cut to stay within the budget")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):
         causes.append("the history is another one")
+    elif before.get("recorded_at", 0) != int(before.get("head", 0)) + 1:
+        causes.append("other turns were recorded between the last call's context and its reply")
     if before.get("render") != now["render"]:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")

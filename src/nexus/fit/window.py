@@ -28,7 +28,7 @@ class Window:
     """Parallel arrays over what is shown, and what is needed to extend them.
 
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
-    `wire` is the form whose tokens count.
+    `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin.
     `places` is None where a message was supplied by the repair.
     """
 
@@ -47,7 +47,7 @@ class Window:
     row_of: list[int] = field(default_factory=list[int])
     seqs: list[int] = field(default_factory=list[int])
     hashes: list[bytes] = field(default_factory=list[bytes])
-    memory: dict[str, int] = field(default_factory=dict[str, int])
+    memory: dict[str, str] = field(default_factory=dict[str, str])
     fold: repair.Fold = field(default_factory=repair.Fold)
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
@@ -162,7 +162,7 @@ def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, r
     window.row_of.append(len(window.rows) - 1 if row is None else row)
     for part in message.parts:
         if isinstance(part, Note) and part.kind == "memory":
-            window.memory[part.text] = index
+            window.memory[part.origin] = part.text
 
 
 def _join(window: Window, row: Row, *, plain: bool) -> bool:

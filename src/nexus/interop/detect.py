@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nexus.errors import UnknownFormat
+from nexus.errors import UnknownFormat, UnreadableFile
 from nexus.interop import anthropic_file, claude_code, openai_file
 from nexus.interop.chat_file import conversations_in
 from nexus.interop.json_lines import rows
@@ -41,8 +41,10 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 
 def detect(path: Path) -> str:
     """The file's format: a name in `READERS`. Raises UnknownFormat, or UnreadableFile when it cannot be read."""
-    plain = False
+    plain, values, problem = False, 0, ""
     for row in islice(rows(path), _LOOK_AT_LINES):
+        values += row.value is not None or not row.kind
+        problem = problem or (f"line {row.problem.line}: {row.problem.text}" if row.problem else "")
         if _is_event(mapping(row.value)):
             return "claude_code"
         conversations = conversations_in(row.value)
@@ -54,6 +56,8 @@ def detect(path: Path) -> str:
             plain = plain or any("role" in mapping(item) for item in items_of(conversation["messages"]))
     if plain:
         return "openai"
+    if not values and problem:
+        raise UnreadableFile(f"{path} holds no JSON ({problem}): give a session file in JSON or JSON Lines")
     raise UnknownFormat(
         f"{path} is in none of the formats that can be read ({', '.join(READERS)}). "
         "If it is one of them, name it with --format."

@@ -1,11 +1,12 @@
 """Bringing transcripts into the ledger: each piece once, however often its file is read and however much it has grown.
 
-A transcript is one transaction. Its forks become sessions `NAME~1`, `NAME~2`, its side chains `NAME+ID`. When the session
+A transcript is one transaction. A name that another conversation has gets a number. Its forks become sessions `NAME~1`, `NAME~2`, its side chains `NAME+ID`. When the session
 went on here meanwhile, what is new in the file becomes a fork `NAME~continued`, so that neither history is mixed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,7 +44,7 @@ class Imported(Struct, frozen=True):
 
 def import_transcript(nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False) -> list[Imported]:
     """Imports a transcript with its forks and side chains; one result for each session that it touches."""
-    name = session or transcript.source_id
+    name = _free_name(nx, transcript, session or transcript.source_id)
     done = [_path(nx, transcript, name, transcript.steps, dry_run=dry_run)]
     bare = replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
@@ -75,6 +76,8 @@ def _path(
             nx.ledger.fork(continued, label, last)
         label, head = continued, _head(nx, continued) or last
     entries = list(_entries(nx, steps, {**elsewhere, **known}, head))
+    if entries and not known and not parent:
+        entries[0] = replace(entries[0], body={**entries[0].body, "imported": _origin(transcript)})
     if entries and not dry_run:
         nx.ledger.commit(label, Commit(tuple(entries), expected_head=head), title=transcript.title)
     messages = [message for step in new for message in step.messages]
@@ -86,6 +89,16 @@ def _path(
         message_lines=transcript.message_lines, counted=transcript.counted, left_out=transcript.left_out,
         problems=transcript.problems, dry_run=dry_run, note=note,
     )
+
+
+def _free_name(nx: Engine, transcript: Transcript, wanted: str) -> str:
+    """The first of NAME, NAME-2, … that is new or has something of this very conversation: two are never mixed."""
+    keys = set(transcript.all_keys())
+    name, number = wanted, 1
+    while nx.ledger.thread_of(name) is not None and keys.isdisjoint(nx.ledger.known_keys(name)):
+        number += 1
+        name = f"{wanted}-{number}"
+    return name
 
 
 def _head(nx: Engine, label: str) -> int:
@@ -117,6 +130,13 @@ def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head
         if step.closes_turn and end and end not in known:
             yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
             next_seq += 1
+
+
+def _origin(transcript: Transcript) -> dict[str, Any]:
+    """What the file says about the conversation as a whole, kept with its first entry."""
+    told = {"format": transcript.format, "source": transcript.source_id, "cwd": transcript.cwd, "model": transcript.model}
+    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
+    return {**{name: value for name, value in told.items() if value}, **meta}
 
 
 def _body(step: Step) -> dict[str, Any]:

@@ -99,30 +99,41 @@ def connect(path: str, *, create: bool = True) -> Database:
     Raises NotALedger, LedgerTooNew (both leave the file untouched), LedgerBusy, LedgerFull, LedgerError.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    existing = path != ":memory:" and Path(path).exists() and Path(path).stat().st_size > 0
     with typed(path):
+        if path != ":memory:":
+            _check_identity(Path(path))
         db = Database(path, flags)
         try:
             db.busy_timeout(BUSY_TIMEOUT_MS)
-            if existing:
-                _check_identity(db, path)
+            _check_version(int(db.value("PRAGMA user_version")), path)
+            _migrate(db)
             for setting in _SETTINGS:
                 db.run(setting)
-            _migrate(db)
         except BaseException:
             db.close()
             raise
     return db
 
 
-def _check_identity(db: Database, path: str) -> None:
-    application = db.value("PRAGMA application_id")
-    version = db.value("PRAGMA user_version")
-    if application != APPLICATION_ID:
-        tables = db.value("SELECT count(*) FROM sqlite_master")
-        if tables or application:
-            raise NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
+def _check_identity(path: Path) -> None:
+    """Reads the file's header (sqlite.org/fileformat.html) before SQLite opens it: opening can already change a file."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
         return
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be opened: {error.strerror or error}") from error
+    if not header:
+        return
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        raise NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
+    _check_version(int.from_bytes(header[60:64]), str(path))
+
+
+def _check_version(version: int, path: str) -> None:
     if version > VERSION:
         raise LedgerTooNew(
             f"{path} has ledger version {version}, this Nexus knows {VERSION}; it was not touched. Upgrade Nexus"
@@ -130,16 +141,21 @@ def _check_identity(db: Database, path: str) -> None:
 
 
 def _migrate(db: Database) -> None:
+    """Brings the ledger to this version. A new file is made before WAL is set, so its header names it from the start."""
     if db.value("PRAGMA user_version") == VERSION:
         return
     with db.transaction():
         version = int(db.value("PRAGMA user_version"))
+        for number, applied in db.rows("SELECT version, checksum FROM migration") if version else ():
+            if checksum(MIGRATIONS[int(number) - 1]) != applied:
+                raise LedgerDamaged(f"migration {number} of this ledger was another one; nothing was changed")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             db.run(script)
             now = time.time_ns() // 1_000_000
             db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
         db.run(f"PRAGMA application_id={APPLICATION_ID}")
         db.run(f"PRAGMA user_version={VERSION}")
+    db.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 @contextmanager

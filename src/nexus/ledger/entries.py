@@ -63,7 +63,7 @@ class NewEntry(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction stores (DESIGN: the body of a `compaction` entry). `first_kept` is the seq that follows the summary."""
+    """What a compaction stores (the body of a `compaction` entry). `first_kept` is the seq that follows the summary."""
 
     covers_from: int
     covers_to: int
@@ -109,12 +109,16 @@ class AssemblyRow(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """All that one transaction writes to a session. `expected_head` refuses the commit when the session has moved on."""
+    """All that one transaction writes to a session. `expected_head` refuses the commit when the session has moved on.
+
+    `follows` names an entry (seq and hash) that the session must have: the one that the context was assembled after.
+    """
 
     entries: tuple[NewEntry, ...] = ()
     cut: Cut | None = None
     assembly: AssemblyRow | None = None
     expected_head: int | None = None
+    follows: tuple[int, bytes] | None = None
 
 
 class Committed(Struct, frozen=True):

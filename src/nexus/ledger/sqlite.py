@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerDamaged, NoSuchSession
+from nexus.errors import HeadMoved, LedgerDamaged, NoSuchSession
 from nexus.ledger import chain, write
 from nexus.ledger.codec import decode_body, decode_parts
 from nexus.ledger.connection import connect, typed
@@ -87,7 +87,17 @@ class SqliteLedger:
     def commit(self, session: str, commit: Commit, *, title: str = "") -> Committed:
         """One transaction for everything, or nothing."""
         with self._lock, typed(self.path), self._db.transaction():
+            self._check_follows(session, commit)
             return write.commit(self._db, self.tenant, session, commit, title)
+
+    def _check_follows(self, session: str, commit: Commit) -> None:
+        if commit.follows is None:
+            return
+        seq, digest = commit.follows
+        thread = self.thread_of(session)
+        head = write.head(self._db, self.tenant, thread)[0] if thread is not None else 0
+        if thread is None or seq > head or self._hash_at(thread, seq) != digest:
+            raise HeadMoved(session, seq, head)
 
     def fork(self, session: str, source: str, at_seq: int) -> int:
         """A fork is one row: a thread that starts with its parent's hash at `at_seq`."""

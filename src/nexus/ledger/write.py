@@ -25,6 +25,7 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
     if commit.expected_head is not None and commit.expected_head != seq:
         raise HeadMoved(session, commit.expected_head, seq)
     turn = last_turn(db, tenant, thread)
+    first = seq + 1
     added = 0
     for entry in commit.entries:
         columns, blobs = _columns(entry)
@@ -32,7 +33,7 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
         if _known(db, tenant, thread, session, entry, payload):
             continue
         seq, added = seq + 1, added + 1
-        turn += 1 if entry.opens_turn or (turn == 0 and entry.kind == "messages") else 0
+        turn += entry.opens_turn
         at_ms = entry.at_ms or time.time_ns() // 1_000_000
         head_columns = (thread, seq, entry.kind, turn, at_ms, to_json(entry.body))
         digest = chain.entry_hash(digest, tenant, head_columns, columns)
@@ -49,7 +50,7 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
     if added and commit.cut is not None:
         _cut(db, tenant, thread, commit.cut)
     if added and commit.assembly is not None:
-        _assembly(db, tenant, thread, seq, commit.assembly)
+        _assembly(db, tenant, thread, first, commit.assembly)
     if added:
         db.run("UPDATE thread SET head_seq=?, head_hash=? WHERE tenant=? AND id=?", (seq, digest, tenant, thread))
     return Committed(thread, seq, added, turn)

@@ -11,6 +11,7 @@ from nexus.assembled import AssembledContext
 from nexus.ledger.entries import Entry
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
+_JOINERS = "\u200d\ufe0f"  # they hold emoji together
 RESULT_CHARS = 300
 VALUE_CHARS = 60
 _SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
@@ -18,7 +19,10 @@ _SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "�
 
 def console_lines(entries: Iterable[Entry], *, plain: bool = False) -> Iterator[str]:
     """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so."""
-    signs = dict.fromkeys(_SIGNS, "") if plain else _SIGNS
+    return _shown(_console(entries, dict.fromkeys(_SIGNS, "") if plain else _SIGNS))
+
+
+def _console(entries: Iterable[Entry], signs: dict[str, str]) -> Iterator[str]:
     for entry in entries:
         if entry.kind == "compaction":
             covered = f"entries {entry.body.get('covers_from')} to {entry.body.get('covers_to')}"
@@ -36,6 +40,11 @@ def console_lines(entries: Iterable[Entry], *, plain: bool = False) -> Iterator[
 
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
     """The session as Markdown: a heading for each message, calls and results as fenced blocks."""
+    lines = (line for block in _markdown_blocks(entries) for line in block.split("\n"))
+    return _shown(lines)
+
+
+def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry.kind == "compaction":
             yield from ("## Summary of what was compacted", "", str(entry.body.get("summary", "")), "")
@@ -58,7 +67,19 @@ def context_text(ctx: AssembledContext) -> str:
     lines.append("=== current ===")
     for message in ctx.current:
         lines.extend(_message(message, None, signs, full=True))
-    return "\n".join(lines)
+    return "\n".join(_shown(line for block in lines for line in block.split("\n")))
+
+
+def printable(text: str) -> str:
+    """One line of text without power over a terminal: control characters and line breaks show as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
+
+
+def _shown(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of a session, each of them safe; tabs stay."""
+    return (printable(line.replace("\t", "    ")) for line in lines)
 
 
 def _message(message: Message, turn: int | None, signs: dict[str, str], *, full: bool = False) -> Iterator[str]:

@@ -63,6 +63,8 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
     """The context that `to_json` saved; it can be shown and recorded again. Raises BadContext."""
     try:
         own = saved["nexus"]
+        plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
+        msgspec.convert(plain, dict[str, str])
         if own["form"] != FORM:
             raise BadContext(f"the saved context has form {own['form']}, this Nexus reads {FORM}: assemble it again")
         messages = msgspec.convert(saved["history"], list[Message])
@@ -95,5 +97,9 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:
-        text = f"this is not a context that `nexus assemble --save` wrote ({type(error).__name__}: {error})"
+        text = f"this is not a context that `nexus assemble --save` wrote ({_what(error)})"
         raise BadContext(text) from error
+
+
+def _what(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

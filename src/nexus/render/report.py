@@ -12,7 +12,7 @@ def report(ctx: AssembledContext) -> str:
         _budget(ctx),
         "",
         "In:",
-        *(_line(item) for item in ctx.items if item.tokens or item.messages or item.slot != "history"),
+        *(_line(item) for item in ctx.items if item.tokens or item.messages or item.layer == "Memory"),
         "",
         *_out(ctx),
         *(f"Warning: {note.origin}: {note.text}" for note in ctx.warnings),
@@ -35,7 +35,7 @@ def _budget(ctx: AssembledContext) -> str:
 
 
 def _line(item: Item) -> str:
-    what = f"{item.name}: {item.messages} messages" if item.messages and item.slot == "history" else item.name
+    what = f"{item.name}: {item.messages} message{'s' if item.messages != 1 else ''}" if item.messages and item.slot == "history" else item.name
     return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {what} [{item.origin}]"
 
 
@@ -45,6 +45,8 @@ def _out(ctx: AssembledContext) -> list[str]:
     if marker:
         when = "by a cut that this call makes" if ctx.cut else "since an earlier cut"
         out.append(f"  {marker.strip('[]')} ({when})")
+    if ctx.manifest.mark and not ctx.cut:
+        out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
     capped = [block for block in ctx.blocks if block.left_out_chars]
     out.extend(f"  {block.origin}: {block.left_out_chars:,} characters beyond the size cap" for block in capped)
     return ["Out:", *out, ""] if out else ["Out: nothing", ""]

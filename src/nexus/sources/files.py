@@ -76,6 +76,10 @@ class Files:
         if data is None:
             return None, Warned(name, "left out: it is not a regular file")
         text, warned = _decoded(name, data)
+        if len(data) > READ_BYTES:
+            note = f"only the first {READ_BYTES:,} bytes were read, and of these the cap's {self.file_chars:,} characters kept"
+            found, _ = _capped(name, text.strip("\n"), self.file_chars, None)
+            return found, Warned(name, note)
         if not text.strip():
             return None, warned
         if text.strip() in self.templates:

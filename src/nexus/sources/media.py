@@ -32,6 +32,7 @@ def image_from_file(path: Path) -> Image:
 
 def image_from_bytes(data: bytes, name: str = "the image") -> Image:
     """The same for bytes in memory; `name` is used in errors."""
+    import PIL
     import PIL.Image
 
     try:
@@ -40,7 +41,9 @@ def image_from_bytes(data: bytes, name: str = "the image") -> Image:
             with PIL.Image.open(BytesIO(data), formats=list(_TYPES)) as opened:
                 kind, (width, height) = opened.format or "", opened.size
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
-        raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read ({error})") from error
+        known = isinstance(error, PIL.UnidentifiedImageError)
+        why = "its content is of another type, or damaged" if known else str(error)
+        raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}") from error
     if width * height > IMAGE_PIXELS:
         raise BadImage(f"{name} has {width}x{height} pixels, over {IMAGE_PIXELS:,}: make it smaller")
     return Image(_TYPES[kind], base64.b64encode(data).decode(), width=width, height=height)

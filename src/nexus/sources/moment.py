@@ -21,6 +21,8 @@ def moment(desk: Desk) -> Gathered:
     if desk.timezone:
         try:
             local = at.astimezone(ZoneInfo(desk.timezone))
+        except OverflowError:
+            warned.append(Warned("nexus:moment", f"the time has no local form in {desk.timezone!r}: UTC is shown"))
         except (KeyError, ValueError, OSError):
             warned.append(Warned("nexus:moment", f"there is no time zone {desk.timezone!r}: UTC is shown"))
         else:

@@ -34,4 +34,6 @@ def _of_persona(desk: Desk, file: str, title: str, name: str) -> Gathered:
         found, warned = file_block(desk, f"personas/{persona}/{file}", title, block)
         if found:
             return found, warned
+        shared, more = file_block(desk, file, title, block)
+        return shared, [*warned, *more]
     return file_block(desk, file, title, block)

@@ -12,4 +12,5 @@ def user_identity(desk: Desk) -> Gathered:
     found, warned = file_block(desk, "user/IDENTITY.md", "The user", block)
     if found:
         return found, warned
-    return file_block(desk, "USER.md", "The user", block)
+    other, more = file_block(desk, "USER.md", "The user", block)
+    return other, [*warned, *more]

@@ -13,7 +13,12 @@ _READERS = (openai_read, anthropic_read, gemini_read)
 
 
 def to_result(reply: object) -> AgentResult:
-    """The reply's messages, usage and stop reason. Raises BadReply, naming what was given."""
+    """The reply's messages, tool calls, usage and stop reason, whichever provider it is from; an AgentResult as it is.
+
+    Raises BadReply, naming what was given.
+    """
+    if isinstance(reply, AgentResult):
+        return reply
     body = _as_dict(reply)
     for reader in _READERS:
         if reader.is_reply(body):

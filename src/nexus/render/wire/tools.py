@@ -5,12 +5,17 @@ The same tools always give the same bytes, whatever order they were registered i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
 
+from nexus.errors import BadTool
 from nexus.legible import legible
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+"""What all three providers accept."""
 
 
 class ToolSpec(Struct, frozen=True, order=True):
@@ -22,7 +27,7 @@ class ToolSpec(Struct, frozen=True, order=True):
 
 
 def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
-    """The definitions as specs, sorted by name; of two with one name the last stands.
+    """The definitions as specs, sorted by name; of two with one name the last stands. Raises BadTool.
 
     Accepts OpenAI's `{"type": "function", "function": …}`, Anthropic's `input_schema`, Gemini's and plain `parameters`.
     """
@@ -30,9 +35,14 @@ def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     for given in definitions:
         for definition in given.get("function_declarations") or given.get("functionDeclarations") or [given]:
             inner: Mapping[str, Any] = definition.get("function") or definition
+            name = inner.get("name") if isinstance(inner, Mapping) else None
+            if not isinstance(name, str) or not _NAME.match(name):
+                raise BadTool(f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64")
             schema: dict[str, Any] = inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
+            if not isinstance(schema, Mapping):
+                raise BadTool(f"the parameters of tool {name!r} are no JSON schema but {str(schema)[:40]!r}")
             full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-            spec = ToolSpec(str(inner["name"]), legible(str(inner.get("description") or "")), _sorted(full))
+            spec = ToolSpec(name, legible(str(inner.get("description") or "")), _sorted(full))
             specs[spec.name] = spec
     return tuple(specs[name] for name in sorted(specs))
 
