@@ -21,6 +21,7 @@ test: $(STAMP) lint types  ## everything that must hold
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: $(STAMP)
 	$(BIN)/basedpyright --level error

@@ -14,7 +14,9 @@ DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).resolve().parents[2] / "
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of real sessions; a test that needs it fails, and says why, where it is missing."""
-    assert (DATA / "tau_airline.jsonl").is_file(), f"the real sessions are not in {DATA}: set NEXUS_DATA to their folder"
+    assert (DATA / "tau_airline.jsonl").is_file(), (
+        f"the real sessions are not in {DATA}: set NEXUS_DATA to their folder"
+    )
     return DATA
 
 

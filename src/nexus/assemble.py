@@ -142,7 +142,9 @@ def _fit(
 
 
 def _left_out(notes: _Notes) -> tuple[Warned, ...]:
-    return tuple(Warned(note.origin, "left out of this call: no room beside what is never cut") for note in notes.left_out)
+    return tuple(
+        Warned(note.origin, "left out of this call: no room beside what is never cut") for note in notes.left_out
+    )
 
 
 def _gather(names: tuple[str, ...], given: Materials) -> tuple[list[Block], list[Warned]]:
@@ -204,8 +206,14 @@ def _says(part: Part) -> bool:
 
 
 def _manifest(
-    request: Request, profile: Profile, given: Materials, fitted: Fitted, blocks: list[Block], system: str,
-    tools: tuple[ToolSpec, ...], event: tuple[Message, ...],
+    request: Request,
+    profile: Profile,
+    given: Materials,
+    fitted: Fitted,
+    blocks: list[Block],
+    system: str,
+    tools: tuple[ToolSpec, ...],
+    event: tuple[Message, ...],
 ) -> Manifest:
     window = fitted.window
     cut = fitted.cut or window.cut

@@ -52,8 +52,14 @@ class Engine:
     """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`."""
 
     def __init__(
-        self, workspace: Path | None, ledger: LedgerStore, *, model: str = DEFAULT_MODEL, timezone: str = "",
-        models: Mapping[str, Any] | None = None, clock_ms: Callable[[], int] | None = None,
+        self,
+        workspace: Path | None,
+        ledger: LedgerStore,
+        *,
+        model: str = DEFAULT_MODEL,
+        timezone: str = "",
+        models: Mapping[str, Any] | None = None,
+        clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
         self.workspace, self.ledger = workspace, ledger
@@ -75,9 +81,17 @@ class Engine:
         self.ledger.close()
 
     def assemble(
-        self, event: str | Event | Iterable[Message], *, session: str = "main", model: str = "",
-        tools: Sequence[dict[str, Any]] = (), images: Sequence[Image] = (), budget: int | None = None,
-        profile: str = "layered", model_config: Mapping[str, Any] | None = None, **routing: Any,
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str = "main",
+        model: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        images: Sequence[Image] = (),
+        budget: int | None = None,
+        profile: str = "layered",
+        model_config: Mapping[str, Any] | None = None,
+        **routing: Any,
     ) -> AssembledContext:
         """The context of the next call for a user's text, an Event, or the results of tool calls (`tool` messages).
 
@@ -88,8 +102,14 @@ class Engine:
         granted = Permissions(routing.pop("toolset", ""), tuple(routing.pop("permissions", ())))
         return self.assemble_request(
             Request(
-                _event(event, images), Routing(session, **routing), permissions=granted, model=model or self.model,
-                tools=tuple(tools), model_config=dict(model_config or {}), available_tokens=budget, profile=profile,
+                _event(event, images),
+                Routing(session, **routing),
+                permissions=granted,
+                model=model or self.model,
+                tools=tuple(tools),
+                model_config=dict(model_config or {}),
+                available_tokens=budget,
+                profile=profile,
             )
         )
 
@@ -101,17 +121,30 @@ class Engine:
         view = view_of(request.profile, model, available, self.counter)
         with self.ledger.snapshot():
             thread = self.ledger.thread_of(request.routing.session)
-            kept = self._window(thread, view, wire=model.wire) if thread is not None else _Kept(start(self.counter, wire=model.wire)[0], 0, None)
+            kept = (
+                self._window(thread, view, wire=model.wire)
+                if thread is not None
+                else _Kept(start(self.counter, wire=model.wire)[0], 0, None)
+            )
             last = self.ledger.last_assembly(thread, view) if thread is not None else None
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.ledger.instructions(thread))
         zone = request.event.timezone or self.timezone
         materials = Materials(
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
-            sources=SOURCES, model=model, counter=self.counter, factor=model.token_factor,
-            window=kept.window, mark=kept.mark, view=view, cut_number=kept.cut_number + 1,
-            instructions=kept.instructions or (), last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
-            thread=thread or 0, workspace=str(self.workspace or ""), face=FACE,
+            sources=SOURCES,
+            model=model,
+            counter=self.counter,
+            factor=model.token_factor,
+            window=kept.window,
+            mark=kept.mark,
+            view=view,
+            cut_number=kept.cut_number + 1,
+            instructions=kept.instructions or (),
+            last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
+            thread=thread or 0,
+            workspace=str(self.workspace or ""),
+            face=FACE,
         )
         return assemble(request, profile, materials)
 

@@ -31,6 +31,8 @@ class Size(Struct, frozen=True, gc=False):
 
     def __add__(self, other: Size) -> Size:
         return Size(
-            self.openai + other.openai, self.anthropic + other.anthropic, self.gemini + other.gemini,
+            self.openai + other.openai,
+            self.anthropic + other.anthropic,
+            self.gemini + other.gemini,
             self.aside + other.aside,
         )

@@ -78,7 +78,9 @@ def _streams(stdin: bytes, out: io.BytesIO, err: io.BytesIO, encoding: str) -> G
 
 def environment(**more: str) -> dict[str, str]:
     """The environment for a program of its own: this package, whatever the folder; no colours forced or forbidden."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+    }
     return {**kept, "PYTHONPATH": str(Path(nexus.__file__).parents[1]), "LC_ALL": "C.UTF-8", **more}
 
 

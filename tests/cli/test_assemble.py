@@ -58,7 +58,9 @@ def test_json_has_every_documented_name_and_its_account_adds_up(example: Path) -
 @pytest.mark.parametrize("form", ["openai", "anthropic", "gemini"])
 @pytest.mark.parametrize("budget", [8_000, 150_000])
 def test_a_request_body_is_one_that_the_provider_accepts(example: Path, form: str, budget: int) -> None:
-    tools = write_json(example / "tools.json", [{"name": "read_file", "description": "Reads.", "input_schema": {"type": "object"}}])
+    tools = write_json(
+        example / "tools.json", [{"name": "read_file", "description": "Reads.", "input_schema": {"type": "object"}}]
+    )
     ran = run("assemble", "Hello", "--as", form, "--budget", str(budget), "--tools", tools, folder=example)
     assert CHECKS[form](ran.json) == []
     assert "Hello" in ran.out
@@ -107,7 +109,10 @@ def test_the_same_event_at_the_same_time_gives_the_same_bytes(example: Path) -> 
 
 def test_the_workspace_around_the_current_folder_is_used(example: Path) -> None:
     deep = example / "skills" / "log-triage"
-    assert run("assemble", "Hello", *AT, "--json", folder=deep).out == run("assemble", "Hello", *AT, "--json", folder=example).out
+    assert (
+        run("assemble", "Hello", *AT, "--json", folder=deep).out
+        == run("assemble", "Hello", *AT, "--json", folder=example).out
+    )
 
 
 def test_a_dash_reads_the_message_from_standard_input(empty: Path) -> None:
@@ -181,7 +186,9 @@ def test_any_message_can_be_shown_in_every_other_form(empty: Path, message: str,
         assert ran.json["nexus"]["event"][-1]["parts"][-1]["text"] == message, "what is stored is what was said"
 
 
-@pytest.mark.parametrize("session", ["a/b", "../up", "ünïcode 会議", "two\nlines", "n" * 5_000, "[/x]", "%s{}", "it's; DROP", ""])
+@pytest.mark.parametrize(
+    "session", ["a/b", "../up", "ünïcode 会議", "two\nlines", "n" * 5_000, "[/x]", "%s{}", "it's; DROP", ""]
+)
 def test_any_session_name_is_a_new_empty_session(empty: Path, session: str) -> None:
     ran = run("assemble", "Hello", "-s", session, "--json", folder=empty)
     assert ran.code == 0
@@ -297,7 +304,12 @@ def test_a_file_without_tool_definitions_is_refused_by_name(empty: Path, value: 
 def test_tools_of_any_form_become_those_of_the_provider(empty: Path) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     ours = {"name": "weather", "description": "Tells.", "parameters": schema}
-    forms = [[{"type": "function", "function": ours}], [{"name": "weather", "input_schema": schema}], [ours], {"tools": [ours]}]
+    forms = [
+        [{"type": "function", "function": ours}],
+        [{"name": "weather", "input_schema": schema}],
+        [ours],
+        {"tools": [ours]},
+    ]
     for form in forms:
         path = write_json(empty / "tools.json", form)
         for wire in ("openai", "anthropic", "gemini"):
@@ -351,4 +363,7 @@ def test_without_workspace_files_the_session_alone_is_the_context(example: Path)
     bare = run("assemble", "Hello", "--profile", "bare", "--json", folder=example)
     assert bare.json["systemPrompt"].startswith("# Session instructions")
     shutil.rmtree(example / "skills")
-    assert run("assemble", "Hello", "--profile", "bare", "--json", folder=example).json["systemPrompt"] == bare.json["systemPrompt"]
+    assert (
+        run("assemble", "Hello", "--profile", "bare", "--json", folder=example).json["systemPrompt"]
+        == bare.json["systemPrompt"]
+    )

@@ -17,7 +17,17 @@ GRID = re.compile(r"^[WPSMErf.·]{60}$", re.MULTILINE)
 def test_the_picture_names_every_layer_and_every_source(example: Path) -> None:
     ran = run("context", folder=example)
     assert (ran.code, ran.err) == (0, "")
-    for word in ("Workspace", "Persona", "Session", "Memory", "Event", "AGENTS.md", "memory/MEMORY.md", "cache boundary", "free"):
+    for word in (
+        "Workspace",
+        "Persona",
+        "Session",
+        "Memory",
+        "Event",
+        "AGENTS.md",
+        "memory/MEMORY.md",
+        "cache boundary",
+        "free",
+    ):
         assert word in ran.out
 
 
@@ -31,7 +41,9 @@ def test_the_grid_has_480_cells_in_the_right_shares(example: Path) -> None:
     assert cells.count(".") == pytest.approx(480 * value["free"] / window, abs=2)
 
 
-@pytest.mark.parametrize("options", [(), ("--budget", "8000"), ("-m", "gpt-4o"), ("--profile", "bare"), ("-m", "gpt-9")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [(), ("--budget", "8000"), ("-m", "gpt-4o"), ("--profile", "bare"), ("-m", "gpt-9")], ids=" ".join
+)
 def test_the_account_adds_up_to_what_the_budget_says_is_used(example: Path, options: tuple[str, ...]) -> None:
     value = run("context", *options, "--json", folder=example).json
     used = value["tokenBudget"]["used"]["total"]
@@ -44,7 +56,11 @@ def test_the_account_adds_up_to_what_the_budget_says_is_used(example: Path, opti
 def test_table_and_json_say_the_same(example: Path) -> None:
     shown = run("context", folder=example).out
     for item in run("context", "--json", folder=example).json["items"]:
-        (line,) = [one for one in shown.splitlines() if item["origin"] in one and one.startswith(item["layer"]) and item["name"] in one]
+        (line,) = [
+            one
+            for one in shown.splitlines()
+            if item["origin"] in one and one.startswith(item["layer"]) and item["name"] in one
+        ]
         assert f"{item['tokens']:,}" in line
 
 
@@ -106,7 +122,9 @@ def test_an_svg_that_cannot_be_written_is_refused_by_name(example: Path) -> None
     assert "no/such/folder/x.svg" in ran.err
 
 
-@pytest.mark.parametrize("session", ["[/x]", "[red]x", ":smile:", "ünïcode 会議", "a/b", "n" * 5_000], ids=lambda name: name[:12])
+@pytest.mark.parametrize(
+    "session", ["[/x]", "[red]x", ":smile:", "ünïcode 会議", "a/b", "n" * 5_000], ids=lambda name: name[:12]
+)
 def test_any_session_name_is_shown_as_it_is(empty: Path, session: str) -> None:
     ran = run("context", session, folder=empty)
     assert ran.code == 0

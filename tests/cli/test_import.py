@@ -27,7 +27,10 @@ def texts(folder: Path, session: str) -> list[str]:
     entries = run("history", session, "--json", folder=folder).json
     return [
         part["text"]
-        for entry in entries for message in entry["messages"] for part in message["parts"] if part["type"] == "text"
+        for entry in entries
+        for message in entry["messages"]
+        for part in message["parts"]
+        if part["type"] == "text"
     ]
 
 
@@ -46,7 +49,9 @@ def test_a_file_becomes_a_session_and_the_output_says_how_much_was_in_it(empty: 
 
 def test_the_example_session_is_read_whole(example: Path) -> None:
     source = json.loads((EXAMPLES / "session.json").read_bytes())
-    wanted = sum(block["type"] == "tool_use" for m in source["messages"] for block in m["content"] if isinstance(block, dict))
+    wanted = sum(
+        block["type"] == "tool_use" for m in source["messages"] for block in m["content"] if isinstance(block, dict)
+    )
     entries = run("history", "main", "--json", folder=example).json
     parts = [part for entry in entries for message in entry["messages"] for part in message["parts"]]
     assert sum(part["type"] == "tool_call" for part in parts) == wanted
@@ -102,13 +107,17 @@ def test_a_file_that_grew_adds_just_the_rest(empty: Path, tmp_path: Path, before
 
 def test_a_conversation_that_grew_adds_just_the_rest(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
-    write_json(talk, {"messages": [*TALK, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes."}]})
+    write_json(
+        talk, {"messages": [*TALK, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes."}]}
+    )
     ran = run("import", talk, "--json", folder=empty)
     assert [(one["added"], one["known"]) for one in ran.json["imported"]] == [(2, 5)]
     assert texts(empty, "talk")[-3:] == ["GIN.", "Sure?", "Yes."]
 
 
-def test_what_is_new_after_the_session_went_on_here_becomes_a_session_beside_it(empty: Path, talk: Path, tmp_path: Path) -> None:
+def test_what_is_new_after_the_session_went_on_here_becomes_a_session_beside_it(
+    empty: Path, talk: Path, tmp_path: Path
+) -> None:
     run("import", talk, folder=empty)
     run("assemble", "Here", "-s", "talk", "--save", "ctx.json", folder=empty)
     from support.sdk_replies import openai_reply
@@ -204,7 +213,8 @@ def test_a_torn_last_line_is_reported_and_read_when_it_is_whole(empty: Path, tmp
 
 
 @pytest.mark.parametrize(
-    "text", ["a\u0000b", "\ud800", "<|endoftext|>", " ", "\u202etxt", "👩‍👩‍👧", "\x1b[31mred", "a\r\nb"],
+    "text",
+    ["a\u0000b", "\ud800", "<|endoftext|>", " ", "\u202etxt", "👩‍👩‍👧", "\x1b[31mred", "a\r\nb"],
     ids=["nul", "surrogate", "special", "space", "override", "emoji", "escape", "crlf"],
 )
 def test_hostile_text_in_a_session_comes_back_as_it_was(empty: Path, tmp_path: Path, text: str) -> None:
@@ -233,7 +243,9 @@ def test_two_files_of_one_name_are_two_conversations_and_never_mixed(empty: Path
     assert ["alpha", "A"] in histories
 
 
-def test_another_file_under_the_name_of_a_session_does_not_become_its_continuation(empty: Path, talk: Path, tmp_path: Path) -> None:
+def test_another_file_under_the_name_of_a_session_does_not_become_its_continuation(
+    empty: Path, talk: Path, tmp_path: Path
+) -> None:
     run("import", talk, "-s", "main", folder=empty)
     other = write_json(tmp_path / "other.json", {"messages": [{"role": "user", "content": "beta"}]})
     run("import", other, "-s", "main", folder=empty)

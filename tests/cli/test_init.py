@@ -9,7 +9,15 @@ import pytest
 from cli.running import TRACEBACK, run
 from cli.unwritable import program_without_rights, read_only
 
-FILES = ("AGENTS.md", "IDENTITY.md", "SOUL.md", "TOOLS.md", "USER.md", "memory/MEMORY.md", "skills/note-taking/SKILL.md")
+FILES = (
+    "AGENTS.md",
+    "IDENTITY.md",
+    "SOUL.md",
+    "TOOLS.md",
+    "USER.md",
+    "memory/MEMORY.md",
+    "skills/note-taking/SKILL.md",
+)
 
 
 def test_it_writes_starter_files_and_a_ledger_and_names_each_of_them(tmp_path: Path) -> None:
@@ -48,7 +56,9 @@ def test_a_second_time_writes_nothing_and_keeps_the_sessions(example: Path) -> N
 def test_json_says_where_everything_is(tmp_path: Path) -> None:
     ran = run("init", "--json", folder=tmp_path)
     assert ran.json == {
-        "workspace": str(tmp_path), "written": sorted(FILES), "ledger": str(tmp_path / ".nexus" / "ledger.db")
+        "workspace": str(tmp_path),
+        "written": sorted(FILES),
+        "ledger": str(tmp_path / ".nexus" / "ledger.db"),
     }
 
 

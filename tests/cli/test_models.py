@@ -28,13 +28,17 @@ def test_one_model_is_shown_with_its_window_and_prices(tmp_path: Path) -> None:
     assert value["known"] is True
 
 
-@pytest.mark.parametrize("name", ["openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929", "CLAUDE-SONNET-4-5"])
+@pytest.mark.parametrize(
+    "name", ["openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929", "CLAUDE-SONNET-4-5"]
+)
 def test_other_spellings_find_the_same_model(tmp_path: Path, name: str) -> None:
     value = run("models", name, "--json", folder=tmp_path).json
     assert (value["known"], value["context_tokens"]) == (True, 200_000)
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "[/b]", "x" * 5_000, "\udcff", "a\nb"], ids=lambda name: repr(name[:14]))
+@pytest.mark.parametrize(
+    "name", ["no-such-model", "[/b]", "x" * 5_000, "\udcff", "a\nb"], ids=lambda name: repr(name[:14])
+)
 def test_an_unknown_model_gets_128000_tokens_and_a_warning(tmp_path: Path, name: str) -> None:
     ran = run("models", name, folder=tmp_path)
     assert ran.code == 0

@@ -140,7 +140,9 @@ def test_the_reply_can_come_from_standard_input(empty: Path) -> None:
     assert messages(empty)[-1]["parts"][-1]["text"] == "GIN."
 
 
-@pytest.mark.parametrize("session", ["a/b", "ünïcode 会議", "two\nlines", "n" * 5_000, "[/x]", "[red]x", ":smile:", "tab\tx"])
+@pytest.mark.parametrize(
+    "session", ["a/b", "ünïcode 会議", "two\nlines", "n" * 5_000, "[/x]", "[red]x", ":smile:", "tab\tx"]
+)
 def test_any_session_name_works_from_first_to_last(empty: Path, session: str) -> None:
     ctx = saved(empty, "Hello", "-s", session)
     assert run("record", ctx, reply(empty), folder=empty).code == 0
@@ -168,14 +170,18 @@ def refused(ran: Ran, word: str) -> bool:
     return one_line and word in ran.err and not any(one in ran.err for one in python)
 
 
-@pytest.mark.parametrize("content", ["{bad", "", "[]", "3", "{}", '{"nexus": {}}', '{"nexus": {"form": 1}}', '{"nexus": 3}'])
+@pytest.mark.parametrize(
+    "content", ["{bad", "", "[]", "3", "{}", '{"nexus": {}}', '{"nexus": {"form": 1}}', '{"nexus": 3}']
+)
 def test_a_file_that_is_no_saved_context_is_refused_in_one_clear_line(empty: Path, content: str) -> None:
     (empty / "context.json").write_text(content)
     ran = run("record", "context.json", reply(empty), folder=empty)
     assert refused(ran, "context"), ran.err
 
 
-@pytest.mark.parametrize("content", ["{bad", "", "[]", "3", "{}", '{"choices": []}', '{"choices": 3}', '{"error": {"message": "x"}}'])
+@pytest.mark.parametrize(
+    "content", ["{bad", "", "[]", "3", "{}", '{"choices": []}', '{"choices": 3}', '{"error": {"message": "x"}}']
+)
 def test_a_file_that_is_no_reply_is_refused_in_one_clear_line_and_nothing_is_stored(empty: Path, content: str) -> None:
     ctx = saved(empty)
     (empty / "response.json").write_text(content)
@@ -189,7 +195,9 @@ def test_files_that_are_not_there_are_refused_by_name(empty: Path) -> None:
     assert refused(run("record", saved(empty), "absent.json", folder=empty), "absent.json")
 
 
-@pytest.mark.parametrize("path", ["systemPrompt", "history", "tools", "sessionLabel", "nexus.manifest", "nexus.event", "nexus.cut"])
+@pytest.mark.parametrize(
+    "path", ["systemPrompt", "history", "tools", "sessionLabel", "nexus.manifest", "nexus.event", "nexus.cut"]
+)
 @pytest.mark.parametrize("value", [None, 3, "text", [1], {"a": 1}])
 def test_a_saved_context_with_a_damaged_field_is_refused_or_harmless(empty: Path, path: str, value: object) -> None:
     ctx = json.loads((empty / saved(empty)).read_text())

@@ -23,7 +23,9 @@ LONG = [("history", "main", "--json"), ("history", "main"), ("models",), ("assem
 @pytest.mark.parametrize("command", LONG, ids=" ".join)
 def test_a_reader_that_leaves_early_is_no_error(example: Path, command: tuple[str, ...]) -> None:
     line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', *command])} | head -1"
-    ran = subprocess.run(["sh", "-c", line], cwd=example, env=environment(), capture_output=True, check=False, timeout=60)
+    ran = subprocess.run(
+        ["sh", "-c", line], cwd=example, env=environment(), capture_output=True, check=False, timeout=60
+    )
     assert ran.stderr == b""
     assert ran.stdout.count(b"\n") == 1
 
@@ -111,7 +113,9 @@ def test_closed_standard_input_is_no_traceback(empty: Path) -> None:
     assert ran.returncode in (2, 4)
 
 
-def test_reading_works_in_a_workspace_that_cannot_be_written_or_says_in_one_line_that_it_does_not(example: Path) -> None:
+def test_reading_works_in_a_workspace_that_cannot_be_written_or_says_in_one_line_that_it_does_not(
+    example: Path,
+) -> None:
     with read_only(example), read_only(example / ".nexus"):
         ran = program_without_rights("history", "main", folder=example)
     assert TRACEBACK.encode() not in ran.stderr

@@ -103,7 +103,9 @@ def test_help_lists_every_command_in_a_fresh_process_without_loading_anything_he
 
 
 def test_every_exit_code_is_in_the_help_and_in_the_docs() -> None:
-    kinds = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.NexusError)]
+    kinds = [
+        value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.NexusError)
+    ]
     codes = {0, 2, *(kind.exit_code for kind in kinds)}
     shown = " ".join((nexus.cli.cli.help or "").split())
     page = CLI_PAGE.read_text("utf-8")

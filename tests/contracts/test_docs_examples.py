@@ -140,7 +140,9 @@ def _ran(command: str, words: list[str], folder: Path, bin_folder: Path) -> tupl
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nexus.cli "$@"\n')
     script.chmod(0o755)
     env = environment(PATH=f"{bin_folder}:{environment()['PATH']}")
-    done = subprocess.run(["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
     return done.returncode, done.stderr or done.stdout
 
 

@@ -15,7 +15,12 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         "prompts": ("prompts",),
         "profiles": ("profiles",),
         "ledger values": (
-            "ledger", "ledger.entries", "ledger.text_rule", "ledger.codec", "ledger.chain", "ledger.store",
+            "ledger",
+            "ledger.entries",
+            "ledger.text_rule",
+            "ledger.codec",
+            "ledger.chain",
+            "ledger.store",
         ),
     },
     {"assembled": ("assembled",)},
@@ -46,9 +51,30 @@ PURE = frozenset(
 
 IMPURE = frozenset(
     {
-        "os", "pathlib", "io", "shutil", "tempfile", "glob", "time", "socket", "ssl", "http", "urllib", "sqlite3",
-        "apsw", "subprocess", "threading", "asyncio", "random", "secrets", "uuid", "platform", "locale", "importlib",
-        "logging", "sys",
+        "os",
+        "pathlib",
+        "io",
+        "shutil",
+        "tempfile",
+        "glob",
+        "time",
+        "socket",
+        "ssl",
+        "http",
+        "urllib",
+        "sqlite3",
+        "apsw",
+        "subprocess",
+        "threading",
+        "asyncio",
+        "random",
+        "secrets",
+        "uuid",
+        "platform",
+        "locale",
+        "importlib",
+        "logging",
+        "sys",
     }
 )
 """Standard modules and packages that reach outside, or make two runs differ."""
@@ -100,7 +126,9 @@ def places_of(name: str) -> list[tuple[int, int, str]]:
 
 
 def of_pure_rooms() -> list[str]:
-    return [name for name in modules() if places_of(name) and place_of(name)[1] in PURE and name not in MAY_REACH_OUTSIDE]
+    return [
+        name for name in modules() if places_of(name) and place_of(name)[1] in PURE and name not in MAY_REACH_OUTSIDE
+    ]
 
 
 def test_every_module_stands_in_a_room_and_every_room_has_modules() -> None:
@@ -157,7 +185,9 @@ def test_exemptions_are_modules_that_exist_and_need_them() -> None:
 @pytest.mark.parametrize("package", sorted(ONLY_IN))
 def test_a_package_from_elsewhere_is_known_in_one_place(package: str) -> None:
     knowing = {
-        name for name, module in modules().items() for found in imports(module)
+        name
+        for name, module in modules().items()
+        for found in imports(module)
         if not found.own and found.name.split(".")[0] == package
     }
     allowed = ONLY_IN[package]
@@ -167,7 +197,9 @@ def test_a_package_from_elsewhere_is_known_in_one_place(package: str) -> None:
 
 def test_modules_are_imported_by_name_only_where_it_says_so() -> None:
     calling = {
-        name for name, module in modules().items() for node in ast.walk(module.tree)
+        name
+        for name, module in modules().items()
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__")
     }
     assert calling == set(IMPORTED_BY_NAME)

@@ -34,7 +34,8 @@ def test_every_public_method_of_a_public_class_has_a_docstring(name: str) -> Non
     silent = [
         one
         for one, member in vars(value).items()
-        if not one.startswith("_") and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
+        if not one.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
         and not inspect.getdoc(member)
     ]
     assert silent == []

@@ -20,7 +20,9 @@ ALLOWED_PATHS = {
     "/tmp/a.png": "an invented path, in a request that has to be refused",
 }
 
-AUTHORSHIP = re.compile(r"\b(?:as an ai|language model, i|co-authored-by|generated (?:with|by) \w+ ?(?:code|gpt|ai))\b", re.IGNORECASE)
+AUTHORSHIP = re.compile(
+    r"\b(?:as an ai|language model, i|co-authored-by|generated (?:with|by) \w+ ?(?:code|gpt|ai))\b", re.IGNORECASE
+)
 ELSEWHERE = re.compile(r"\b(?:DESIGN|STYLE|DECISIONS|BRIEF)(?:\.md\b|: | section \d)")
 """Documents that are not in the repository: a reader could not open them."""
 
@@ -78,7 +80,9 @@ def test_file_names_are_plain_ascii_and_short() -> None:
 
 
 def test_texts_are_utf_8_with_unix_line_ends_and_end_with_one_newline() -> None:
-    wrong = [name for name in tracked() if "\r" in text_of(name) or (text_of(name) and not text_of(name).endswith("\n"))]
+    wrong = [
+        name for name in tracked() if "\r" in text_of(name) or (text_of(name) and not text_of(name).endswith("\n"))
+    ]
     assert [name for name in wrong if Path(name).suffix not in (".png", ".svg", ".jsonl", ".json")] == []
 
 

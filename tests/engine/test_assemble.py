@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_a_cut_for_a_small_window_hides_nothing_from_a_large_one(tmp_path: Path)
 
 def test_a_budget_that_is_too_small_names_the_parts_and_sends_nothing(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rule " * 1_000)
-    with pytest.raises(nexus.BudgetTooSmall, match="system 1,[0-9]+, current event") as caught:
+    with pytest.raises(nexus.BudgetTooSmall, match=r"system 1,[0-9]+, current event") as caught:
         nx.assemble("hi", budget=500)
     assert caught.value.available_tokens == 500
     assert caught.value.needed_tokens == sum(caught.value.parts.values())
@@ -256,7 +257,7 @@ def test_cache_marks_are_at_most_four_and_never_more_than_twenty_blocks_apart(tm
     marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
     assert marked[-1] == len(blocks) - 1
     assert len(marked) == 3
-    assert all(after - before <= 20 for before, after in zip(marked, marked[1:], strict=False))
+    assert all(after - before <= 20 for before, after in pairwise(marked))
     assert "cache_control" in body["system"][-1]
 
 
@@ -324,7 +325,9 @@ def test_two_engines_on_one_ledger_see_each_others_turns_and_cuts(tmp_path: Path
     one, two = workspace(tmp_path), workspace(tmp_path)
     for number in range(40):
         say((one, two)[number % 2], f"question {number}", "answer " * 60, budget=2_000)
-    first, second = (nx.assemble(nexus.Event(content=(Text("x"),), at_ms=NOON), session="s", budget=2_000) for nx in (one, two))
+    first, second = (
+        nx.assemble(nexus.Event(content=(Text("x"),), at_ms=NOON), session="s", budget=2_000) for nx in (one, two)
+    )
     assert first.to_openai() == second.to_openai()
     assert len(one.history("s")) == 80
 

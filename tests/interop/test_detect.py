@@ -55,9 +55,7 @@ def test_the_format_is_told_by_the_content(tmp_path: Path, data: str, name: str)
     assert [transcript.format for transcript in detect.read(file)][:1] == [name]
 
 
-@pytest.mark.parametrize(
-    "data", [b"{}\n[]\n7\n", b'{"type": "user"}', b"null"]
-)
+@pytest.mark.parametrize("data", [b"{}\n[]\n7\n", b'{"type": "user"}', b"null"])
 def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnknownFormat, match="--format"):
         detect.detect(write(tmp_path, data))

@@ -19,7 +19,11 @@ COUNTER = get_counter("estimate")
 
 def messages(name: str, number: int) -> tuple[Message, ...]:
     """The messages of one append."""
-    return (user(f"{name} asks {number}", id=f"{name}-{number}"), assistant("x" * (number * 37 % 5_000)), user(f"{name} ends {number}"))
+    return (
+        user(f"{name} asks {number}", id=f"{name}-{number}"),
+        assistant("x" * (number * 37 % 5_000)),
+        user(f"{name} ends {number}"),
+    )
 
 
 def main(path: str, session: str, name: str, count: int) -> None:

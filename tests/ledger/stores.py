@@ -19,7 +19,12 @@ COUNTER = get_counter("estimate")
 
 
 def append(
-    ledger: SqliteLedger, session: str, *messages: Message, key: str = "", expected_head: int | None = None, **fields: Any
+    ledger: SqliteLedger,
+    session: str,
+    *messages: Message,
+    key: str = "",
+    expected_head: int | None = None,
+    **fields: Any,
 ) -> Committed:
     """Appends the messages as one entry that opens a turn."""
     entry = NewEntry(messages=sized(messages, COUNTER), opens_turn=True, keys=(key,) if key else (), **fields)
@@ -41,9 +46,21 @@ def filled(path: Path, turns: int = 6) -> SqliteLedger:
     """A ledger with one session `main` of so many turns, every column of its messages in use."""
     ledger = SqliteLedger(str(path))
     for number in range(turns):
-        asked = user(f"question {number}", id=f"u{number}", run_id="run", source="human", at_ms=1_000 + number, meta='{"a":1}')
-        answered = assistant(f"answer {number}", id=f"a{number}", run_id="run", source="model", model="gpt-5", meta='{"b":2}')
-        append(ledger, "main", asked, answered, key=f"k{number}", body={"usage": {"input_tokens": number}}, at_ms=5_000 + number)
+        asked = user(
+            f"question {number}", id=f"u{number}", run_id="run", source="human", at_ms=1_000 + number, meta='{"a":1}'
+        )
+        answered = assistant(
+            f"answer {number}", id=f"a{number}", run_id="run", source="model", model="gpt-5", meta='{"b":2}'
+        )
+        append(
+            ledger,
+            "main",
+            asked,
+            answered,
+            key=f"k{number}",
+            body={"usage": {"input_tokens": number}},
+            at_ms=5_000 + number,
+        )
     return ledger
 
 

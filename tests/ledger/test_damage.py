@@ -57,7 +57,9 @@ def damaged(whole: Path, folder: Path, *statements: tuple[Any, ...]) -> SqliteLe
 
 @pytest.mark.parametrize("seq", [1, 3, 6], ids=["first", "middle", "newest"])
 @pytest.mark.parametrize(("table", "column"), CASES)
-def test_a_flipped_bit_in_any_column_is_reported(whole: Path, tmp_path: Path, table: str, column: str, seq: int) -> None:
+def test_a_flipped_bit_in_any_column_is_reported(
+    whole: Path, tmp_path: Path, table: str, column: str, seq: int
+) -> None:
     with behind_its_back(whole) as db:
         one = " AND ord=1" if table == "message" else ""
         value = db.execute(f"SELECT {column} FROM {table} WHERE seq=?{one}", (seq,)).fetchone()[0]
@@ -96,7 +98,11 @@ def test_rows_that_are_lost_moved_or_added_are_reported(whole: Path, tmp_path: P
 
 def test_a_row_that_another_history_would_have_had_is_reported(whole: Path, tmp_path: Path) -> None:
     """Two entries that change places are each whole, but not in their chain."""
-    swap = ("UPDATE {0} SET seq=-3 WHERE seq=3", "UPDATE {0} SET seq=3 WHERE seq=4", "UPDATE {0} SET seq=4 WHERE seq=-3")
+    swap = (
+        "UPDATE {0} SET seq=-3 WHERE seq=3",
+        "UPDATE {0} SET seq=3 WHERE seq=4",
+        "UPDATE {0} SET seq=4 WHERE seq=-3",
+    )
     ledger = damaged(whole, tmp_path, *((sql.format(table),) for table in ("message", "entry") for sql in swap))
     with pytest.raises(LedgerDamaged):
         replay(ledger, "main")
@@ -198,7 +204,9 @@ def test_a_full_disk_is_said_and_keeps_every_earlier_append(tmp_path: Path) -> N
 def test_a_full_disk_in_the_middle_of_an_import_leaves_none_of_it(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
     ledger._db.run(f"PRAGMA max_page_count={ledger._db.value('PRAGMA page_count') + 10}")
-    entries = tuple(NewEntry(messages=sized((user("y" * 3_000),), COUNTER), keys=(f"i{number}",)) for number in range(50))
+    entries = tuple(
+        NewEntry(messages=sized((user("y" * 3_000),), COUNTER), keys=(f"i{number}",)) for number in range(50)
+    )
     with pytest.raises(LedgerFull):
         ledger.commit("imported", Commit(entries))
     assert ledger.thread_of("imported") is None

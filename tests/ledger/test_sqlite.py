@@ -30,7 +30,14 @@ def test_what_was_appended_is_read_back_as_it_was_after_opening_again(tmp_path: 
     said = (
         user("Which?", id="1", at_ms=7, run_id="r", source="human", meta='{"a": 1}'),
         assistant("I look.", ToolCall("c1", "read", '{"b":  2}'), model="gpt-5"),
-        Message("tool", (ToolResult("c1", (Text("yes"), Image("image/png", data="QUJD", width=3, height=4)), "read", is_error=True),)),
+        Message(
+            "tool",
+            (
+                ToolResult(
+                    "c1", (Text("yes"), Image("image/png", data="QUJD", width=3, height=4)), "read", is_error=True
+                ),
+            ),
+        ),
         Message("assistant", (Unknown("audio", '{"type":"audio","x":[1]}'), Text("Done."))),
     )
     first = SqliteLedger(str(tmp_path / "l.db"))
@@ -211,11 +218,24 @@ def test_any_sequence_of_appends_and_forks_reads_back_like_copied_lists(steps: l
 @pytest.mark.parametrize(
     "text",
     ["a\0b", "\ud800", "\udfff\ud800", "\x1a0000", "\x1a", "a\r\nb", "", "👩‍👩‍👧", "\u202e", "x" * 5_000_000],
-    ids=["nul", "surrogate", "wrong pair", "escape of an escape", "escape", "crlf", "empty", "emoji", "override", "5 MB"],
+    ids=[
+        "nul",
+        "surrogate",
+        "wrong pair",
+        "escape of an escape",
+        "escape",
+        "crlf",
+        "empty",
+        "emoji",
+        "override",
+        "5 MB",
+    ],
 )
 def test_any_text_comes_back_as_it_was_in_every_column(tmp_path: Path, text: str) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
-    said = Message("user", (Text(text), ToolCall(text, text, text)), id=text, run_id=text, source=text, model=text, meta=text)
+    said = Message(
+        "user", (Text(text), ToolCall(text, text, text)), id=text, run_id=text, source=text, model=text, meta=text
+    )
     append(ledger, "main", said, body={"error": text}, key=text)
     ledger.commit("titled", Commit((NewEntry(messages=sized((user("x"),), COUNTER)),)), title=text)
     ledger.close()
@@ -227,7 +247,9 @@ def test_any_text_comes_back_as_it_was_in_every_column(tmp_path: Path, text: str
     assert next(one.title for one in again.sessions() if one.label == "titled") == text
 
 
-@pytest.mark.parametrize("label", ["a\0b", "\ud800", "\x1a0000", "", "a/b\n", "n" * 100_000], ids=lambda label: repr(label[:9]))
+@pytest.mark.parametrize(
+    "label", ["a\0b", "\ud800", "\x1a0000", "", "a/b\n", "n" * 100_000], ids=lambda label: repr(label[:9])
+)
 def test_any_label_names_a_session(tmp_path: Path, label: str) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, label, user("here"))
@@ -246,7 +268,9 @@ def test_an_image_is_stored_once_however_often_it_is_said(tmp_path: Path) -> Non
     append(ledger, "main", Message("tool", (ToolResult("c", (image,)),)))
     with behind_its_back(tmp_path / "l.db") as db:
         assert db.execute("SELECT count(*), sum(length(data)) FROM blob").fetchone() == (1, 400_000)
-    assert {row.message.parts[0] for entry in replay(ledger, "other") for row in entry.rows if row.message.role == "user"} == {image}
+    assert {
+        row.message.parts[0] for entry in replay(ledger, "other") for row in entry.rows if row.message.role == "user"
+    } == {image}
     assert replay(ledger, "main")[-1].rows[0].message.parts == (ToolResult("c", (image,)),)
 
 
@@ -356,5 +380,7 @@ def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_the
     assert [entry.seq for entry in entries] == list(range(1, 121))
     assert [entry.turn for entry in entries] == list(range(1, 121))
     for name in ("one", "two"):
-        own = [tuple(row.message for row in entry.rows) for entry in entries if entry.rows[0].message.id.startswith(name)]
+        own = [
+            tuple(row.message for row in entry.rows) for entry in entries if entry.rows[0].message.id.startswith(name)
+        ]
         assert own == [appending.messages(name, number) for number in range(60)]

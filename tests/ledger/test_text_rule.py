@@ -22,7 +22,13 @@ PARTS = st.one_of(
     IMAGES,
     st.builds(Thinking, ANY_TEXT, ANY_TEXT),
     st.builds(ToolCall, ANY_TEXT, ANY_TEXT, ANY_TEXT),
-    st.builds(ToolResult, ANY_TEXT, st.lists(st.one_of(st.builds(Text, ANY_TEXT), IMAGES), max_size=3).map(tuple), ANY_TEXT, st.booleans()),
+    st.builds(
+        ToolResult,
+        ANY_TEXT,
+        st.lists(st.one_of(st.builds(Text, ANY_TEXT), IMAGES), max_size=3).map(tuple),
+        ANY_TEXT,
+        st.booleans(),
+    ),
     st.builds(Note, st.sampled_from(["moment", "memory"]), ANY_TEXT, ANY_TEXT),
     st.builds(Unknown, ANY_TEXT, ANY_TEXT),
 )
@@ -46,7 +52,9 @@ def test_different_texts_are_stored_differently(one: str, two: str) -> None:
     assert (storable(one) == storable(two)) == (one == two)
 
 
-@given(st.dictionaries(ANY_TEXT, st.one_of(ANY_TEXT, st.integers(-(2**53), 2**53), st.booleans(), st.none()), max_size=4))
+@given(
+    st.dictionaries(ANY_TEXT, st.one_of(ANY_TEXT, st.integers(-(2**53), 2**53), st.booleans(), st.none()), max_size=4)
+)
 def test_a_body_comes_back_as_it_was_and_its_text_is_plain_json(body: dict[str, Any]) -> None:
     text = to_json(body)
     text.encode("utf-8")

@@ -306,8 +306,28 @@ def test_an_item_that_is_no_message_is_refused_by_its_place(item: Any) -> None:
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.binary(max_size=3))
 NAMES = st.sampled_from(
-    ["role", "content", "parts", "type", "text", "id", "name", "input", "tool_calls", "function", "arguments", "source"]
-    + ["tool_use_id", "function_call", "functionResponse", "response", "thought", "inline_data", "data", "image_url"]
+    [
+        "role",
+        "content",
+        "parts",
+        "type",
+        "text",
+        "id",
+        "name",
+        "input",
+        "tool_calls",
+        "function",
+        "arguments",
+        "source",
+        "tool_use_id",
+        "function_call",
+        "functionResponse",
+        "response",
+        "thought",
+        "inline_data",
+        "data",
+        "image_url",
+    ]
 )
 WORDS = st.sampled_from(["user", "assistant", "model", "tool", "text", "tool_use", "tool_result", "image", "thinking"])
 VALUES = st.recursive(

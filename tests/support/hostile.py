@@ -9,7 +9,9 @@ from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 TEXTS = st.one_of(
-    st.sampled_from(["", " ", "\n\t", "ok", "你好，世界", "🙂👩‍👩‍👧", "\x00", "\ud800", "a\udc00b", "<|endoftext|>", "{}", '"}]'])
+    st.sampled_from(
+        ["", " ", "\n\t", "ok", "你好，世界", "🙂👩‍👩‍👧", "\x00", "\ud800", "a\udc00b", "<|endoftext|>", "{}", '"}]']
+    )
     | st.text(max_size=40)
 )
 IDS = st.sampled_from(["a", "b", "c", "", "call 1", "é", "x" * 70, "a_2", "toolu_01AbC"])
@@ -18,7 +20,9 @@ ARGUMENTS = st.sampled_from(
     ['{"path": "x"}', "{}", "", "null", "[1]", '{"a": NaN}', '{"cut": "of', '"text"', '{"n": 1' + "0" * 5000 + "}",
      '{"s": "\\ud800"}', '{"deep": ' + "[" * 2000 + "]" * 2000 + "}", "\ud800", '{"a": 1, "a": 2}']
 )  # fmt: skip
-IMAGES = st.sampled_from([Image("image/png", PIXEL, width=1, height=1), Image("image/png", url="https://example.com/a.png")])
+IMAGES = st.sampled_from(
+    [Image("image/png", PIXEL, width=1, height=1), Image("image/png", url="https://example.com/a.png")]
+)
 CONTENT = st.lists(TEXTS.map(Text) | IMAGES, max_size=3).map(tuple)
 RESULTS = st.builds(ToolResult, IDS, CONTENT, NAMES, st.booleans())
 CALLS = st.builds(ToolCall, IDS, NAMES, ARGUMENTS)

@@ -31,7 +31,9 @@ def openai_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
             "model": "gpt-5-2025-08-07",
             "choices": [{"index": 0, "finish_reason": "tool_calls" if call else "stop", "message": message}],
             "usage": {
-                "prompt_tokens": 120, "completion_tokens": 7, "total_tokens": 127,
+                "prompt_tokens": 120,
+                "completion_tokens": 7,
+                "total_tokens": 127,
                 "prompt_tokens_details": {"cached_tokens": 64},
             },
         }
@@ -58,7 +60,10 @@ def anthropic_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
             "stop_reason": "tool_use" if call else "end_turn",
             "stop_sequence": None,
             "usage": {
-                "input_tokens": 20, "output_tokens": 7, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 36,
+                "input_tokens": 20,
+                "output_tokens": 7,
+                "cache_read_input_tokens": 64,
+                "cache_creation_input_tokens": 36,
             },
         }
     )
@@ -77,7 +82,9 @@ def gemini_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
             "model_version": "gemini-2.5-pro",
             "candidates": [{"index": 0, "finish_reason": "STOP", "content": {"role": "model", "parts": parts}}],
             "usage_metadata": {
-                "prompt_token_count": 120, "candidates_token_count": 7, "total_token_count": 127,
+                "prompt_token_count": 120,
+                "candidates_token_count": 7,
+                "total_token_count": 127,
                 "cached_content_token_count": 64,
             },
         }
@@ -85,7 +92,9 @@ def gemini_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
 
 
 REPLIES: dict[str, Callable[..., Reply]] = {
-    "openai": openai_reply, "anthropic": anthropic_reply, "gemini": gemini_reply,
+    "openai": openai_reply,
+    "anthropic": anthropic_reply,
+    "gemini": gemini_reply,
 }
 
 

@@ -134,8 +134,10 @@ def cache_rules(model: Model) -> CacheRules:
 
 
 def document_limit(name: str) -> int:
-    """The window of a model in tokens as document 002 has it: the printed number for a printed name (a date of eight
-    digits at its end is left out), else the snapshot's, else 128,000.
+    """The window of a model in tokens, as document 002 has it.
+
+    The printed number for a printed name (a date of eight digits at its end is left out), else the snapshot's, else
+    128,000.
     """
     base = name[:-9] if len(name) > 9 and name[-9] == "-" and name[-8:].isdecimal() else name
     return DOCUMENT_LIMITS.get(base) or resolve(name).context_tokens

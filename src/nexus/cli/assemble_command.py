@@ -24,18 +24,35 @@ FORMS = ("openai", "anthropic", "gemini", "messages", "text")
 @click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
 @click.option("--profile", default="layered", show_default=True, help="Form of the context.")
-@click.option("--as", "form", type=click.Choice(FORMS), help="Print a request body, the messages or the text [a report].")
+@click.option(
+    "--as", "form", type=click.Choice(FORMS), help="Print a request body, the messages or the text [a report]."
+)
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; may be repeated.")
-@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, of any provider's form.")
+@click.option(
+    "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, of any provider's form."
+)
 @click.option("--timezone", default="", help="The user's time zone (IANA name).")
 @click.option("--channel", default="", help="Channel that the message came through.")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context here, for `nexus record`.")
 @common
 def command(
-    message: str, session: str, model: str, budget: int | None, profile: str, form: str | None,
-    images: tuple[str, ...], tools: str | None, timezone: str, channel: str, at: str | None, save: str | None,
-    workspace: str | None, ledger: str | None, *, as_json: bool,
+    message: str,
+    session: str,
+    model: str,
+    budget: int | None,
+    profile: str,
+    form: str | None,
+    images: tuple[str, ...],
+    tools: str | None,
+    timezone: str,
+    channel: str,
+    at: str | None,
+    save: str | None,
+    workspace: str | None,
+    ledger: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Make the context of the next call for MESSAGE (`-` reads it from standard input)."""
     text = read_input() if message == "-" else message
@@ -43,7 +60,12 @@ def command(
     event = Event(content=content, at_ms=_at_ms(at), timezone=timezone, channel=channel)
     with open_here(workspace, ledger) as nx:
         ctx = nx.assemble(
-            event, session=session, model=model, budget=budget, profile=profile, tools=read_tools(tools) if tools else ()
+            event,
+            session=session,
+            model=model,
+            budget=budget,
+            profile=profile,
+            tools=read_tools(tools) if tools else (),
         )
     if save:
         write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True))

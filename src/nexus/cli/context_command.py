@@ -19,8 +19,17 @@ NEXT_MESSAGE = "(your next message)"
 @click.option("--svg", type=click.Path(dir_okay=False), help="Write the picture to this SVG file as well.")
 @common
 def command(
-    session: str, model: str, budget: int | None, profile: str, message: str, tools: str | None, svg: str | None,
-    workspace: str | None, ledger: str | None, *, as_json: bool,
+    session: str,
+    model: str,
+    budget: int | None,
+    profile: str,
+    message: str,
+    tools: str | None,
+    svg: str | None,
+    workspace: str | None,
+    ledger: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Show what fills the window of SESSION's next call: by layer and block, free space, reserves, cache boundary."""
     from nexus.cli.grid import account, picture, svg_of

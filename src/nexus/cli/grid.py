@@ -16,8 +16,13 @@ from nexus.layer import LAYERS
 
 ROWS, COLUMNS = 8, 60
 _COLOURS = {
-    "Workspace": "cyan", "Persona": "magenta", "Session": "blue", "Memory": "yellow", "Event": "green",
-    "free": "bright_black", "reserve": "red",
+    "Workspace": "cyan",
+    "Persona": "magenta",
+    "Session": "blue",
+    "Memory": "yellow",
+    "Event": "green",
+    "free": "bright_black",
+    "reserve": "red",
 }
 _CELLS = dict.fromkeys(LAYERS, "█") | {"free": "·", "reserve": "░"}
 _LETTERS = {layer: layer[0] for layer in LAYERS} | {"free": ".", "reserve": "r"}
@@ -43,7 +48,9 @@ def account(ctx: AssembledContext) -> dict[str, Any]:
 def picture(ctx: AssembledContext, *, plain: bool = False) -> Group:
     """Grid, legend, table and notes, to be printed by rich."""
     budget = ctx.token_budget
-    title = Text(f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}", "bold")
+    title = Text(
+        f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}", "bold"
+    )
     share = 100 * budget.used.total / max(budget.available, 1)
     used = Text(f"{budget.used.total:,} of {budget.available:,} available tokens used ({share:.1f} %)\n")
     return Group(title, used, _grid(ctx, plain=plain), Text(), _table(ctx), *_notes(ctx))
@@ -51,7 +58,9 @@ def picture(ctx: AssembledContext, *, plain: bool = False) -> Group:
 
 def svg_of(ctx: AssembledContext) -> str:
     """The picture as an SVG that needs nothing from elsewhere."""
-    console = Console(record=True, width=100, file=StringIO(), force_terminal=True, color_system="truecolor", emoji=False)
+    console = Console(
+        record=True, width=100, file=StringIO(), force_terminal=True, color_system="truecolor", emoji=False
+    )
     console.print(picture(ctx))
     return _FONT_FACE.sub("", console.export_svg(title="nexus context"))
 
@@ -110,7 +119,11 @@ def _table(ctx: AssembledContext) -> Table:
 
 def _rows(table: Table, items: list[Item], whole: int) -> None:
     for item in items:
-        name = f"{item.name} ({item.messages:,} message{'s' if item.messages != 1 else ''})" if item.slot == "history" and item.messages else item.name
+        name = (
+            f"{item.name} ({item.messages:,} message{'s' if item.messages != 1 else ''})"
+            if item.slot == "history" and item.messages
+            else item.name
+        )
         layer = Text(item.layer, _COLOURS[item.layer])
         table.add_row(layer, name, item.origin, f"{item.tokens:,}", f"{100 * item.tokens / whole:.1f} %")
 
@@ -122,7 +135,9 @@ def _boundary(ctx: AssembledContext) -> str:
 def _notes(ctx: AssembledContext) -> list[Text]:
     notes = [Text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.prefix.causes]
     if ctx.cut:
-        text = f"This call cuts {ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)."
+        text = (
+            f"This call cuts {ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)."
+        )
         notes.append(Text(text, "yellow"))
     notes.extend(Text(f"{note.origin}: {note.text}", "yellow") for note in ctx.warnings)
     return notes

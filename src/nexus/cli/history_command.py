@@ -12,8 +12,12 @@ from nexus.render.export import as_anthropic, as_openai, as_values
 @click.command("history")
 @click.argument("session")
 @click.option(
-    "--as", "form", type=click.Choice(["console", "openai", "anthropic", "markdown"]), default="console",
-    show_default=True, help="Form of the output.",
+    "--as",
+    "form",
+    type=click.Choice(["console", "openai", "anthropic", "markdown"]),
+    default="console",
+    show_default=True,
+    help="Form of the output.",
 )
 @common
 def command(session: str, form: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:

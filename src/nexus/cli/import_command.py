@@ -26,8 +26,14 @@ SHOWN_PROBLEMS = 10
 @click.option("--dry-run", is_flag=True, help="Show what would happen; write nothing.")
 @common
 def command(
-    files: tuple[str, ...], session: str | None, form: str | None, workspace: str | None, ledger: str | None, *,
-    dry_run: bool, as_json: bool,
+    files: tuple[str, ...],
+    session: str | None,
+    form: str | None,
+    workspace: str | None,
+    ledger: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Read sessions that other tools wrote. A directory imports all its .json and .jsonl files. Again adds nothing."""
     paths = list(_paths(files))
@@ -55,7 +61,9 @@ def _one(nx: Engine, path: Path, form: str | None, session: str | None, files: i
     if session and (files > 1 or len(transcripts) > 1):
         held = f"{len(transcripts):,} sessions" if len(transcripts) > 1 else f"{files:,} files"
         raise click.UsageError(f"--session names one session, but {path if files == 1 else 'this'} holds {held}")
-    return [one for transcript in transcripts for one in import_transcript(nx, transcript, session or "", dry_run=dry_run)]
+    return [
+        one for transcript in transcripts for one in import_transcript(nx, transcript, session or "", dry_run=dry_run)
+    ]
 
 
 def _paths(files: tuple[str, ...]) -> Iterator[Path]:

@@ -22,7 +22,9 @@ def command(folder: str | None, workspace: str | None, ledger: str | None, *, as
         root.mkdir(parents=True, exist_ok=True)
         written = _written(root)
     except OSError as error:
-        raise WorkspaceMissing(f"{root} cannot become a workspace: {error.filename}: {error.strerror or error}") from error
+        raise WorkspaceMissing(
+            f"{root} cannot become a workspace: {error.filename}: {error.strerror or error}"
+        ) from error
     open_engine(root, ledger=ledger).close()
     ledger_file = str(ledger or root / LEDGER_FILE)
     if as_json:

@@ -32,7 +32,9 @@ def command(workspace: str | None, ledger: str | None, *, as_json: bool) -> None
 
     table = Table(box=None, pad_edge=False)
     for name in ("session", "turns", "messages", "tokens", "last", "title"):
-        table.add_column(name, justify="right" if name in ("turns", "messages", "tokens") else "left", no_wrap=name != "title")
+        table.add_column(
+            name, justify="right" if name in ("turns", "messages", "tokens") else "left", no_wrap=name != "title"
+        )
     for one in found:
         last = datetime.fromtimestamp(one.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") if one.last_ms else ""
         label = shortened(printable(one.label)) + (" (open turn)" if one.open_turn else "")

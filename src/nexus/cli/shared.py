@@ -21,11 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 def common(command: F) -> F:
     """The options of every command: --workspace, --ledger, --json."""
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-    command = click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file [WORKSPACE/.nexus/ledger.db].")(
-        command
-    )
+    command = click.option(
+        "--ledger", type=click.Path(dir_okay=False), help="Ledger file [WORKSPACE/.nexus/ledger.db]."
+    )(command)
     return click.option(
-        "-w", "--workspace", type=click.Path(file_okay=False),
+        "-w",
+        "--workspace",
+        type=click.Path(file_okay=False),
         help="Workspace folder [this folder or its nearest parent that has .nexus].",
     )(command)
 

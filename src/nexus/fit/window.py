@@ -62,7 +62,12 @@ class Window:
     def view(self, closing: Sequence[Message] = (), closing_tokens: int = 0) -> History:
         """The history as it stands now."""
         return History(
-            self.opening, self.messages, len(self.messages), tuple(closing), self.tokens + closing_tokens, self.fragments
+            self.opening,
+            self.messages,
+            len(self.messages),
+            tuple(closing),
+            self.tokens + closing_tokens,
+            self.fragments,
         )
 
     def aside_of(self, role: str, size: Size) -> int:

@@ -126,8 +126,9 @@ def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple
 def _walk(
     path: list[int], nodes: Sequence[Node], children: list[list[int]], newest: list[int], left: list[int]
 ) -> list[int]:
-    """The path, with the newest way on from its end. Other children on the way go to `left`; but inserted messages
-    that lead nowhere are no branch: they stay in their place.
+    """The path, with the newest way on from its end.
+
+    Other children on the way go to `left`; but inserted messages that lead nowhere are no branch: they stay.
     """
     place = path[-1] if path else START
     while here := sorted(children[place]):

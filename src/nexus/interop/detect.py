@@ -64,14 +64,14 @@ def detect(path: Path) -> str:
     )
 
 
-def read(path: Path, format: str | None = None) -> Iterator[Transcript]:
+def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
     """The file's conversations, one at a time; the format is detected when it is not given.
 
     Raises UnknownFormat and UnreadableFile; damage inside the file is in the transcripts' `problems`.
     """
-    reader = READERS.get(detect(path) if format is None else format)
+    reader = READERS.get(detect(path) if form is None else form)
     if reader is None:
-        raise UnknownFormat(f"no format {format!r}: those that can be read are {', '.join(READERS)}")
+        raise UnknownFormat(f"no format {form!r}: those that can be read are {', '.join(READERS)}")
     return reader(path)
 
 

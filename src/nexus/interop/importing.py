@@ -42,7 +42,9 @@ class Imported(Struct, frozen=True):
     note: str = ""
 
 
-def import_transcript(nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False) -> list[Imported]:
+def import_transcript(
+    nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False
+) -> list[Imported]:
     """Imports a transcript with its forks and side chains; one result for each session that it touches."""
     name = _free_name(nx, transcript, session or transcript.source_id)
     done = [_path(nx, transcript, name, transcript.steps, dry_run=dry_run)]
@@ -57,7 +59,13 @@ def import_transcript(nx: Engine, transcript: Transcript, session: str = "", *, 
 
 
 def _path(
-    nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], *, parent: str = "", after: str = "",
+    nx: Engine,
+    transcript: Transcript,
+    label: str,
+    steps: tuple[Step, ...],
+    *,
+    parent: str = "",
+    after: str = "",
     dry_run: bool,
 ) -> Imported:
     """One path of steps into one session: what is unknown, at the place where it belongs."""
@@ -82,12 +90,23 @@ def _path(
         nx.ledger.commit(label, Commit(tuple(entries), expected_head=head), title=transcript.title)
     messages = [message for step in new for message in step.messages]
     return Imported(
-        session=label, format=transcript.format, source=transcript.source_id, title=transcript.title,
-        added=len(new), known=len(steps) - len(new), messages=len(messages),
-        calls=sum(1 for m in messages for _ in m.calls()), results=sum(1 for m in messages for _ in m.results()),
-        compactions=sum(step.kind == "compaction" for step in new), lines=transcript.lines,
-        message_lines=transcript.message_lines, counted=transcript.counted, left_out=transcript.left_out,
-        problems=transcript.problems, dry_run=dry_run, note=note,
+        session=label,
+        format=transcript.format,
+        source=transcript.source_id,
+        title=transcript.title,
+        added=len(new),
+        known=len(steps) - len(new),
+        messages=len(messages),
+        calls=sum(1 for m in messages for _ in m.calls()),
+        results=sum(1 for m in messages for _ in m.results()),
+        compactions=sum(step.kind == "compaction" for step in new),
+        lines=transcript.lines,
+        message_lines=transcript.message_lines,
+        counted=transcript.counted,
+        left_out=transcript.left_out,
+        problems=transcript.problems,
+        dry_run=dry_run,
+        note=note,
     )
 
 
@@ -134,7 +153,12 @@ def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head
 
 def _origin(transcript: Transcript) -> dict[str, Any]:
     """What the file says about the conversation as a whole, kept with its first entry."""
-    told = {"format": transcript.format, "source": transcript.source_id, "cwd": transcript.cwd, "model": transcript.model}
+    told = {
+        "format": transcript.format,
+        "source": transcript.source_id,
+        "cwd": transcript.cwd,
+        "model": transcript.model,
+    }
     meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
     return {**{name: value for name, value in told.items() if value}, **meta}
 
@@ -152,7 +176,12 @@ def _compaction(step: Step, covers_from: int, here: int, seqs: Mapping[str, int]
     first_kept = seqs.get(step.kept_from, here + 1)
     return msgspec.to_builtins(
         Compaction(
-            covers_from=covers_from, covers_to=min(here, first_kept) - 1, first_kept=first_kept, summary=step.summary,
-            type="imported", trigger=step.trigger or "manual", tokens_before=step.tokens_before,
+            covers_from=covers_from,
+            covers_to=min(here, first_kept) - 1,
+            first_kept=first_kept,
+            summary=step.summary,
+            type="imported",
+            trigger=step.trigger or "manual",
+            tokens_before=step.tokens_before,
         )
     )

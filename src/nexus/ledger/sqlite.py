@@ -176,7 +176,9 @@ class SqliteLedger:
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on this thread."""
-        sql = "SELECT seq, manifest, at_ms FROM assembly WHERE tenant=? AND thread=? AND view=? ORDER BY seq DESC LIMIT 1"
+        sql = (
+            "SELECT seq, manifest, at_ms FROM assembly WHERE tenant=? AND thread=? AND view=? ORDER BY seq DESC LIMIT 1"
+        )
         with self._lock, typed(self.path):
             row = self._db.row(sql, (self.tenant, thread, view))
         if row is None:
@@ -245,7 +247,11 @@ class SqliteLedger:
         return list(self._checked(part.thread, after, before, entries, by_seq))
 
     def _checked(
-        self, thread: int, after: int, before: bytes, entries: list[tuple[Any, ...]],
+        self,
+        thread: int,
+        after: int,
+        before: bytes,
+        entries: list[tuple[Any, ...]],
         by_seq: dict[int, list[chain.MessageColumns]],
     ) -> Iterator[Entry]:
         expected = after
@@ -266,7 +272,14 @@ class SqliteLedger:
         order, role, id_, run_id, source, model, at_ms, content, meta, *counts = columns
         parts = decode_parts(content, self._blob)
         message = Message(
-            cast("Role", role), parts, original(id_), at_ms, original(run_id), original(source), original(model), original(meta)
+            cast("Role", role),
+            parts,
+            original(id_),
+            at_ms,
+            original(run_id),
+            original(source),
+            original(model),
+            original(meta),
         )
         return Row(Place(seq, order), message, Size(*counts))
 
@@ -280,5 +293,3 @@ class SqliteLedger:
 def memory_ledger(tenant: str = "local") -> SqliteLedger:
     """A ledger that is kept nowhere: for tests, previews and dry runs."""
     return SqliteLedger(":memory:", tenant=tenant)
-
-

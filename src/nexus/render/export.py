@@ -79,4 +79,3 @@ def _decodable(message: Message) -> Message:
 
 def _unknown(message: Message) -> list[dict[str, Any]]:
     return [json.loads(part.raw) for part in message.parts if isinstance(part, Unknown)]
-

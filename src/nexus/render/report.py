@@ -35,7 +35,11 @@ def _budget(ctx: AssembledContext) -> str:
 
 
 def _line(item: Item) -> str:
-    what = f"{item.name}: {item.messages} message{'s' if item.messages != 1 else ''}" if item.messages and item.slot == "history" else item.name
+    what = (
+        f"{item.name}: {item.messages} message{'s' if item.messages != 1 else ''}"
+        if item.messages and item.slot == "history"
+        else item.name
+    )
     return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {what} [{item.origin}]"
 
 

@@ -37,8 +37,12 @@ def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
             inner: Mapping[str, Any] = definition.get("function") or definition
             name = inner.get("name") if isinstance(inner, Mapping) else None
             if not isinstance(name, str) or not _NAME.match(name):
-                raise BadTool(f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64")
-            schema: dict[str, Any] = inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
+                raise BadTool(
+                    f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64"
+                )
+            schema: dict[str, Any] = (
+                inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
+            )
             if not isinstance(schema, Mapping):
                 raise BadTool(f"the parameters of tool {name!r} are no JSON schema but {str(schema)[:40]!r}")
             full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
