@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nexus.assemble import Materials, assemble
 from nexus.assembled import AssembledContext
-from nexus.budget.counter import TokenCounter, get_counter
+from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.tokens import plan
 from nexus.errors import LedgerError, NoSuchSession, WorkspaceMissing
@@ -66,6 +66,7 @@ class Engine:
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
+        self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
         self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
@@ -134,7 +135,7 @@ class Engine:
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
             sources=SOURCES,
             model=model,
-            counter=self.counter,
+            counter=self._standing,
             factor=model.token_factor,
             window=kept.window,
             mark=kept.mark,

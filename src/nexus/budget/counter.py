@@ -10,7 +10,7 @@ which is what a provider would receive in their place.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, Protocol, TypeAlias
 
 from nexus.budget.load import local_vocabulary
@@ -114,6 +114,20 @@ class EstimateCounter:
 
 
 @cache
+class RememberingCounter:
+    """Counts each long text once: the same system prompt and tools come with every call. Safe between threads."""
+
+    def __init__(self, counter: TokenCounter, *, texts: int = 256, least_chars: int = 64) -> None:
+        self.name: str = counter.name
+        self._count = counter.count
+        self._remembered = lru_cache(maxsize=texts)(counter.count)
+        self._least_chars = least_chars
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, as the counter inside counts them."""
+        return self._remembered(text) if len(text) >= self._least_chars else self._count(text)
+
+
 def get_counter(name: str = "o200k_base") -> TokenCounter:
     """The best counter at hand for `o200k_base` or `cl100k_base` (toktok, tiktoken, the estimate), or the `estimate`.
 

@@ -116,4 +116,4 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}

@@ -75,4 +75,4 @@ def _part(part: Text | Image | ToolCall) -> dict[str, Any]:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.schema}
+    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.fresh_schema()}

@@ -64,5 +64,5 @@ def _part(part: Text | Image) -> dict[str, Any]:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
     return {"type": "function", "function": function}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
+import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadTool
@@ -25,12 +27,30 @@ class ToolSpec(Struct, frozen=True, order=True):
     description: str
     schema: dict[str, Any]
 
+    def fresh_schema(self) -> dict[str, Any]:
+        """A copy of the schema, for a body that its owner may change."""
+        return msgspec.to_builtins(self.schema)
+
 
 def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     """The definitions as specs, sorted by name; of two with one name the last stands. Raises BadTool.
 
     Accepts OpenAI's `{"type": "function", "function": …}`, Anthropic's `input_schema`, Gemini's and plain `parameters`.
+    The same definitions come with every call, so the last few results are kept.
     """
+    given = list(definitions)
+    try:
+        return _of_json(msgspec.json.encode(given))
+    except (TypeError, ValueError):  # not plain JSON, or with lone surrogates
+        return _canonical(given)
+
+
+@lru_cache(maxsize=32)
+def _of_json(given: bytes) -> tuple[ToolSpec, ...]:
+    return _canonical(msgspec.json.decode(given))
+
+
+def _canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     specs: dict[str, ToolSpec] = {}
     for given in definitions:
         for definition in given.get("function_declarations") or given.get("functionDeclarations") or [given]:
