@@ -15,7 +15,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import Message, ToolCall, assistant, tool, user
 from nexus.record import sized
 
-BUDGET_TOKENS = 400_000
+BUDGET_TOKENS = 240_000
 """So large that over 1,000 of the messages are in view right after a cut."""
 
 RESULT_CHARS = 1_200
