@@ -113,7 +113,6 @@ class EstimateCounter:
         return min(len(data), math.ceil(tokens * _UPWARDS))
 
 
-@cache
 class RememberingCounter:
     """Counts each long text once: the same system prompt and tools come with every call. Safe between threads."""
 
@@ -128,6 +127,7 @@ class RememberingCounter:
         return self._remembered(text) if len(text) >= self._least_chars else self._count(text)
 
 
+@cache
 def get_counter(name: str = "o200k_base") -> TokenCounter:
     """The best counter at hand for `o200k_base` or `cl100k_base` (toktok, tiktoken, the estimate), or the `estimate`.
 
