@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget.random_messages import pieces
-from nexus.budget.counter import EstimateCounter, TiktokenCounter, ToktokCounter, get_counter
+from nexus.budget.counter import EstimateCounter, RememberingCounter, TiktokenCounter, ToktokCounter, get_counter
 from nexus.budget.load import local_vocabulary
 from support.recount import count_text
 
@@ -191,3 +191,22 @@ def test_importing_the_package_loads_no_vocabulary_and_no_tokenizer() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_remembering_counter_counts_a_long_text_once_and_as_the_counter_inside() -> None:
+    class Counting:
+        name = "o200k_base"
+        asked = 0
+
+        def count(self, text: str) -> int:
+            self.asked += 1
+            return get_counter("o200k_base").count(text)
+
+    inside = Counting()
+    counter = RememberingCounter(inside)
+    long, short = "a system prompt " * 20, "hi"
+    assert [counter.count(text) for text in (long, long, short, short)] == [
+        get_counter("o200k_base").count(text) for text in (long, long, short, short)
+    ]
+    assert inside.asked == 3
+    assert counter.name == "o200k_base"
