@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.message import Message, Part, Text, ToolCall
+from nexus.message import Message, Part, ToolCall
 
 AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
@@ -90,8 +90,3 @@ class AgentResult(Struct, frozen=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls of the messages, in order."""
         return tuple(call for message in self.messages for call in message.calls())
-
-
-def text_event(text: str, **fields: Any) -> Event:
-    """An event of one user text."""
-    return Event(content=(Text(text),), **fields)

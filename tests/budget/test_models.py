@@ -14,7 +14,6 @@ from nexus.budget.models import (
     Prices,
     all_models,
     cache_rules,
-    document_limit,
     families,
     resolve,
     snapshot_date,
@@ -256,27 +255,6 @@ def test_cache_rules_follow_who_serves_or_made_the_model() -> None:
     assert cache_rules(resolve("gpt-5.5")).write_factor == 1.0
     assert cache_rules(resolve("gpt-4o")).marks_max == 0
     assert cache_rules(resolve("my-own-model")) == cache_rules(resolve("groq/openai/gpt-oss-20b"))
-
-
-@pytest.mark.parametrize(
-    ("name", "tokens"),
-    [
-        ("claude-sonnet-4", 200_000),
-        ("claude-sonnet-4-20250514", 200_000),
-        ("claude-opus-4", 200_000),
-        ("claude-opus-4-20250514", 200_000),
-        ("gpt-4o", 128_000),
-        ("o1", 200_000),
-        ("o3", 200_000),
-        ("o3-20250416", 200_000),
-        ("gemini-2.5-pro", 1_048_576),
-        ("claude-sonnet-4-6", 1_000_000),
-        ("nobody-knows", 128_000),
-        ("", 128_000),
-    ],
-)
-def test_the_documents_limits_are_the_printed_ones_else_the_snapshots_else_128_000(name: str, tokens: int) -> None:
-    assert document_limit(name) == tokens
 
 
 def test_the_users_entry_wins_over_the_snapshot_for_every_spelling_of_the_name() -> None:

@@ -19,7 +19,7 @@ from nexus.errors import HeadMoved, IdempotencyConflict, LedgerBusy, LedgerTooNe
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
-from nexus.ledger.sqlite import SqliteLedger, memory_ledger
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.record import sized
 
@@ -80,7 +80,7 @@ def test_a_commit_of_several_entries_is_whole_or_absent(tmp_path: Path) -> None:
 
 
 def test_a_refused_commit_makes_no_session() -> None:
-    ledger = memory_ledger()
+    ledger = SqliteLedger()
     with pytest.raises(HeadMoved):
         append(ledger, "new", user("x"), expected_head=5)
     assert ledger.thread_of("new") is None
@@ -151,7 +151,7 @@ def test_a_fork_is_one_row_whatever_the_length_of_its_path(tmp_path: Path) -> No
 
 
 def test_a_fork_of_a_fork_may_begin_before_the_first_fork() -> None:
-    ledger = memory_ledger()
+    ledger = SqliteLedger()
     for number in range(6):
         append(ledger, "main", user(f"m{number}"))
     ledger.fork("one", "main", 4)
@@ -167,7 +167,7 @@ def test_a_fork_of_a_fork_may_begin_before_the_first_fork() -> None:
 
 
 def test_a_fork_continues_the_numbering_of_turns() -> None:
-    ledger = memory_ledger()
+    ledger = SqliteLedger()
     for number in range(4):
         append(ledger, "main", user(f"m{number}"))
     ledger.fork("side", "main", 2)
@@ -176,7 +176,7 @@ def test_a_fork_continues_the_numbering_of_turns() -> None:
 
 @pytest.mark.parametrize(("source", "at"), [("main", 9), ("main", -1), ("nowhere", 0)])
 def test_a_fork_of_what_is_not_there_is_refused_and_makes_no_session(source: str, at: int) -> None:
-    ledger = memory_ledger()
+    ledger = SqliteLedger()
     append(ledger, "main", user("x"))
     with pytest.raises(NoSuchSession):
         ledger.fork("side", source, at)
@@ -195,7 +195,7 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_any_sequence_of_appends_and_forks_reads_back_like_copied_lists(steps: list[tuple[Any, ...]]) -> None:
-    ledger = memory_ledger()
+    ledger = SqliteLedger()
     copies: dict[str, list[str]] = {}
     for number, (what, which, value) in enumerate(steps):
         name = f"s{which}"

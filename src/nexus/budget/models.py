@@ -22,15 +22,6 @@ from nexus.errors import BadModelEntry
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """The window of a model that nobody knows (document 002)."""
 
-DOCUMENT_LIMITS = {
-    "claude-opus-4": 200_000,
-    "claude-sonnet-4": 200_000,
-    "gpt-4o": 128_000,
-    "o1": 200_000,
-    "o3": 200_000,
-}
-"""The windows that document 002 prints, in tokens."""
-
 
 class Prices(Struct, frozen=True):
     """USD per million tokens. A cache price that no source states is the plain input price: no discount is assumed."""
@@ -123,24 +114,17 @@ def snapshot_date() -> str:
     return model_table().date
 
 
-def cache_rules(model: Model) -> CacheRules:
-    """How prompts to this model are cached: by who serves it, else by who made it, else as assumed for others."""
+def cache_rules(model: Model, provider: str = "") -> CacheRules:
+    """How prompts to this model are cached: by who serves it, else by who made it, else as assumed for others.
+
+    With `provider` the rules of that one, whoever serves the model: for a body in its form.
+    """
     table = provider_table().cache
     name = plain_name(model.matched or model.name)
-    for rules in table.get(model.provider) or table.get(model.vendor) or table["other"]:
+    for rules in table.get(provider or model.provider) or table.get(model.vendor) or table["other"]:
         if not rules.prefixes or name.startswith(rules.prefixes):
             return rules
-    return table["other"][0]
-
-
-def document_limit(name: str) -> int:
-    """The window of a model in tokens, as document 002 has it.
-
-    The printed number for a printed name (a date of eight digits at its end is left out), else the snapshot's, else
-    128,000.
-    """
-    base = name[:-9] if len(name) > 9 and name[-9] == "-" and name[-8:].isdecimal() else name
-    return DOCUMENT_LIMITS.get(base) or resolve(name).context_tokens
+    return table[provider or "other"][-1]
 
 
 @lru_cache(maxsize=1024)

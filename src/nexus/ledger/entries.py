@@ -14,8 +14,6 @@ from nexus.size import Size
 
 EntryKind: TypeAlias = Literal["messages", "completed", "failed", "clear", "compaction"]
 
-TURN_KINDS: tuple[EntryKind, ...] = ("messages", "completed", "failed")
-
 
 class Place(Struct, frozen=True, order=True, gc=False):
     """A message's position: its entry's `seq` on the path, and its order within the entry."""

@@ -288,8 +288,3 @@ class SqliteLedger:
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
             self._damaged(f"image {sha256[:12]} is missing or damaged")
         return data
-
-
-def memory_ledger(tenant: str = "local") -> SqliteLedger:
-    """A ledger that is kept nowhere: for tests, previews and dry runs."""
-    return SqliteLedger(":memory:", tenant=tenant)

@@ -1,7 +1,7 @@
 """Anthropic messages: tools, system, messages; user and assistant take turns; at most four cache marks.
 
 Marks stand at the end of the system slot, on the last block, and walking back from it at distances that the provider's
-look-back of 20 blocks bridges, so that the next call finds what this one wrote.
+look-back bridges, so that the next call finds what this one wrote. How many and how far is data (`budget/data`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from nexus.assembled import AssembledContext
+from nexus.budget.models import cache_rules
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.names import same_model
@@ -18,11 +19,8 @@ from nexus.render.wire.tools import ToolSpec
 from nexus.render.wire.turns import Fragment, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
-MARKS_ON_MESSAGES = 3
 NO_ERROR_TEXT = "[the tool failed without a message]"
 """An error result must say something; images cannot stand in one."""
-MARK_DISTANCE = 18
-"""Blocks between two marks: under the look-back of 20 (Anthropic's documentation on prompt caching)."""
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -35,12 +33,14 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.tools:
         out["tools"] = [_tool(spec) for spec in ctx.tools]
         if not ctx.system_prompt:
-            out["tools"][-1]["cache_control"] = MARK
+            out["tools"][-1]["cache_control"] = {**MARK}
     if ctx.system_prompt:
-        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": MARK}]
+        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
     messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
     out["messages"] = [{"role": role, "content": [*blocks]} for role, blocks in messages]
-    _mark(out["messages"])
+    rules = cache_rules(ctx.window, "anthropic")
+    # One mark is for the system slot (or the tools), two blocks of distance to spare.
+    _mark(out["messages"], rules.marks_max - 1, rules.lookback_blocks - 2)
     return out
 
 
@@ -60,14 +60,14 @@ def _own(message: Message, model: str) -> bool:
     return bool(message.model) and same_model(message.model, model)
 
 
-def _mark(messages: list[dict[str, Any]]) -> None:
-    """Puts the marks on copies of the chosen blocks, from the last one backwards."""
-    left, distance = MARKS_ON_MESSAGES, MARK_DISTANCE
+def _mark(messages: list[dict[str, Any]], left: int, apart: int) -> None:
+    """Puts `left` marks on copies of the chosen blocks, from the last one backwards, `apart` blocks from each other."""
+    distance = apart
     for message in reversed(messages):
         content: list[dict[str, Any]] = message["content"]
         for index in range(len(content) - 1, -1, -1):
-            if distance >= MARK_DISTANCE and content[index]["type"] not in ("thinking", "redacted_thinking"):
-                content[index] = {**content[index], "cache_control": MARK}
+            if distance >= apart and content[index]["type"] not in ("thinking", "redacted_thinking"):
+                content[index] = {**content[index], "cache_control": {**MARK}}
                 left, distance = left - 1, 0
                 if not left:
                     return
