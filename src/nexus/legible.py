@@ -9,17 +9,36 @@ import msgspec
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _object = msgspec.json.Decoder(dict[str, Any])
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+MOST_LEVELS = 64
+"""Deeper arguments are kept as text: how deep a JSON reader goes differs between providers and Python versions."""
 
 
 def arguments_as_object(arguments: str) -> str:
     """The arguments if they are the JSON text of an object; nothing and `null` as `{}`; all else under `_unparsed`."""
     try:
         _object.decode(arguments)
+        readable = _levels(arguments) <= MOST_LEVELS
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        if not arguments.strip() or arguments.strip() == "null":
-            return "{}"
-        return msgspec.json.encode({"_unparsed": legible(arguments)}).decode()
-    return arguments
+        readable = False
+    if readable:
+        return arguments
+    if not arguments.strip() or arguments.strip() == "null":
+        return "{}"
+    return msgspec.json.encode({"_unparsed": legible(arguments)}).decode()
+
+
+def _levels(arguments: str) -> int:
+    """How deep the arguments nest; a bound where they have too few brackets to nest deeply."""
+    brackets = arguments.count("[") + arguments.count("{")
+    if brackets <= MOST_LEVELS:
+        return brackets
+    deepest = level = 0
+    for token in _TOKEN.finditer(arguments):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        deepest = max(deepest, level)
+    return deepest
 
 
 def legible(text: str) -> str:

@@ -11,6 +11,7 @@ import nexus
 from nexus.assembled import AssembledContext
 from nexus.engine import Engine
 from nexus.fit import repair
+from nexus.legible import arguments_as_object
 from nexus.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from support.hostile import HISTORIES
 from support.replay import append
@@ -135,3 +136,10 @@ def test_two_pieces_of_one_assistant_message_are_joined_when_the_history_is_read
         append(nx, "s", tool("a", "seen"))
         messages = nx.assemble("x", session="s", model="gpt-4o").to_openai()["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
+
+
+def test_arguments_that_nest_too_deeply_are_kept_as_text_and_brackets_in_texts_do_not_count() -> None:
+    deep, flat = '{"a": ' + "[" * 64 + "]" * 64 + "}", json.dumps({"a": "[{" * 500, "b": '"}]\\'})
+    assert json.loads(arguments_as_object(deep)) == {"_unparsed": deep}
+    assert arguments_as_object(flat) == flat
+    assert arguments_as_object('{"a": ' + "[" * 63 + "]" * 63 + "}").startswith('{"a"')
