@@ -14,6 +14,7 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent, UnknownProfile
+from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.render.context_json import from_json
@@ -333,7 +334,6 @@ def test_two_engines_on_one_ledger_see_each_others_turns_and_cuts(tmp_path: Path
 
 
 def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a_fork(tmp_path: Path) -> None:
-    from nexus.interop.detect import read
 
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = tmp_path / "chat.json"
@@ -347,3 +347,15 @@ def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a
     assert [m.text() for m in nx.history("chat")] == ["hi", "hello", "here", "ok"]
     assert [m.text() for m in nx.history("chat~continued")] == ["hi", "hello", "there"]
     assert import_transcript(nx, next(read(path)))[0].added == 0
+
+
+def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    broken = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    content = [{"type": "image", "source": source}, {"type": "image", "source": broken}]
+    (tmp_path / "chat.json").write_text(json.dumps({"messages": [{"role": "user", "content": content}]}))
+    nx = workspace(tmp_path)
+    import_transcript(nx, next(read(tmp_path / "chat.json")))
+    images = [part for part in nx.history("chat")[0].parts if isinstance(part, Image)]
+    assert [(image.width, image.height) for image in images] == [(1, 1), (0, 0)]
+    assert [image.data for image in images] == [PIXEL, "AAAA"]

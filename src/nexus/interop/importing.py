@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from nexus.engine import Engine
 from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.entries import Commit, Compaction, NewEntry
+from nexus.message import Image, Message, Part, ToolResult
 from nexus.record import sized
+from nexus.sources.media import measured
 
 
 class Imported(Struct, frozen=True):
@@ -140,7 +142,14 @@ def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head
             covers_from = here + 1
         if new is not None:
             body = _compaction(step, covers_from, here, seqs) if step.kind == "compaction" else _body(step)
-            yield NewEntry(step.kind, sized(new.messages, nx.counter), body, new.at_ms, new.opens_turn, new.keys)
+            yield NewEntry(
+                step.kind,
+                sized(map(_with_image_sizes, new.messages), nx.counter),
+                body,
+                new.at_ms,
+                new.opens_turn,
+                new.keys,
+            )
             seqs.update(dict.fromkeys(new.keys, here))
             next_seq += 1
         if step.kind == "compaction":
@@ -149,6 +158,20 @@ def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head
         if step.closes_turn and end and end not in known:
             yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
             next_seq += 1
+
+
+def _with_image_sizes(message: Message) -> Message:
+    """Files seldom say how large an image is, and its tokens depend on that."""
+    parts = tuple(_part_with_sizes(part) for part in message.parts)
+    return message if parts == message.parts else replace(message, parts=parts)
+
+
+def _part_with_sizes(part: Part) -> Part:
+    if isinstance(part, Image):
+        return measured(part)
+    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+        return replace(part, content=tuple(measured(i) if isinstance(i, Image) else i for i in part.content))
+    return part
 
 
 def _origin(transcript: Transcript) -> dict[str, Any]:

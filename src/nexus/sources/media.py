@@ -7,6 +7,8 @@ import warnings
 from io import BytesIO
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from nexus.errors import BadImage
 from nexus.message import Image
 
@@ -28,6 +30,17 @@ def image_from_file(path: Path) -> Image:
     if not data:
         raise BadImage(f"{path} is empty or larger than {IMAGE_BYTES:,} bytes: make it smaller")
     return image_from_bytes(data, str(path))
+
+
+def measured(image: Image) -> Image:
+    """The image with its size in pixels read from its data; as it is where that cannot be read."""
+    if image.width or not image.data:
+        return image
+    try:
+        found = image_from_bytes(base64.b64decode(image.data, validate=True))
+    except (BadImage, ValueError):
+        return image
+    return replace(image, width=found.width, height=found.height)
 
 
 def image_from_bytes(data: bytes, name: str = "the image") -> Image:
