@@ -12,8 +12,8 @@ from nexus.assembled import AssembledContext
 from nexus.engine import Engine
 from nexus.fit import repair
 from nexus.legible import arguments_as_object
-from nexus.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
-from support.hostile import HISTORIES
+from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
+from support.hostile import HISTORIES, PIXEL
 from support.replay import append
 from support.validity import CHECKS
 
@@ -143,3 +143,18 @@ def test_arguments_that_nest_too_deeply_are_kept_as_text_and_brackets_in_texts_d
     assert json.loads(arguments_as_object(deep)) == {"_unparsed": deep}
     assert arguments_as_object(flat) == flat
     assert arguments_as_object('{"a": ' + "[" * 63 + "]" * 63 + "}").startswith('{"a"')
+
+
+def test_a_message_shown_in_part_is_counted_anew() -> None:
+    picture = ToolResult("a", (Image("image/png", PIXEL, width=4_000, height=4_000),))
+    with opened() as nx:
+        append(nx, "s", user("hi"), Message("assistant", (Text("yes"), picture)))
+        assert nx.assemble("x", session="s", model="gpt-4o").token_budget.used.history < 100
+
+
+def test_thinking_of_a_message_that_is_joined_to_an_earlier_one_is_not_sent() -> None:
+    thought = Message("assistant", (Thinking("hm", "c2ln"), Text("b")), model="claude-sonnet-4-5")
+    with opened() as nx:
+        append(nx, "s", user("hi"), assistant("a"), thought)
+        body = nx.assemble("x", session="s", model="claude-sonnet-4-5").to_anthropic()
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["text", "text"]

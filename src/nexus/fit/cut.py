@@ -73,8 +73,7 @@ def fit(window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCount
 
     `answers`: the current event holds the open group's results, so none are supplied. Raises BudgetTooSmall.
     """
-    closing = () if answers else tuple(repair.closing(window.fold))
-    closing_tokens = sum(message_tokens(message, counter).on(window.wire) for message in closing)
+    closing, closing_tokens = _closing(window, counter, answers=answers)
     if fixed.total + window.tokens + closing_tokens <= room:
         return Fitted(window, closing, closing_tokens, None)
     plain_until = _plain_until(window, answers=answers)
@@ -85,7 +84,14 @@ def fit(window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCount
     tokens = window.sums[index] + (before.left_out_tokens if before else 0)
     marker = marker_text(site.session, left_out, tokens)
     cut = Cut(site.view, site.number, window.head, first, marker, left_out, tokens, plain_until, keeps_summary)
-    return Fitted(restart(window, cut, site.mark, counter), closing, closing_tokens, cut)
+    cut_window = restart(window, cut, site.mark, counter)
+    return Fitted(cut_window, *_closing(cut_window, counter, answers=answers), cut)
+
+
+def _closing(window: Window, counter: TokenCounter, *, answers: bool) -> tuple[tuple[Message, ...], int]:
+    """The results that the open group lacks, and their tokens; none where the event brings them."""
+    closing = () if answers else tuple(repair.closing(window.fold))
+    return closing, sum(message_tokens(message, counter).on(window.wire) for message in closing)
 
 
 def marker_text(session: str, messages: int, tokens: int) -> str:

@@ -17,7 +17,7 @@ from nexus.budget.measure import message_tokens
 from nexus.fit import repair
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.message import Message, Note, Text
+from nexus.message import Message, Note, Text, Thinking
 from nexus.size import Size, Wire
 
 SUMMARY_MARKER = "[Previous conversation summary]"
@@ -150,10 +150,20 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
         return _join(window, row, plain=plain)
     window.rows.append(row)
     for message, starts_group, altered in shown:
-        size = message_tokens(message, counter) if altered else row.size
+        whole = not altered and _weight(message) == _weight(row.message)
+        size = row.size if whole else message_tokens(message, counter)
         tokens = size.on(window.wire) + (0 if plain else window.aside_of(message.role, size))
         _add(window, message, tokens, starts_group=starts_group, row=-1 if altered and not starts_group else None)
     return True
+
+
+def _weight(message: Message) -> int:
+    """How many parts of a message count in full: one that shows fewer than were stored must be counted anew."""
+    return sum(
+        1
+        for part in message.parts
+        if not isinstance(part, Thinking) and not (isinstance(part, Note) and part.kind == "memory")
+    )
 
 
 def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, row: int | None) -> None:

@@ -17,6 +17,10 @@ Fragment: TypeAlias = tuple[str, list[dict[str, Any]]]
 """A role and the blocks (or parts) of one message or of several joined ones."""
 
 
+_ONLY_FIRST = ("thinking", "redacted_thinking")
+"""Thinking opens an assistant's turn; that of a message joined to an earlier one has no place."""
+
+
 @dataclass(slots=True)
 class Joined:
     """The history's first `count` messages as joined fragments. The last one may still grow."""
@@ -55,10 +59,12 @@ def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment]
 def _join(start: list[Fragment], more: Iterable[Fragment]) -> list[Fragment]:
     """Appends fragments to `start`, joining those of one role. Lists that were there before are not changed."""
     own = False
-    for role, blocks in more:
+    for role, all_blocks in more:
+        follows = bool(start) and start[-1][0] == role
+        blocks = [block for block in all_blocks if block.get("type") not in _ONLY_FIRST] if follows else all_blocks
         if not blocks:
             continue
-        if not start or start[-1][0] != role:
+        if not follows:
             start.append((role, blocks))
             own = False
         elif own:
