@@ -28,7 +28,8 @@ class Window:
     """Parallel arrays over what is shown, and what is needed to extend them.
 
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
-    `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin.
+    `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
+    last assistant message as stored, with all pieces that were joined to it.
     `places` is None where a message was supplied by the repair.
     """
 
@@ -51,6 +52,7 @@ class Window:
     fold: repair.Fold = field(default_factory=repair.Fold)
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
+    pieces: Message | None = None
     wire: Wire = "openai"
     turn_open: bool = False
 
@@ -149,6 +151,8 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
             return False
         return _join(window, row, plain=plain)
     window.rows.append(row)
+    if shown and shown[-1][0].role == "assistant":
+        window.pieces = row.message
     for message, starts_group, altered in shown:
         whole = not altered and _weight(message) == _weight(row.message)
         size = row.size if whole else message_tokens(message, counter)
@@ -182,10 +186,9 @@ def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, r
 
 def _join(window: Window, row: Row, *, plain: bool) -> bool:
     """Puts a later piece of the last assistant message where it belongs: into that message."""
-    index = window.row_of[-1]
-    last = window.rows[index]
-    joined = repair.joined(last.message, row.message)
-    window.rows[index] = Row(last.place, joined, last.size + row.size)
+    assert window.pieces is not None
+    joined = window.pieces = repair.joined(window.pieces, row.message)
+    window.rows.append(row)
     window.fold.tail = None
     for call in window.messages[-1].calls():
         window.fold.used.pop(call.id, None)
