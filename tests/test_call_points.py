@@ -15,8 +15,9 @@ import nexus
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import get_counter
 from nexus.budget.measure import message_tokens
+from nexus.budget.names import same_model
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.cut import LEAST_HISTORY, MARKER_TOKENS, REACH
+from nexus.fit.cut import LEAST_HISTORY, REACH, marker_tokens
 from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
@@ -139,14 +140,17 @@ class Walk:
         wire = whole.window.wire
         current = sum(size.on(wire) + size.aside for size in (message_tokens(m, COUNTER) for m in event))
         last = groups[-1] if groups else []
-        keeps_thinking = bool(point.event.results) and wire == "anthropic"
-        held = sum(s.on(wire) + s.aside * keeps_thinking for s in (message_tokens(m, COUNTER) for m in last))
+        thinks = bool(point.event.results) and wire == "anthropic"
+        held = sum(
+            size.on(wire) + size.aside * (thinks and same_model(message.model, self.model))
+            for message, size in ((m, message_tokens(m, COUNTER)) for m in last)
+        )
         answered = {result.call_id for message in last for result in message.results()}
         if point.event.content:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
                 lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
                 held += message_tokens(lacking, COUNTER).on(wire)
-        marker = MARKER_TOKENS if len(groups) > 1 or self.opening else 0
+        marker = marker_tokens("s", wire, COUNTER) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
         return system + current + held + (0 if fits_whole else marker)
 

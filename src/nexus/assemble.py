@@ -16,11 +16,10 @@ import msgspec
 from nexus.assembled import AssembledContext, Face, Item, Manifest
 from nexus.block import Block, Warned, text_hash
 from nexus.budget.counter import TokenCounter
-from nexus.budget.measure import message_tokens, text_tokens_json, tools_tokens
+from nexus.budget.measure import text_tokens_json, tools_tokens
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit import repair
 from nexus.fit.cut import Fitted, Fixed, Site, fit
 from nexus.fit.prefix import compare
 from nexus.fit.window import Window
@@ -36,6 +35,10 @@ from nexus.sources import Desk, Source
 
 REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
+
+
+KEPT_BACK = 3
+"""Tokens kept back where scaling to a model's own tokens rounds the account's four parts up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
     budget = plan(given.model, available_tokens=request.available_tokens)
     room = _room(budget.available, given.factor)
     event, fixed, fitted, notes = _fit(request, given, room, system, tools, notes)
-    history, current = _shown(fitted, event, answers=bool(request.event.results))
+    history, current = _shown(fitted, event)
 
     manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
     stable = fixed.system + fixed.tools + fitted.window.tokens
@@ -120,6 +123,7 @@ def _fit(
     A cut takes old memory out of the history with it (document 002: memory is reduced first). The current memory is left
     out only where nothing else would do; system, tools, event and last group never.
     """
+    fixed = _measure(system, tools, given)
     site = Site(request.routing.session, given.view, given.cut_number, given.mark)
     seen = [note for note in notes if given.window.memory.get(note.origin) == note.text]
     fresh = _Notes([note for note in notes if note not in seen], seen, [])
@@ -128,13 +132,12 @@ def _fit(
     tries = [fresh, *([whole] if seen else []), _Notes(lean, [], [note for note in notes if note not in lean])]
     for choice in tries:
         event = _event(request, given, choice.placed)
-        fixed = _measure(system, tools, event, given)
         try:
-            fitted = fit(given.window, room, fixed, site, given.counter, answers=bool(request.event.results))
+            fitted = fit(given.window, room, fixed, site, given.counter, event)
         except BudgetTooSmall as error:
             if choice is tries[-1] or len(lean) == len(notes):
                 available = plan(given.model, available_tokens=request.available_tokens).available
-                raise error.scaled(given.factor, available) from None
+                raise error.scaled(given.factor, available, KEPT_BACK if given.factor != 1 else 0) from None
             continue
         if not (choice.seen and fitted.cut):
             return event, fixed, fitted, choice
@@ -167,22 +170,19 @@ def _instructions(messages: tuple[Message, ...]) -> list[Block]:
 
 
 def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:
-    """The event as it will be stored: results as they are, or one user message with its notes before the content."""
+    """The event as it will be stored: results as they are, then one user message with its notes before the content."""
     event = request.event
-    if event.results:
+    if event.results and not event.content:
         return event.results
     parts = (*(Note("memory" if n.layer == "Memory" else "moment", n.text, n.origin) for n in notes), *event.content)
     message = Message("user", parts, event.id, given.desk.at_ms, source=event.source)
-    return (message,)
+    return (*event.results, message)
 
 
-def _measure(system: str, tools: tuple[ToolSpec, ...], event: tuple[Message, ...], given: Materials) -> Fixed:
-    counter, wire = given.counter, given.model.wire
-    sizes = [message_tokens(message, counter) for message in event]
+def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:
     return Fixed(
-        system=text_tokens_json(system, counter) + REQUEST_TOKENS,
-        tools=tools_tokens([_definition(spec) for spec in tools], counter) if tools else 0,
-        current=sum(size.on(wire) + size.aside for size in sizes),
+        system=text_tokens_json(system, given.counter) + REQUEST_TOKENS,
+        tools=tools_tokens([_definition(spec) for spec in tools], given.counter) if tools else 0,
     )
 
 
@@ -191,14 +191,13 @@ def _definition(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.schema}
 
 
-def _shown(fitted: Fitted, event: tuple[Message, ...], *, answers: bool) -> tuple[History, tuple[Message, ...]]:
-    shown = repair.preview(fitted.window.fold, event)
-    ahead = 0 if answers else len(fitted.closing)
-    current = tuple(shown[ahead:])
+def _shown(fitted: Fitted, event: tuple[Message, ...]) -> tuple[History, tuple[Message, ...]]:
+    current = fitted.shown[fitted.ahead :]
+    answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_says(part) for message in event for part in message.parts)):
         what = "its tool results answer no open call" if answers else "it has no text and no image"
         raise EmptyEvent(f"there is nothing to show for this event: {what}. Nothing was sent")
-    return fitted.window.view(tuple(shown[:ahead]), fitted.closing_tokens), current
+    return fitted.window.view(fitted.shown[: fitted.ahead], fitted.closing_tokens), current
 
 
 def _says(part: Part) -> bool:
@@ -226,10 +225,11 @@ def _manifest(
         "tools": hashlib.sha256(msgspec.json.encode(tools)).hexdigest(),
         "head": window.head,
         "head_hash": window.head_hash.hex(),
-        "first": (cut.first.seq, cut.first.ord) if cut else (given.mark.seq + 1 if given.mark else 1, 0),
+        "first": (window.first.seq, window.first.ord),
         "mark": given.mark.seq if given.mark else 0,
         "cut": cut.number if cut else 0,
         "config": hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
+        "supplied": len(fitted.shown) - fitted.ahead - len(event),
         "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
         "counter": given.counter.name,
         "factor": given.factor,
@@ -249,7 +249,7 @@ def _spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> 
         system_prompt=_scaled(fixed.system, factor),
         tools=_scaled(fixed.tools, factor),
         history=_scaled(history, factor),
-        event=_scaled(fixed.current, factor),
+        event=_scaled(fitted.current_tokens, factor),
     )
 
 
@@ -273,9 +273,9 @@ def _account(
         tokens = _scaled(window.opening_tokens, factor)
         items.append(Item("Session", "history", name, "nexus:ledger", tokens, "user", len(window.opening)))
     tokens = _scaled(window.tokens + fitted.closing_tokens, factor) - (items[-1].tokens if window.opening else 0)
-    count = len(window.messages) + len(fitted.closing)
+    count = len(window.messages) + fitted.ahead
     items.append(Item("Session", "history", "conversation", "nexus:ledger", tokens, "user", count))
-    left = _scaled(fixed.current, factor)
+    left = _scaled(fitted.current_tokens, factor)
     items.extend(
         Item(block.layer, "history", f"{block.name} (already in the history)", block.origin, 0, block.trust)
         for block in notes.seen
@@ -300,8 +300,8 @@ def _no_tools(tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]
 
 
 def _room(available: int, factor: float) -> int:
-    """The available tokens as base tokens. Three are kept back where scaling rounds the four parts up."""
-    return available if factor == 1 else int((available - 3) / factor)
+    """The available tokens as base tokens."""
+    return available if factor == 1 else int((available - KEPT_BACK) / factor)
 
 
 def _scaled(base: int, factor: float) -> int:

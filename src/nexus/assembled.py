@@ -25,7 +25,7 @@ class Manifest(Struct, frozen=True):
     """What was sent, in a size that does not grow with the history: hashes, the range of the ledger, versions.
 
     `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
-    the first message shown; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut.
+    the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut.
     """
 
     id: str
@@ -41,6 +41,7 @@ class Manifest(Struct, frozen=True):
     mark: int
     cut: int
     config: str
+    supplied: int
     current: str
     counter: str
     factor: float

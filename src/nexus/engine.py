@@ -16,8 +16,9 @@ from nexus.assemble import Materials, assemble
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
+from nexus.budget.names import bare_name
 from nexus.budget.tokens import plan
-from nexus.errors import LedgerError, NoSuchSession, WorkspaceMissing
+from nexus.errors import BadEvent, LedgerError, NoSuchSession, WorkspaceMissing
 from nexus.fit.window import Window, extend, start
 from nexus.ledger.entries import Committed, Entry, SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
@@ -28,7 +29,6 @@ from nexus.record import commit_of
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
 from nexus.request import Event, Permissions, Request, Routing
-from nexus.size import Wire
 from nexus.sources import SOURCES, Desk
 from nexus.sources.files import Files
 from nexus.sources.host import facts
@@ -69,7 +69,7 @@ class Engine:
         self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
-        self._kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -123,9 +123,9 @@ class Engine:
         with self.ledger.snapshot():
             thread = self.ledger.thread_of(request.routing.session)
             kept = (
-                self._window(thread, view, wire=model.wire)
+                self._window(thread, view, model)
                 if thread is not None
-                else _Kept(start(self.counter, wire=model.wire)[0], 0, None)
+                else _Kept(start(self.counter, wire=model.wire, model=model.name)[0], 0, None)
             )
             last = self.ledger.last_assembly(thread, view) if thread is not None else None
             if thread is not None and kept.instructions is None and kept.window.head:
@@ -179,21 +179,22 @@ class Engine:
     def _extended(self, window: Window, thread: int) -> bool:
         return extend(window, self.ledger.entries(thread, window.head), self.counter)
 
-    def _window(self, thread: int, view: str, *, wire: Wire) -> _Kept:
+    def _window(self, thread: int, view: str, model: Model) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
+        key = (thread, view, bare_name(model.name) if model.wire == "anthropic" else "")
         cut = self.ledger.last_cut(thread, view)
         number = cut.number if cut else 0
-        kept = self._kept.get((thread, view))
+        kept = self._kept.get(key)
         if kept is not None and kept.cut_number == number and self._extended(kept.window, thread):
-            self._kept.move_to_end((thread, view))
+            self._kept.move_to_end(key)
             return kept
         marks = self.ledger.marks(thread)
         mark = marks[0] if marks else None
-        window, first = start(self.counter, mark=mark, cut=cut, wire=wire)
+        window, first = start(self.counter, mark=mark, cut=cut, wire=model.wire, model=model.name)
         extend(window, self.ledger.entries(thread, first.seq - 1), self.counter, first)
         if not window.seqs:
             window.head, window.head_hash = self.ledger.head(thread)
-        kept = self._kept[(thread, view)] = _Kept(window, number, mark)
+        kept = self._kept[key] = _Kept(window, number, mark)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
@@ -242,4 +243,12 @@ def _event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> E
         return replace(event, content=(*event.content, *images)) if images else event
     if isinstance(event, str):
         return Event(content=(Text(event), *images))
-    return Event(results=tuple(event))
+    messages = tuple(event)
+    strange = next((message for message in messages if message.role not in ("tool", "user")), None)
+    if strange is not None or (messages and messages[0].role != "tool"):
+        given = strange.role if strange is not None else messages[0].role
+        raise BadEvent(
+            f"an event of messages holds results of tools (nexus.tool(…)), not a message of role {given!r}: "
+            "give a user's words as text, and record what the assistant said"
+        )
+    return Event(results=messages, content=tuple(images))

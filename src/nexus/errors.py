@@ -6,6 +6,7 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
     ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
     ├── BadModelEntry           the user's own facts about a model are impossible
+    ├── BadEvent                an event of messages that are no results of tools
     ├── BadTool                 a tool definition without a name, or with parameters that are no schema
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
@@ -53,9 +54,11 @@ class BudgetTooSmall(NexusError):
             "Nothing was sent. Use a larger budget or model, or shorten the largest part."
         )
 
-    def scaled(self, factor: float, available_tokens: int) -> BudgetTooSmall:
+    def scaled(self, factor: float, available_tokens: int, kept_back: int) -> BudgetTooSmall:
         """The same in a provider's tokens, `factor` of them to a base token (rounded up)."""
         parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
+        if kept_back:
+            parts["rounding"] = kept_back
         return BudgetTooSmall(available_tokens, sum(parts.values()), parts)
 
 
@@ -67,6 +70,12 @@ class BadBudget(NexusError, ValueError):
 
 class BadModelEntry(NexusError, ValueError):
     """The user's own entry for a model has an unknown field or an impossible value."""
+
+    exit_code = 2
+
+
+class BadEvent(NexusError, ValueError):
+    """An event that is given as messages holds results of tools, and a user's message after them at most."""
 
     exit_code = 2
 

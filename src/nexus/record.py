@@ -53,7 +53,8 @@ def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter,
         entries.append(NewEntry("failed", body={"error": result.error}, at_ms=now_ms, keys=(f"{key}:end",)))
     elif not waiting(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
-    manifest = AssemblyRow(ctx.manifest.view, msgspec.to_builtins(ctx.manifest), now_ms)
+    answered = any(message.role == "assistant" for message in produced)
+    manifest = AssemblyRow(ctx.manifest.view, {**msgspec.to_builtins(ctx.manifest), "answered": answered}, now_ms)
     follows = (ctx.manifest.head, bytes.fromhex(ctx.manifest.head_hash)) if ctx.manifest.head else None
     return Commit(tuple(entries), ctx.cut, manifest, follows=follows)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 _DATED = tuple(re.compile(rf"(.+?){end}") for end in (
     r"-20\d{6}",  # claude-sonnet-4-20250514
@@ -118,3 +119,17 @@ def shortenings(name: str) -> Iterator[str]:
     """The name cut at each `-`, `.`, `:` or `_` from its end: what a name that nobody knows may be a variant of."""
     for match in reversed(list(re.finditer(r"[-.:_]", name))):
         yield name[: match.start()]
+
+
+@lru_cache(maxsize=512)
+def bare_name(name: str) -> str:
+    """The name without route, frame, version and date: what two names of one model have in common."""
+    plain = [*spellings(split_window(name.strip().lower())[0])][-1].rsplit("/", 1)[-1]
+    while (shorter := undated(plain)) != plain:
+        plain = shorter
+    return plain
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether both names mean the same model, so that signatures made by the one are accepted by the other."""
+    return bool(one) and bare_name(one) == bare_name(other)

@@ -9,6 +9,7 @@ turn stores it. Never cut: system, tools, current event, last group.
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_left
 
 from msgspec import Struct
@@ -19,7 +20,8 @@ from nexus.errors import BudgetTooSmall
 from nexus.fit import repair
 from nexus.fit.window import Window, restart
 from nexus.ledger.entries import Cut, Entry, Place
-from nexus.message import Message
+from nexus.message import Message, Text
+from nexus.size import Wire
 
 LOW_MARK = 0.45
 """A cut goes down to this share of the available tokens."""
@@ -33,29 +35,28 @@ REACH = 0.60
 KEEP_RECENT_TURNS = 3
 """Turns that a cut keeps whole while they fit in half of the room."""
 
-MARKER_TOKENS = 90
-"""Allowance for a cut's marker; its text always fits."""
+LONGEST_NAME = 60
+"""A marker names a session that is no longer and plain, so that the command in it can be copied."""
 
 
 class Fixed(Struct, frozen=True):
-    """Base counts of what is never cut besides the last group."""
+    """Base counts of what is never cut besides the current event and the last group."""
 
     system: int
     tools: int
-    current: int
-
-    @property
-    def total(self) -> int:
-        """Their sum."""
-        return self.system + self.tools + self.current
 
 
 class Fitted(Struct, frozen=True):
-    """What fits: the window to show, the results that its open group lacks, their count, and the cut if one was made."""
+    """What fits: the window to show, what stands after it, its tokens, and the cut if one was made.
+
+    `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it.
+    """
 
     window: Window
-    closing: tuple[Message, ...]
+    shown: tuple[Message, ...]
+    ahead: int
     closing_tokens: int
+    current_tokens: int
     cut: Cut | None
 
 
@@ -68,39 +69,61 @@ class Site(Struct, frozen=True):
     mark: Entry | None
 
 
-def fit(window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCounter, *, answers: bool) -> Fitted:
-    """The window as it is, or after one cut, so that everything is at most `room` base tokens.
-
-    `answers`: the current event holds the open group's results, so none are supplied. Raises BudgetTooSmall.
-    """
-    closing, closing_tokens = _closing(window, counter, answers=answers)
-    if fixed.total + window.tokens + closing_tokens <= room:
-        return Fitted(window, closing, closing_tokens, None)
+def fit(
+    window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCounter, event: tuple[Message, ...]
+) -> Fitted:
+    """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall."""
+    fitted = _with_event(window, event, counter, None)
+    if _total(fitted, fixed) <= room:
+        return fitted
+    answers = any(message.role == "tool" for message in event)
     plain_until = _plain_until(window, answers=answers)
-    index, keeps_summary = _choose(window, room, fixed, closing_tokens, plain_until)
-    first = window.rows[window.row_of[index]].place if index < len(window.messages) else Place(window.head + 1, 0)
+    index, keeps_summary = _choose(fitted, room, fixed, plain_until, site.session, counter)
+    begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
+    first = window.rows[begin].place if begin < len(window.rows) else Place(window.head + 1, 0)
     before = window.cut
-    left_out = index + (before.left_out_messages if before else 0)
+    left_out = begin + (before.left_out_messages if before else 0)
     tokens = window.sums[index] + (before.left_out_tokens if before else 0)
-    marker = marker_text(site.session, left_out, tokens)
-    cut = Cut(site.view, site.number, window.head, first, marker, left_out, tokens, plain_until, keeps_summary)
-    cut_window = restart(window, cut, site.mark, counter)
-    return Fitted(cut_window, *_closing(cut_window, counter, answers=answers), cut)
-
-
-def _closing(window: Window, counter: TokenCounter, *, answers: bool) -> tuple[tuple[Message, ...], int]:
-    """The results that the open group lacks, and their tokens; none where the event brings them."""
-    closing = () if answers else tuple(repair.closing(window.fold))
-    return closing, sum(message_tokens(message, counter).on(window.wire) for message in closing)
-
-
-def marker_text(session: str, messages: int, tokens: int) -> str:
-    """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
-    name = session if len(session) <= 40 else f"{session[:40]}…"
-    return (
-        f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens. "
-        f"Nothing is lost: `nexus history {name}` shows the whole conversation.]"
+    marker = marker_text(
+        site.session, left_out, tokens, summary=bool(site.mark and site.mark.body) and not keeps_summary
     )
+    cut = Cut(site.view, site.number, window.head, first, marker, left_out, tokens, plain_until, keeps_summary)
+    fitted = _with_event(restart(window, cut, site.mark, counter), event, counter, cut)
+    if _total(fitted, fixed) > room:
+        kept = fitted.window
+        raise _too_small(room, fixed, fitted.current_tokens, kept.sums[-1] + fitted.closing_tokens, kept.opening_tokens)
+    return fitted
+
+
+def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False) -> str:
+    """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
+    plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
+    way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
+    with_summary = ", and the summary of what came before them" if summary else ""
+    return (
+        f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
+        f"{with_summary}. Nothing is lost: {way} the whole conversation.]"
+    )
+
+
+def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
+    """Base tokens of the largest marker for a session."""
+    largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True)
+    return message_tokens(Message("user", (Text(largest),)), counter).on(wire)
+
+
+def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> Fitted:
+    """The event as this window's history makes it appear, counted as it is shown."""
+    shown = tuple(repair.preview(window.fold, event))
+    answers = any(message.role == "tool" for message in event)
+    ahead = 0 if answers else len(repair.closing(window.fold))
+    sizes = [message_tokens(message, counter) for message in shown]
+    tokens = [size.on(window.wire) + size.aside for size in sizes]
+    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut)
+
+
+def _total(fitted: Fitted, fixed: Fixed) -> int:
+    return fixed.system + fixed.tools + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
 
 
 def _plain_until(window: Window, *, answers: bool) -> int:
@@ -117,33 +140,35 @@ def _plain_until(window: Window, *, answers: bool) -> int:
 
 def _plainer(window: Window, index: int, plain_until: int) -> int:
     """The tokens that everything from message `index` on loses with its thinking and memory notes."""
-    begin = max(window.row_of[index], 0) if index < len(window.row_of) else len(window.rows)
     return sum(
-        window.aside_of(row.message.role, row.size)
-        for row in window.rows[begin:]
-        if window.plain_until < row.place.seq <= plain_until
+        window.asides[place]
+        for place in range(index, len(window.messages))
+        if window.asides[place] and window.rows[window.row_of[place]].place.seq <= plain_until
     )
 
 
-def _choose(window: Window, room: int, fixed: Fixed, closing_tokens: int, plain_until: int) -> tuple[int, bool]:
+def _choose(
+    fitted: Fitted, room: int, fixed: Fixed, plain_until: int, session: str, counter: TokenCounter
+) -> tuple[int, bool]:
     """The index of the first message to keep (a group's start), and whether the summary stays."""
-    summary = window.summary_tokens
+    window, closing = fitted.window, fitted.closing_tokens
     last = window.groups[-1] if window.groups else 0
-    last_tokens = window.sums[-1] - window.sums[last] + closing_tokens - _plainer(window, last, plain_until)
-    marker = MARKER_TOKENS if last > 0 or window.opening else 0
-    if fixed.total + marker + last_tokens > room:
-        raise _too_small(room, fixed, last_tokens, marker)
+    last_tokens = window.sums[-1] - window.sums[last] + closing - _plainer(window, last, plain_until)
+    marker = marker_tokens(session, window.wire, counter) if last > 0 or window.opening else 0
+    never = fixed.system + fixed.tools + fitted.current_tokens + marker
+    if never + last_tokens > room:
+        raise _too_small(room, fixed, fitted.current_tokens, last_tokens, marker)
     kept_before = window.cut is None or window.cut.keeps_summary
-    keeps_summary = kept_before and fixed.total + marker + summary + last_tokens <= room
-    spent = fixed.total + marker + (summary if keeps_summary else 0)
+    keeps_summary = kept_before and never + window.summary_tokens + last_tokens <= room
+    spent = never + (window.summary_tokens if keeps_summary else 0)
     free = room - spent
     low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
-    index = _first_group(window, low - closing_tokens)
+    index = _first_group(window, low - closing)
     across = _group_before(window, index)
-    if window.sums[-1] - window.sums[across] + closing_tokens <= max(int(REACH * room) - spent, low):
+    if window.sums[-1] - window.sums[across] + closing <= max(int(REACH * room) - spent, low):
         index = across
     recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
-    if window.sums[-1] - window.sums[recent] + closing_tokens <= free // 2:
+    if window.sums[-1] - window.sums[recent] + closing <= free // 2:
         index = min(index, recent)
     return min(index, last), keeps_summary
 
@@ -163,7 +188,7 @@ def _group_before(window: Window, index: int) -> int:
     return window.groups[place - 1] if place else 0
 
 
-def _too_small(room: int, fixed: Fixed, last_group: int, marker: int) -> BudgetTooSmall:
-    parts = {"system": fixed.system, "tools": fixed.tools, "current event": fixed.current, "last group": last_group}
-    needed = fixed.total + last_group + marker
-    return BudgetTooSmall(room, needed, {**parts, "marker of what is left out": marker})
+def _too_small(room: int, fixed: Fixed, current: int, last_group: int, marker: int) -> BudgetTooSmall:
+    parts = {"system": fixed.system, "tools": fixed.tools, "current event": current, "last group": last_group}
+    parts["marker of what is left out"] = marker
+    return BudgetTooSmall(room, sum(parts.values()), parts)

@@ -32,6 +32,8 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
         causes.append("the history is another one")
     elif before.get("recorded_at", 0) != int(before.get("head", 0)) + 1:
         causes.append("other turns were recorded between the last call's context and its reply")
+    if before.get("supplied") and not before.get("answered", True):
+        causes.append("the last call got no answer, and results that it lacked may have come since")
     if before.get("render") != now["render"]:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")

@@ -101,6 +101,9 @@ def _close(fold: Fold) -> list[Shown]:
 
 
 def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Shown]:
+    pictures = sum(isinstance(part, Image) for part in parts)
+    if pictures:
+        fold.done["image in an assistant message left out"] += pictures
     parts = tuple(part for part in parts if not isinstance(part, (Image, Note)))
     continues = fold.tail is not None and bool(message.id) and fold.tail.id == message.id
     if continues and any(not isinstance(part, Thinking) for part in parts):
@@ -159,7 +162,7 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> I
     fold.tail = None
     parts = tuple(kept)
     same = message.role == "tool" and parts == message.parts
-    return [(message if same else replace(message, role="tool", parts=parts), False, False)]
+    return [(message if same else replace(message, role="tool", parts=parts), False, not same)]
 
 
 def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]:

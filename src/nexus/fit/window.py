@@ -14,6 +14,7 @@ from typing import Any
 
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
+from nexus.budget.names import same_model
 from nexus.fit import repair
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
@@ -30,7 +31,8 @@ class Window:
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
     `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
     last assistant message as stored, with all pieces that were joined to it.
-    `places` is None where a message was supplied by the repair.
+    `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `first` is where what is
+    shown begins.
     """
 
     opening: tuple[Message, ...]
@@ -45,6 +47,7 @@ class Window:
     groups: list[int] = field(default_factory=list[int])
     turns: list[int] = field(default_factory=list[int])
     rows: list[Row] = field(default_factory=list[Row])
+    asides: list[int] = field(default_factory=list[int])
     row_of: list[int] = field(default_factory=list[int])
     seqs: list[int] = field(default_factory=list[int])
     hashes: list[bytes] = field(default_factory=list[bytes])
@@ -53,8 +56,9 @@ class Window:
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
     pieces: Message | None = None
+    first: Place = field(default_factory=lambda: Place(1, 0))
     wire: Wire = "openai"
-    turn_open: bool = False
+    model: str = ""
 
     @property
     def tokens(self) -> int:
@@ -72,9 +76,14 @@ class Window:
             self.fragments,
         )
 
-    def aside_of(self, role: str, size: Size) -> int:
-        """What of a message's thinking and memory notes counts here: an assistant's only where thinking is sent back."""
-        return size.aside if self.wire == "anthropic" or role != "assistant" else 0
+    def aside_of(self, message: Message, size: Size) -> int:
+        """What of a message's thinking and memory notes counts here: thinking only where it is sent back.
+
+        That is in Anthropic's form, to the model that wrote it.
+        """
+        if message.role != "assistant" or not size.aside:
+            return size.aside
+        return size.aside if self.wire == "anthropic" and same_model(message.model, self.model) else 0
 
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
@@ -83,7 +92,7 @@ class Window:
 
 
 def start(
-    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, wire: Wire = "openai"
+    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, wire: Wire = "openai", model: str = ""
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -100,7 +109,7 @@ def start(
     else:
         cut = None
     sizes = [message_tokens(message, counter).on(wire) for message in opening]
-    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire)
+    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, first=first)
     window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
     window.fold.started = bool(opening)
     return window, first
@@ -121,7 +130,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
                 continue
             if not _show(window, row, counter, fresh=fresh):
                 return False
-        window.turn, window.turn_open = entry.turn, entry.kind == "messages"
+        window.turn = entry.turn
         window.head, window.head_hash = entry.seq, entry.hash
         window.seqs.append(entry.seq)
         window.hashes.append(entry.hash)
@@ -130,13 +139,13 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
 
 def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
     """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
-    window, first = start(counter, mark=mark, cut=cut, wire=old.wire)
+    window, first = start(counter, mark=mark, cut=cut, wire=old.wire, model=old.model)
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
     for row in old.rows[begin:]:
         _show(window, row, counter, fresh=True)
     window.seqs, window.hashes = old.seqs[:], old.hashes[:]
-    window.turn, window.turn_open = old.turn, old.turn_open
+    window.turn = old.turn
     return window
 
 
@@ -156,8 +165,15 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
     for message, starts_group, altered in shown:
         whole = not altered and _weight(message) == _weight(row.message)
         size = row.size if whole else message_tokens(message, counter)
-        tokens = size.on(window.wire) + (0 if plain else window.aside_of(message.role, size))
-        _add(window, message, tokens, starts_group=starts_group, row=-1 if altered and not starts_group else None)
+        aside = 0 if plain else window.aside_of(message, size)
+        _add(
+            window,
+            message,
+            size.on(window.wire),
+            aside,
+            starts_group=starts_group,
+            row=-1 if altered and not starts_group else None,
+        )
     return True
 
 
@@ -170,14 +186,15 @@ def _weight(message: Message) -> int:
     )
 
 
-def _add(window: Window, message: Message, tokens: int, *, starts_group: bool, row: int | None) -> None:
+def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_group: bool, row: int | None) -> None:
     index = len(window.messages)
     if starts_group:
         window.groups.append(index)
         if message.role == "user":
             window.turns.append(index)
     window.messages.append(message)
-    window.sums.append(window.sums[-1] + tokens)
+    window.sums.append(window.sums[-1] + tokens + aside)
+    window.asides.append(aside)
     window.row_of.append(len(window.rows) - 1 if row is None else row)
     for part in message.parts:
         if isinstance(part, Note) and part.kind == "memory":
@@ -195,5 +212,7 @@ def _join(window: Window, row: Row, *, plain: bool) -> bool:
     window.fold.waiting.clear()
     shown = repair.step(window.fold, joined, plain=plain)
     window.messages[-1] = shown[-1][0]
-    window.sums[-1] += row.size.on(window.wire) + (0 if plain else window.aside_of(row.message.role, row.size))
+    aside = 0 if plain else window.aside_of(row.message, row.size)
+    window.asides[-1] += aside
+    window.sums[-1] += row.size.on(window.wire) + aside
     return True

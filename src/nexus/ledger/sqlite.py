@@ -116,7 +116,7 @@ class SqliteLedger:
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The path's entries in order, verified. The whole range is read before the first one is given out."""
-        with self._lock, typed(self.path):
+        with self.snapshot():
             found: list[Entry] = []
             head = write.head(self._db, self.tenant, thread)
             if until is None and head[0] == after:
@@ -135,7 +135,7 @@ class SqliteLedger:
             "SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
             " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
         )
-        with self._lock, typed(self.path):
+        with self.snapshot():
             found: list[Entry] = []
             for part in reversed(self._path(thread)):
                 for (seq,) in self._db.rows(sql, (self.tenant, part.thread, part.low, part.high)):
@@ -161,7 +161,7 @@ class SqliteLedger:
             " FROM decision d WHERE tenant=? AND thread=? AND view=? AND at_seq<=?"
             " ORDER BY number DESC LIMIT 1"
         )
-        with self._lock, typed(self.path):
+        with self.snapshot():
             for part in reversed(self._path(thread)):
                 row = self._db.row(sql, (self.tenant, part.thread, view, part.high))
                 if row is None:
@@ -175,16 +175,18 @@ class SqliteLedger:
         return None
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
-        """The newest manifest of the view on this thread."""
+        """The newest manifest of the view on the path."""
         sql = (
-            "SELECT seq, manifest, at_ms FROM assembly WHERE tenant=? AND thread=? AND view=? ORDER BY seq DESC LIMIT 1"
+            "SELECT seq, manifest, at_ms FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq<=?"
+            " ORDER BY seq DESC LIMIT 1"
         )
-        with self._lock, typed(self.path):
-            row = self._db.row(sql, (self.tenant, thread, view))
-        if row is None:
-            return None
-        seq, manifest, at_ms = row
-        return AssemblyRow(view, decode_body(manifest), at_ms, seq)
+        with self.snapshot():
+            for part in reversed(self._path(thread)):
+                row = self._db.row(sql, (self.tenant, part.thread, view, part.high))
+                if row is not None:
+                    seq, manifest, at_ms = row
+                    return AssemblyRow(view, decode_body(manifest), at_ms, seq)
+        return None
 
     def known_keys(self, session: str) -> dict[str, int]:
         """The idempotency keys that the session's thread has used, and where."""
@@ -218,19 +220,26 @@ class SqliteLedger:
                 known.append(Segment(at, low, high, root))
                 high, at = min(low, high), parent
             known.reverse()
+            for place, part in enumerate(known[1:], 1):
+                if part.low < part.high and self._hash_on(known[:place], part.low) != part.root:
+                    self._damaged(f"thread {part.thread} does not continue its parent at entry {part.low}")
             self._segments[thread] = known
         return known
 
     def _hash_at(self, thread: int, seq: int) -> bytes:
-        for part in self._path(thread):
-            if seq == part.low:
+        found = self._hash_on(self._path(thread), seq)
+        if found is None:
+            raise NoSuchSession(f"thread {thread} has no entry {seq}")
+        return found
+
+    def _hash_on(self, path: list[Segment], seq: int) -> bytes | None:
+        for part in path:
+            if seq == part.low and part.low < part.high:
                 return part.root
             if part.low < seq <= part.high:
                 sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
-                found = self._db.value(sql, (self.tenant, part.thread, seq))
-                if found is not None:
-                    return found
-        raise NoSuchSession(f"thread {thread} has no entry {seq}")
+                return self._db.value(sql, (self.tenant, part.thread, seq))
+        return None
 
     def _read(self, part: Segment, after: int, until: int) -> list[Entry]:
         """A segment's entries with `after < seq <= until`, checked against their hashes."""

@@ -29,7 +29,9 @@ def commit(db: Database, tenant: str, session: str, commit: Commit, title: str) 
     added = 0
     for entry in commit.entries:
         columns, blobs = _columns(entry)
-        payload = hashlib.sha256(_payload((entry.kind, to_json(entry.body), columns))).digest()
+        # Without the counts: another counter makes no other payload.
+        said = [column[:-4] for column in columns]
+        payload = hashlib.sha256(_payload((entry.kind, to_json(entry.body), said))).digest()
         if _known(db, tenant, thread, session, entry, payload):
             continue
         seq, added = seq + 1, added + 1
@@ -134,7 +136,10 @@ def _known(db: Database, tenant: str, thread: int, session: str, entry: NewEntry
     if all(stored == payload for stored in found):
         return True
     used = next(key for key, stored in zip(entry.keys, found, strict=True) if stored)
-    raise IdempotencyConflict(f"session {session!r} has already used the key {used!r} for another payload")
+    raise IdempotencyConflict(
+        f"session {session!r} has already used the key {used!r} for something else: this context was recorded with another "
+        "reply, or the key is not unique. Nothing was stored; assemble again and record that"
+    )
 
 
 def _cut(db: Database, tenant: str, thread: int, cut: Cut) -> None:

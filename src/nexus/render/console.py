@@ -87,10 +87,16 @@ def _message(message: Message, turn: int | None, signs: dict[str, str], *, full:
     who = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}[message.role]
     yield f"{signs.get(message.role, '')}{who}{at}"
     if message.at_ms:
-        stamp = datetime.fromtimestamp(message.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        yield f"{signs['time']}{stamp}"
+        yield f"{signs['time']}{_time(message.at_ms)}"
     for part in message.parts:
         yield from _part(part, signs, full=full)
+
+
+def _time(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"[no time: {at_ms}]"
 
 
 def _part(part: Part, signs: dict[str, str], *, full: bool) -> Iterator[str]:

@@ -115,7 +115,8 @@ def _capped(name: str, text: str, cap: int, warned: Warned | None) -> tuple[File
     if len(text) <= cap:
         return FileText(name, text), warned
     kept = text[:cap]
-    kept = kept[: kept.rfind("\n") + 1 or cap].rstrip("\n")
+    line_end = kept.rfind("\n")
+    kept = kept[:line_end].rstrip("\n") if line_end >= cap * 9 // 10 else kept
     left_out = len(text) - len(kept)
     line = f"[{left_out:,} more characters of {name} left out (cap {cap:,}); read the file for the rest]"
     note = f"{left_out:,} of {len(text):,} characters left out: the cap is {cap:,} for a file"

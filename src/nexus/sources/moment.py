@@ -15,9 +15,13 @@ from nexus.sources.desk import Desk, Gathered
 def moment(desk: Desk) -> Gathered:
     """`Current time:` in UTC, `Local time:` where the zone is known, zone, channel, platform and its actions."""
     event, role = desk.request.event, desk.request.routing.role
-    at = datetime.fromtimestamp(desk.at_ms / 1000, UTC)
-    lines = [f"Current time: {_stamp(at.replace(tzinfo=None))}Z"]
     warned: list[Warned] = []
+    try:
+        at = datetime.fromtimestamp(desk.at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        warned.append(Warned("nexus:moment", f"{desk.at_ms} is no time in milliseconds: the earliest one is shown"))
+        at = datetime.fromtimestamp(0, UTC)
+    lines = [f"Current time: {_stamp(at.replace(tzinfo=None))}Z"]
     if desk.timezone:
         try:
             local = at.astimezone(ZoneInfo(desk.timezone))

@@ -1,5 +1,7 @@
 """OpenAI chat completions: system first, real roles, one tool message for each result. The prefix is cached by itself.
 
+A body is a copy: whoever gets it may change it.
+
 Keys that vary little stand first and `messages` last, so that the serialised body of the next call extends this one.
 """
 
@@ -12,6 +14,7 @@ from nexus.history import History
 from nexus.message import Image, Message, Text
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
+from nexus.render.wire.turns import fresh
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -22,10 +25,10 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     if ctx.system_prompt:
         messages.append({"role": "system", "content": ctx.system_prompt})
-    messages.extend({**item} for message in ctx.history.opening for item in fragment(message))
-    messages.extend({**item} for items in _cached(ctx.history) for item in items)
-    messages.extend({**item} for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
-    out["messages"] = messages
+    messages.extend(item for message in ctx.history.opening for item in fragment(message))
+    messages.extend(item for items in _cached(ctx.history) for item in items)
+    messages.extend(item for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
+    out["messages"] = [fresh(message) for message in messages]
     return out
 
 
@@ -51,9 +54,11 @@ def fragment(message: Message) -> list[dict[str, Any]]:
 
 
 def _cached(history: History) -> list[list[dict[str, Any]]]:
-    cache = history.fragments.setdefault("openai", [])
+    cache = history.fragments.get("openai", [])
     if len(cache) < history.end:
-        cache.extend(fragment(message) for message in history.shared[len(cache) : history.end])
+        # A new list, put in place at once: others may be reading the old one.
+        cache = [*cache, *map(fragment, history.shared[len(cache) : history.end])]
+        history.fragments["openai"] = cache
     return cache if len(cache) == history.end else cache[: history.end]
 
 

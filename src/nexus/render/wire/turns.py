@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from nexus.history import History
 from nexus.message import Message
 
@@ -21,7 +23,15 @@ _ONLY_FIRST = ("thinking", "redacted_thinking")
 """Thinking opens an assistant's turn; that of a message joined to an earlier one has no place."""
 
 
-@dataclass(slots=True)
+def fresh(block: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a block, so that whoever gets a body may change it: flat ones at once, nested ones in depth."""
+    for value in block.values():
+        if value.__class__ is dict or value.__class__ is list:
+            return msgspec.to_builtins(block)
+    return {**block}
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """The history's first `count` messages as joined fragments. The last one may still grow."""
 
@@ -46,13 +56,15 @@ def turns(
 
 
 def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment]) -> list[Fragment]:
-    joined = next(iter(history.fragments.setdefault(wire, [Joined()])))
+    """The history's messages as joined fragments. What is kept is replaced, never changed: others may be reading it."""
+    joined: Joined = next(iter(history.fragments.get(wire, ())), Joined())
     if joined.count > history.end:
         joined = Joined()
     new = [fragment(message) for message in history.shared[joined.count : history.end]]
     if new:
-        joined.fragments[-1:] = _join([], [*joined.fragments[-1:], *new])
-        joined.count = history.end
+        last = _join([], [*joined.fragments[-1:], *new])
+        joined = Joined(history.end, [*joined.fragments[:-1], *last])
+        history.fragments[wire] = [joined]
     return joined.fragments
 
 
