@@ -100,7 +100,7 @@ class Engine:
         `role` (manager, worker, unified), `toolset` and `permissions`. Writes nothing; a session that does not exist is
         a new, empty one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
         """
-        granted = Permissions(routing.pop("toolset", ""), tuple(routing.pop("permissions", ())))
+        granted = Permissions(routing.pop("toolset", ""), _names(routing.pop("permissions", ())))
         return self.assemble_request(
             Request(
                 _event(event, images),
@@ -216,6 +216,11 @@ def open_engine(
     if isinstance(ledger, (str, Path)):
         ledger = SqliteLedger(_ready(ledger))
     return Engine(root, ledger, **options)
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _ready(ledger: str | Path) -> str:

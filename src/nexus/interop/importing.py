@@ -71,19 +71,25 @@ def _path(
     dry_run: bool,
 ) -> Imported:
     """One path of steps into one session: what is unknown, at the place where it belongs."""
-    continued = f"{label}~continued"
-    known = nx.ledger.known_keys(label)
-    elsewhere = {**nx.ledger.known_keys(continued), **(nx.ledger.known_keys(parent) if parent else {})}
-    new = [step for step in (step.without({**known, **elsewhere}) for step in steps) if step is not None]
-    note = ""
+    base = nx.ledger.known_keys(parent) if parent else {}
+    if parent and after not in base:
+        continued = f"{parent}~continued"
+        beside = nx.ledger.known_keys(continued)
+        parent, base = (continued, {**base, **beside}) if after in beside else (parent, base)
+    known, elsewhere, note = nx.ledger.known_keys(label), dict(base), ""
+    new = _unknown(steps, {**elsewhere, **known})
     if new and parent and not known and not dry_run:
-        nx.ledger.fork(label, parent, nx.ledger.known_keys(parent).get(after, 0))
+        nx.ledger.fork(label, parent, base.get(after, 0))
     head = _head(nx, label)
-    last = max((known[key] for step in steps for key in _keys(step) if key in known), default=head)
-    if new and last < head:
-        note = f"the session went on otherwise since the last import: what is new became {continued!r}"
-        if not dry_run and nx.ledger.thread_of(continued) is None:
-            nx.ledger.fork(continued, label, last)
+    while new and (last := _last(steps, known, head)) < head:
+        continued = f"{label}~continued"
+        elsewhere |= known
+        known = nx.ledger.known_keys(continued)
+        new = _unknown(steps, {**elsewhere, **known})
+        if new:
+            note = f"the session went on otherwise since the last import: what is new became {continued!r}"
+            if not dry_run and nx.ledger.thread_of(continued) is None:
+                nx.ledger.fork(continued, label, last)
         label, head = continued, _head(nx, continued) or last
     entries = list(_entries(nx, steps, {**elsewhere, **known}, head))
     if entries and not known and not parent:
@@ -120,6 +126,15 @@ def _free_name(nx: Engine, transcript: Transcript, wanted: str) -> str:
         number += 1
         name = f"{wanted}-{number}"
     return name
+
+
+def _unknown(steps: tuple[Step, ...], known: Mapping[str, int]) -> list[Step]:
+    return [step for step in (step.without(known) for step in steps) if step is not None]
+
+
+def _last(steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> int:
+    """Where the newest known step of the path stands; at the head if none is known."""
+    return max((known[key] for step in steps for key in _keys(step) if key in known), default=head)
 
 
 def _head(nx: Engine, label: str) -> int:

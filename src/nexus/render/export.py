@@ -19,7 +19,7 @@ def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:
     """`{"messages": […]}` in chat form. Thinking goes into `reasoning_content`, unknown parts into `_unknown`."""
     messages: list[dict[str, Any]] = []
     for message in _messages(entries):
-        items = openai.fragment(message)
+        items = openai.fragment(message) or [{"role": message.role, "content": ""}]
         if message.role == "system":
             items = [{**items[0], "role": "system"}]
         thinking = "\n".join(part.text for part in message.parts if isinstance(part, Thinking))

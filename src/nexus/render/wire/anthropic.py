@@ -16,7 +16,7 @@ from nexus.budget.names import same_model
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, fresh, turns
+from nexus.render.wire.turns import Fragment, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
@@ -37,7 +37,8 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
     messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
-    out["messages"] = [{"role": role, "content": [fresh(block) for block in blocks]} for role, blocks in messages]
+    # A copy in depth: whoever gets the body may change it.
+    out["messages"] = msgspec.to_builtins([{"role": role, "content": blocks} for role, blocks in messages])
     rules = cache_rules(ctx.window, "anthropic")
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
     _mark(out["messages"], rules.marks_max - 1, rules.lookback_blocks - 2)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import msgspec
-
 from nexus.history import History
 from nexus.message import Message
 
@@ -21,14 +19,6 @@ Fragment: TypeAlias = tuple[str, list[dict[str, Any]]]
 
 _ONLY_FIRST = ("thinking", "redacted_thinking")
 """Thinking opens an assistant's turn; that of a message joined to an earlier one has no place."""
-
-
-def fresh(block: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a block, so that whoever gets a body may change it: flat ones at once, nested ones in depth."""
-    for value in block.values():
-        if value.__class__ is dict or value.__class__ is list:
-            return msgspec.to_builtins(block)
-    return {**block}
 
 
 @dataclass(frozen=True, slots=True)
