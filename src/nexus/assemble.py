@@ -37,6 +37,9 @@ REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
 
 
+OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""What providers call the most tokens of a reply."""
+
 KEPT_BACK = 3
 """Tokens kept back where scaling to a model's own tokens rounds the account's four parts up."""
 
@@ -68,7 +71,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
     notes, more = _gather(profile.current if not request.event.results else (), given)
     system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
-    budget = plan(given.model, available_tokens=request.available_tokens)
+    budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
     event, fixed, fitted, notes = _fit(request, given, room, system, tools, notes)
     history, current = _shown(fitted, event)
@@ -136,7 +139,7 @@ def _fit(
             fitted = fit(given.window, room, fixed, site, given.counter, event)
         except BudgetTooSmall as error:
             if choice is tries[-1] or len(lean) == len(notes):
-                available = plan(given.model, available_tokens=request.available_tokens).available
+                available = planned(request, given.model).available
                 raise error.scaled(given.factor, available, KEPT_BACK if given.factor != 1 else 0) from None
             continue
         if not (choice.seen and fitted.cut):
@@ -177,6 +180,13 @@ def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Mess
     parts = (*(Note("memory" if n.layer == "Memory" else "moment", n.text, n.origin) for n in notes), *event.content)
     message = Message("user", parts, event.id, given.desk.at_ms, source=event.source)
     return (*event.results, message)
+
+
+def planned(request: Request, model: Model) -> TokenBudget:
+    """The budget before anything is counted; what the request asks for as output is its reserve."""
+    asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
+    reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)
+    return plan(model, available_tokens=request.available_tokens, reserve_response=reserve)
 
 
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:

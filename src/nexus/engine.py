@@ -12,12 +12,11 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from nexus.assemble import Materials, assemble
+from nexus.assemble import Materials, assemble, planned
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
-from nexus.budget.tokens import plan
 from nexus.errors import BadEvent, LedgerError, NoSuchSession, WorkspaceMissing
 from nexus.fit.window import Window, extend, start
 from nexus.ledger.entries import Committed, Entry, SessionInfo
@@ -118,7 +117,7 @@ class Engine:
         """The context of the next call for a full `Request`; see `assemble`."""
         profile = named(request.profile)
         model = self.resolve(request.model or self.model)
-        available = plan(model, available_tokens=request.available_tokens).available
+        available = planned(request, model).available
         view = view_of(request.profile, model, available, self.counter)
         with self.ledger.snapshot():
             thread = self.ledger.thread_of(request.routing.session)

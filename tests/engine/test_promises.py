@@ -194,3 +194,12 @@ def test_a_context_of_another_history_is_refused_when_it_is_recorded() -> None:
         append(nx, "main", user("hi"), assistant("yes"))
         with pytest.raises(HeadMoved, match="assemble again"):
             elsewhere.record(nx.assemble("x"), nexus.AgentResult((assistant("yes"),)))
+
+
+def test_what_is_asked_for_as_output_is_reserved_and_thinking_has_room_beside_the_answer() -> None:
+    with opened() as nx:
+        asked = nx.assemble("x", model="claude-sonnet-4-5", model_config={"max_tokens": 64_000})
+        assert asked.token_budget.available == 200_000 - 64_000 - 16_000
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": 10_000}}
+        body = nx.assemble("x", model="claude-sonnet-4-5", model_config=thinking).to_anthropic()
+        assert body["max_tokens"] == 18_000

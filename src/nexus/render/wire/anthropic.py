@@ -6,7 +6,7 @@ look-back bridges, so that the next call finds what this one wrote. How many and
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from nexus.budget.names import same_model
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, turns
+from nexus.render.wire.turns import Fragment, copied, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
@@ -37,8 +37,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
     messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
-    # A copy in depth: whoever gets the body may change it.
-    out["messages"] = msgspec.to_builtins([{"role": role, "content": blocks} for role, blocks in messages])
+    out["messages"] = copied([{"role": role, "content": blocks} for role, blocks in messages])
     rules = cache_rules(ctx.window, "anthropic")
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
     _mark(out["messages"], rules.marks_max - 1, rules.lookback_blocks - 2)
@@ -76,7 +75,12 @@ def _mark(messages: list[dict[str, Any]], left: int, apart: int) -> None:
 
 
 def _max_tokens(ctx: AssembledContext) -> int:
+    """The response's reserve; with thinking, which counts as output, its budget on top."""
     reserve = ctx.token_budget.reserve_response or 4096
+    thinking = ctx.model_config.get("thinking")
+    if isinstance(thinking, dict):
+        budget = cast("dict[str, Any]", thinking).get("budget_tokens")
+        reserve += budget if isinstance(budget, int) else 0
     return min(reserve, ctx.window.max_output_tokens or reserve)
 
 

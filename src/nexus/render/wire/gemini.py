@@ -14,7 +14,7 @@ from nexus.assembled import AssembledContext
 from nexus.message import Image, Message, Text, ToolCall
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, turns
+from nexus.render.wire.turns import Fragment, copied, turns
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -27,7 +27,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.tools:
         config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
     merged = turns(ctx.history, "gemini", ctx.current, fragment)
-    contents: list[dict[str, Any]] = msgspec.to_builtins([{"role": role, "parts": parts} for role, parts in merged])
+    contents: list[dict[str, Any]] = copied([{"role": role, "parts": parts} for role, parts in merged])
     for before, after in pairwise(contents):
         _order(before["parts"], after["parts"])
     out: dict[str, Any] = {"model": ctx.model}

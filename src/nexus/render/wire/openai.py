@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from nexus.assembled import AssembledContext
 from nexus.history import History
 from nexus.message import Image, Message, Text
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
+from nexus.render.wire.turns import copied
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     messages.extend(item for message in ctx.history.opening for item in fragment(message))
     messages.extend(item for items in _cached(ctx.history) for item in items)
     messages.extend(item for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
-    out["messages"] = msgspec.to_builtins(messages)
+    out["messages"] = copied(messages)
     return out
 
 

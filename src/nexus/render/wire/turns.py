@@ -6,9 +6,12 @@ so a call joins only what is new.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import msgspec
 
 from nexus.history import History
 from nexus.message import Message
@@ -19,6 +22,20 @@ Fragment: TypeAlias = tuple[str, list[dict[str, Any]]]
 
 _ONLY_FIRST = ("thinking", "redacted_thinking")
 """Thinking opens an assistant's turn; that of a message joined to an earlier one has no place."""
+
+
+def copied(value: Any) -> Any:
+    """A copy in depth of plain JSON values, so that whoever gets a body may change it.
+
+    The garbage collector rests meanwhile: thousands of new lists and dicts would make it look through all that is kept.
+    """
+    rests = gc.isenabled()
+    gc.disable()
+    try:
+        return msgspec.to_builtins(value)
+    finally:
+        if rests:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
