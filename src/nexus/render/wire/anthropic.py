@@ -37,7 +37,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
     messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
-    out["messages"] = copied([{"role": role, "content": blocks} for role, blocks in messages])
+    out["messages"] = copied(messages, "content")
     rules = cache_rules(ctx.window, "anthropic")
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
     _mark(out["messages"], rules.marks_max - 1, rules.lookback_blocks - 2)

@@ -27,7 +27,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.tools:
         config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
     merged = turns(ctx.history, "gemini", ctx.current, fragment)
-    contents: list[dict[str, Any]] = copied([{"role": role, "parts": parts} for role, parts in merged])
+    contents: list[dict[str, Any]] = copied(merged, "parts")
     for before, after in pairwise(contents):
         _order(before["parts"], after["parts"])
     out: dict[str, Any] = {"model": ctx.model}

@@ -1,6 +1,6 @@
 """OpenAI chat completions: system first, real roles, one tool message for each result. The prefix is cached by itself.
 
-A body is a copy: whoever gets it may change it.
+Whoever gets a body may change it; see `turns.copied`.
 
 Keys that vary little stand first and `messages` last, so that the serialised body of the next call extends this one.
 """
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from nexus.assembled import AssembledContext
 from nexus.history import History
 from nexus.message import Image, Message, Text
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import copied
+from nexus.render.wire.turns import OWN_MESSAGES
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -28,7 +30,10 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     messages.extend(item for message in ctx.history.opening for item in fragment(message))
     messages.extend(item for items in _cached(ctx.history) for item in items)
     messages.extend(item for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
-    out["messages"] = copied(messages)
+    out["messages"] = [
+        *({**message} for message in messages[:-OWN_MESSAGES]),
+        *msgspec.to_builtins(messages[-OWN_MESSAGES:]),
+    ]
     return out
 
 

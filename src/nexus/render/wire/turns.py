@@ -6,7 +6,6 @@ so a call joins only what is new.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,18 +23,18 @@ _ONLY_FIRST = ("thinking", "redacted_thinking")
 """Thinking opens an assistant's turn; that of a message joined to an earlier one has no place."""
 
 
-def copied(value: Any) -> Any:
-    """A copy in depth of plain JSON values, so that whoever gets a body may change it.
+OWN_MESSAGES = 64
+"""How many of a body's last messages are copies in depth. Copying all of them would double the cost of a call."""
 
-    The garbage collector rests meanwhile: thousands of new lists and dicts would make it look through all that is kept.
+
+def copied(fragments: list[Fragment], content: str) -> list[dict[str, Any]]:
+    """The fragments as messages of the receiver's own: new dicts and lists, in depth for the last `OWN_MESSAGES`.
+
+    The blocks of older messages are shared with later bodies and are to be read only.
     """
-    rests = gc.isenabled()
-    gc.disable()
-    try:
-        return msgspec.to_builtins(value)
-    finally:
-        if rests:
-            gc.enable()
+    messages = [{"role": role, content: [*blocks]} for role, blocks in fragments[:-OWN_MESSAGES]]
+    messages.extend({"role": role, content: msgspec.to_builtins(blocks)} for role, blocks in fragments[-OWN_MESSAGES:])
+    return messages
 
 
 @dataclass(frozen=True, slots=True)
