@@ -22,6 +22,7 @@ from nexus.size import Size
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
 _SLACK = 3
+_BLOCK = 9  # tokens of [{"type":"text","text":}]
 # A long run of base64 in a part of unknown kind is a document or a sound, not text: a page of PDF is about 50 kB and
 # 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
@@ -46,7 +47,10 @@ def message_tokens(message: Message, counter: TokenCounter) -> Size:
     if not aside:
         return Size(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in aside)
-    return Size(openai, anthropic, gemini, counter.count(blocks) + _SLACK)
+    # Beside a note, OpenAI's form has blocks for what alone would be a plain string.
+    texts = sum(isinstance(part, (Text, Note)) for part in sent)
+    block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in aside) else 0
+    return Size(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
