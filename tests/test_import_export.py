@@ -97,9 +97,9 @@ def test_a_claude_code_file_comes_out_in_openai_form_with_everything_that_it_say
         assert first.message_lines == taken, "messages and the boundaries of compactions are taken over"
         assert first.counted == kinds, "every other line is counted by its kind"
         assert first.lines == sum(kinds.values()) + first.message_lines
-        head = nx.ledger.head(1)
+        head = nx.store.head(1)
         (again,) = imported(nx, path)
-        assert (again.added, nx.ledger.head(1)) == (0, head), "importing the same file twice adds nothing"
+        assert (again.added, nx.store.head(1)) == (0, head), "importing the same file twice adds nothing"
     record_property("figures", {"real lines imported": first.lines})
 
 

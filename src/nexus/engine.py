@@ -17,9 +17,12 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
-from nexus.errors import BadEvent, LedgerError, NoSuchSession, WorkspaceMissing
+from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
 from nexus.fit.window import Window, extend, start
-from nexus.ledger.entries import Committed, Entry, SessionInfo
+from nexus.ledger import replay
+from nexus.ledger.entries import Committed, Entry
+from nexus.ledger.operations import Ledger
+from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Image, Message, Text
@@ -48,7 +51,10 @@ class _Kept:
 
 
 class Engine:
-    """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`."""
+    """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`.
+
+    `ledger` has all operations on sessions (fork, rewind, undo, pin, rename, search, …), `store` what is below them.
+    """
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class Engine:
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
-        self.workspace, self.ledger = workspace, ledger
+        self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
@@ -78,7 +84,7 @@ class Engine:
 
     def close(self) -> None:
         """Closes the ledger."""
-        self.ledger.close()
+        self.store.close()
 
     def assemble(
         self,
@@ -119,16 +125,16 @@ class Engine:
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
         view = view_of(request.profile, model, available, self.counter)
-        with self.ledger.snapshot():
-            thread = self.ledger.thread_of(request.routing.session)
+        with self.store.snapshot():
+            thread = self.store.thread_of(request.routing.session)
             kept = (
                 self._window(thread, view, model)
                 if thread is not None
                 else _Kept(start(self.counter, wire=model.wire, model=model.name)[0], 0, None)
             )
-            last = self.ledger.last_assembly(thread, view) if thread is not None else None
+            last = self.store.last_assembly(thread, view) if thread is not None else None
             if thread is not None and kept.instructions is None and kept.window.head:
-                kept.instructions = tuple(row.message for row in self.ledger.instructions(thread))
+                kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
         materials = Materials(
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
@@ -162,37 +168,33 @@ class Engine:
 
     def entries(self, session: str) -> list[Entry]:
         """Every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
-        thread = self.ledger.thread_of(session)
-        if thread is None:
-            raise NoSuchSession(f"there is no session {session!r} in {self.ledger.place}; `nexus sessions` lists them")
-        return list(self.ledger.entries(thread))
+        return self.ledger.entries(session)
 
-    def sessions(self) -> list[SessionInfo]:
-        """All sessions, newest first."""
-        return self.ledger.sessions()
+    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
+        """The active sessions, newest first; `every` adds archived and deleted ones."""
+        return self.store.sessions(every=every)
 
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
 
     def _extended(self, window: Window, thread: int) -> bool:
-        return extend(window, self.ledger.entries(thread, window.head), self.counter)
+        return extend(window, self.store.entries(thread, window.head), self.counter)
 
     def _window(self, thread: int, view: str, model: Model) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
         key = (thread, view, bare_name(model.name) if model.wire == "anthropic" else "")
-        cut = self.ledger.last_cut(thread, view)
+        cut = self.store.last_cut(thread, view)
         number = cut.number if cut else 0
         kept = self._kept.get(key)
         if kept is not None and kept.cut_number == number and self._extended(kept.window, thread):
             self._kept.move_to_end(key)
             return kept
-        marks = self.ledger.marks(thread)
-        mark = marks[0] if marks else None
+        mark = replay.live(self.store.marks(thread)).mark
         window, first = start(self.counter, mark=mark, cut=cut, wire=model.wire, model=model.name)
-        extend(window, self.ledger.entries(thread, first.seq - 1), self.counter, first)
+        extend(window, self.store.entries(thread, first.seq - 1), self.counter, first)
         if not window.seqs:
-            window.head, window.head_hash = self.ledger.head(thread)
+            window.head, window.head_hash = self.store.head(thread)
         kept = self._kept[key] = _Kept(window, number, mark)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)

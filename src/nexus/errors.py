@@ -24,6 +24,14 @@ Each is named for what happened; its text says what happened and what to do, and
         ├── LedgerFull          the disk (or the file's size limit) is full; the append is absent
         ├── IdempotencyConflict the same key came with another payload
         ├── HeadMoved           the session got a newer entry than the caller expected
+        ├── CompactionSuperseded another compaction, undo or clear came while a summary was being made
+        ├── BadEntry            an entry names positions that are not there
+        ├── BadReference        a parent, thread or alias that is not there, or a circle of them
+        ├── ForksDepend         something else continues what was to be deleted for good
+        ├── EraseIncomplete     the storage still holds some of a text that was deleted for good
+        ├── LedgerConflict      an import brings another row than the ledger has at that place
+        ├── LedgerClosed        the ledger was closed, or belongs to the process that this one was forked from
+        ├── LedgerGone          the ledger's file was moved, replaced or deleted while it was open
         └── NoSuchSession       no session of that label
 """
 
@@ -173,6 +181,44 @@ class HeadMoved(LedgerError):
             f"session {session!r} is at entry {actual} and not where this was made for, entry {expected}, or its history "
             "is another one. Nothing was stored: assemble again, then record"
         )
+
+
+class CompactionSuperseded(LedgerError):
+    """Another mark came after the one that a compaction was planned after. Nothing was stored; plan again."""
+
+
+class BadEntry(LedgerError, ValueError):
+    """An entry to append names positions that do not fit the session. Nothing was stored."""
+
+    exit_code = 2
+
+
+class BadReference(LedgerError, ValueError):
+    """A session, thread, turn, call or alias that is named is not there, or leads back to itself. Nothing was stored."""
+
+    exit_code = 2
+
+
+class ForksDepend(LedgerError):
+    """Other sessions continue what was to be deleted for good; the text names them. Nothing was deleted."""
+
+    exit_code = 2
+
+
+class EraseIncomplete(LedgerError):
+    """Rows are deleted, but a search of the storage still found pieces of their text."""
+
+
+class LedgerConflict(LedgerError):
+    """An import has another row at a place that is taken. Nothing was stored."""
+
+
+class LedgerClosed(LedgerError):
+    """The ledger was closed, or was opened by the parent of this forked process. Open it again."""
+
+
+class LedgerGone(LedgerError):
+    """The file at the ledger's path is no longer the one that was opened. Nothing was written; open it again."""
 
 
 class NoSuchSession(LedgerError):

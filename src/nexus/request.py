@@ -85,6 +85,7 @@ class AgentResult(Struct, frozen=True):
     stop_reason: str = ""
     error: str | None = None
     model: str = ""
+    permissions_used: tuple[str, ...] = ()
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -132,11 +132,11 @@ def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path)
 def test_assembling_writes_nothing_and_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
-    head = nx.ledger.head(1)
+    head = nx.store.head(1)
     event = nexus.Event(content=(Text("again"),), at_ms=NOON)
     one, two = (json.dumps(nx.assemble(event, session="s").to_anthropic()) for _ in range(2))
     assert one == two
-    assert nx.ledger.head(1) == head
+    assert nx.store.head(1) == head
     assert nx.assemble("x", session="never heard of").history.end == 0
     assert [info.label for info in nx.sessions()] == ["s"]
 
@@ -151,14 +151,14 @@ def test_recording_stores_turn_cut_and_manifest_at_once_and_only_once(tmp_path: 
         nx.record(ctx, nexus.AgentResult((assistant("answer " * 60),)))
     assert ctx.cut
     done = nx.record(ctx, nexus.AgentResult((assistant("last"),)))
-    thread = nx.ledger.thread_of("s")
+    thread = nx.store.thread_of("s")
     assert thread is not None
-    assert nx.ledger.last_cut(thread, ctx.manifest.view) == ctx.cut
-    stored = nx.ledger.last_assembly(thread, ctx.manifest.view)
+    assert nx.store.last_cut(thread, ctx.manifest.view) == ctx.cut
+    stored = nx.store.last_assembly(thread, ctx.manifest.view)
     assert stored is not None
     assert stored.manifest["id"] == ctx.manifest.id
     assert nx.record(ctx, nexus.AgentResult((assistant("last"),))).added == 0
-    assert nx.ledger.head(thread)[0] == done.head
+    assert nx.store.head(thread)[0] == done.head
 
 
 def test_a_cut_for_a_small_window_hides_nothing_from_a_large_one(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> Non
             ctx = nx.assemble(f"u{number} " + "w " * 40, session="s", model="gpt-4o", budget=1_500)
             nx.record(ctx, nexus.AgentResult((assistant("", *two),)))
         ctx = nx.assemble("x", session="s", model="gpt-4o", budget=1_500)
-        cut = ctx.cut or nx.ledger.last_cut(1, ctx.manifest.view)
+        cut = ctx.cut or nx.store.last_cut(1, ctx.manifest.view)
         assert cut is not None
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
         assert cut.left_out_messages + len(kept) == len(nx.history("s"))
@@ -153,7 +153,7 @@ def test_reading_while_another_process_writes_is_never_called_damage(tmp_path: P
     reads = 0
     with nexus.open(ledger=ledger) as nx:
         while running.poll() is None:
-            if nx.ledger.thread_of("s") is not None:
+            if nx.store.thread_of("s") is not None:
                 nx.history("s")
                 reads += 1
         assert len(nx.history("s")) == 300
@@ -169,12 +169,12 @@ def test_a_fork_whose_parent_was_exchanged_is_damage(tmp_path: Path) -> None:
         for session in ("one", "other"):
             append(nx, session, user(session))
             append(nx, session, assistant("yes"))
-        nx.ledger.fork("fork", "one", 1)
+        nx.store.fork("fork", "one", 1)
         append(nx, "fork", user("own"))
     db = apsw.Connection(str(ledger))
     db.execute("UPDATE thread SET parent=2 WHERE id=3")
     db.close()
-    with nexus.open(ledger=ledger) as nx, pytest.raises(LedgerDamaged, match="does not continue its parent"):
+    with nexus.open(ledger=ledger) as nx, pytest.raises(LedgerDamaged, match="thread 3"):
         nx.history("fork")
 
 

@@ -64,6 +64,11 @@ def filled(path: Path, turns: int = 6) -> SqliteLedger:
     return ledger
 
 
+def on_writer(ledger: SqliteLedger, sql: str) -> Any:
+    """What a statement gives on the connection that the ledger writes with."""
+    return ledger._write(lambda writing: writing.db.value(sql))
+
+
 @contextmanager
 def behind_its_back(path: Path) -> Generator[Any]:
     """A plain SQLite connection without any check, closed at the end."""

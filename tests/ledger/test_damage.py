@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ledger.stores import COUNTER, append, behind_its_back, filled, replay, texts
+from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
 from nexus.errors import LedgerDamaged, LedgerError, LedgerFull
 from nexus.ledger.entries import AssemblyRow, Commit, Cut, NewEntry, Place
 from nexus.ledger.sqlite import SqliteLedger
@@ -21,7 +21,8 @@ from nexus.record import sized
 def columns_of(table: str) -> dict[str, str]:
     """The columns with their types, without a row's own number, which nothing reads."""
     ledger = SqliteLedger(":memory:")
-    found = {str(row[1]): str(row[2]) for row in ledger._db.rows(f"PRAGMA table_info({table})")}
+    with ledger._reading() as reader:
+        found = {str(row[1]): str(row[2]) for row in reader.db.rows(f"PRAGMA table_info({table})")}
     ledger.close()
     return {name: kind for name, kind in found.items() if name != "id_row"}
 
@@ -187,15 +188,15 @@ def test_a_bit_flipped_anywhere_in_the_file_is_never_served_as_history(whole: Pa
 def test_a_full_disk_is_said_and_keeps_every_earlier_append(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 3)
     before = replay(ledger, "main")
-    pages = ledger._db.value("PRAGMA page_count")
-    ledger._db.run(f"PRAGMA max_page_count={pages + 4}")
+    pages = on_writer(ledger, "PRAGMA page_count")
+    on_writer(ledger, f"PRAGMA max_page_count={pages + 8}")
     with pytest.raises(LedgerFull, match="earlier ones are safe"):
         append(ledger, "main", user("x" * 100_000), key="big")
     assert replay(ledger, "main") == before
     assert "big" not in ledger.known_keys("main")
     small = append(ledger, "main", user("small"))
     assert small.head == 4, "what fits is still taken"
-    ledger._db.run("PRAGMA max_page_count=1000000")
+    on_writer(ledger, "PRAGMA max_page_count=1000000")
     assert append(ledger, "main", user("x" * 100_000), key="big").head == 5
     ledger.close()
     assert texts(SqliteLedger(str(tmp_path / "l.db")), "main")[-2:] == ["small", "x" * 100_000]
@@ -203,7 +204,7 @@ def test_a_full_disk_is_said_and_keeps_every_earlier_append(tmp_path: Path) -> N
 
 def test_a_full_disk_in_the_middle_of_an_import_leaves_none_of_it(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
-    ledger._db.run(f"PRAGMA max_page_count={ledger._db.value('PRAGMA page_count') + 10}")
+    on_writer(ledger, f"PRAGMA max_page_count={on_writer(ledger, 'PRAGMA page_count') + 10}")
     entries = tuple(
         NewEntry(messages=sized((user("y" * 3_000),), COUNTER), keys=(f"i{number}",)) for number in range(50)
     )

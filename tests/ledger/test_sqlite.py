@@ -8,17 +8,27 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import appending
-from ledger.stores import COUNTER, append, behind_its_back, filled, replay, texts
-from nexus.errors import HeadMoved, IdempotencyConflict, LedgerBusy, LedgerTooNew, NoSuchSession, NotALedger
+from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
+from nexus.errors import (
+    BadReference,
+    HeadMoved,
+    IdempotencyConflict,
+    LedgerBusy,
+    LedgerError,
+    LedgerTooNew,
+    NoSuchSession,
+    NotALedger,
+)
+from nexus.ledger import connection
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
+from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.record import sized
@@ -178,7 +188,7 @@ def test_a_fork_continues_the_numbering_of_turns() -> None:
 def test_a_fork_of_what_is_not_there_is_refused_and_makes_no_session(source: str, at: int) -> None:
     ledger = SqliteLedger()
     append(ledger, "main", user("x"))
-    with pytest.raises(NoSuchSession):
+    with pytest.raises(NoSuchSession if source == "nowhere" else BadReference):
         ledger.fork("side", source, at)
     assert ledger.thread_of("side") is None
 
@@ -237,7 +247,7 @@ def test_any_text_comes_back_as_it_was_in_every_column(tmp_path: Path, text: str
         "user", (Text(text), ToolCall(text, text, text)), id=text, run_id=text, source=text, model=text, meta=text
     )
     append(ledger, "main", said, body={"error": text}, key=text)
-    ledger.commit("titled", Commit((NewEntry(messages=sized((user("x"),), COUNTER)),)), title=text)
+    ledger.commit("titled", Commit((NewEntry(messages=sized((user("x"),), COUNTER)),)), SessionFacts(title=text))
     ledger.close()
     again = SqliteLedger(str(tmp_path / "l.db"))
     (entry,) = replay(again, "main")
@@ -284,11 +294,10 @@ def test_parts_of_a_kind_that_a_newer_version_wrote_come_back_as_unknown() -> No
 
 def test_the_file_has_the_settings_that_make_an_acknowledged_append_durable(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
-    own = ledger._db
-    assert own.value("PRAGMA synchronous") == 2, "FULL"
-    assert own.value("PRAGMA foreign_keys") == 1
-    assert own.value("PRAGMA mmap_size") == 0
-    assert own.value("PRAGMA trusted_schema") == 0
+    assert on_writer(ledger, "PRAGMA synchronous") == 2, "FULL"
+    assert on_writer(ledger, "PRAGMA foreign_keys") == 1
+    assert on_writer(ledger, "PRAGMA mmap_size") == 0
+    assert on_writer(ledger, "PRAGMA trusted_schema") == 0
     with behind_its_back(tmp_path / "l.db") as db:
         assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
@@ -300,10 +309,10 @@ def test_the_file_has_the_settings_that_make_an_acknowledged_append_durable(tmp_
 
 def test_rows_cannot_refer_to_what_is_not_there(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
-    with pytest.raises(apsw.ConstraintError):
-        ledger._db.run("INSERT INTO entry VALUES ('local', 99, 1, 'messages', 1, 0, '{}', x'00')")
-    with pytest.raises(apsw.ConstraintError):
-        ledger._db.run("DELETE FROM entry")
+    with pytest.raises(LedgerError, match="FOREIGN KEY"):
+        on_writer(ledger, "INSERT INTO entry VALUES ('local', 99, 1, 'messages', 1, 0, '{}', x'00')")
+    with pytest.raises(LedgerError, match="FOREIGN KEY"):
+        on_writer(ledger, "DELETE FROM entry")
 
 
 def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -328,9 +337,11 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_a_lock_that_another_process_holds_is_waited_for_and_then_said(tmp_path: Path) -> None:
+def test_a_lock_that_another_process_holds_is_waited_for_and_then_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
     ledger = filled(tmp_path / "l.db", 1)
-    ledger._db.busy_timeout(50)
     with behind_its_back(tmp_path / "l.db") as db:
         db.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerBusy, match="try again"):

@@ -72,18 +72,18 @@ def _flush(pending: list[Message], reply: list[Message]) -> Iterator[CallPoint]:
 
 def append(nx: Engine, session: str, *messages: Message, opens_turn: bool = False) -> None:
     if messages:
-        nx.ledger.commit(session, Commit((NewEntry(messages=sized(messages, nx.counter), opens_turn=opens_turn),)))
+        nx.store.commit(session, Commit((NewEntry(messages=sized(messages, nx.counter), opens_turn=opens_turn),)))
 
 
 def mark(nx: Engine, session: str, at: Mark) -> None:
     """Appends a clear or a compaction of everything so far."""
-    thread = nx.ledger.thread_of(session)
-    head = nx.ledger.head(thread)[0] if thread else 0
+    thread = nx.store.thread_of(session)
+    head = nx.store.head(thread)[0] if thread else 0
     if at.summary is None:
         entry = NewEntry("clear")
     else:
         entry = NewEntry("compaction", body=msgspec.to_builtins(Compaction(1, head, head + 2, at.summary)))
-    nx.ledger.commit(session, Commit((entry,)))
+    nx.store.commit(session, Commit((entry,)))
 
 
 def record(nx: Engine, session: str, point: CallPoint, ctx: object | BudgetTooSmall) -> None:

@@ -123,7 +123,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
     """
     fresh = first is not None
     for entry in entries:
-        if entry.kind in ("clear", "compaction") and not fresh:
+        if entry.kind in ("clear", "compaction", "undone") and not fresh:
             return False
         for row in entry.rows:
             if first is not None and row.place < first:

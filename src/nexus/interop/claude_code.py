@@ -255,6 +255,7 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
     lines = chain.lines()
     return Transcript(
         format="claude_code",
+        unique_keys=True,
         source_id=source_id,
         steps=steps,
         forks=forks,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nexus.engine import Engine
 from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.entries import Commit, Compaction, NewEntry
+from nexus.ledger.sessions import SessionFacts
 from nexus.message import Image, Message, Part, ToolResult
 from nexus.record import sized
 from nexus.sources.media import measured
@@ -49,15 +50,40 @@ def import_transcript(
 ) -> list[Imported]:
     """Imports a transcript with its forks and side chains; one result for each session that it touches."""
     name = _free_name(nx, transcript, session or transcript.source_id)
-    done = [_path(nx, transcript, name, transcript.steps, dry_run=dry_run)]
+    source, last = _copied(nx, transcript, name)
+    done = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
     bare = replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = name if fork.branch < 0 else f"{name}~{fork.branch + 1}"
         one = _path(nx, bare, f"{name}~{number}", fork.steps, parent=parent, after=fork.after, dry_run=dry_run)
         done.extend([one] if one.added else [])
     for side in transcript.sidechains:
-        done.extend(import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run))
+        own = f"{name}+{side.source_id}"
+        done.extend(import_transcript(nx, side, own, dry_run=dry_run))
+        if not dry_run and nx.store.resolve(name) and nx.store.resolve(own) and not nx.ledger.facts(own).parent_session:
+            nx.ledger.update(own, "spawned", parent_session=name)
     return done
+
+
+def _copied(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
+    """The session whose messages a new conversation begins with, and the last key they share; empty if there is none.
+
+    A program that resumes a conversation may copy it into a new file under a new name before it goes on.
+    """
+    keys = [key for step in transcript.steps for key in step.keys]
+    if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
+        return "", ""
+    threads = {thread for thread, _ in nx.store.holders(keys[0])}
+    sources = [one.label for one in nx.store.sessions(every=True) if one.thread in threads]
+    shared: dict[str, str] = {}
+    for label in sources:
+        known = nx.store.known_keys(label)
+        for key in keys:
+            if key not in known:
+                break
+            shared[label] = key
+    best = max(shared, key=lambda label: keys.index(shared[label]), default="")
+    return best, shared.get(best, "")
 
 
 def _path(
@@ -71,31 +97,33 @@ def _path(
     dry_run: bool,
 ) -> Imported:
     """One path of steps into one session: what is unknown, at the place where it belongs."""
-    base = nx.ledger.known_keys(parent) if parent else {}
+    base = nx.store.known_keys(parent) if parent else {}
     if parent and after not in base:
         continued = f"{parent}~continued"
-        beside = nx.ledger.known_keys(continued)
+        beside = nx.store.known_keys(continued)
         parent, base = (continued, {**base, **beside}) if after in beside else (parent, base)
-    known, elsewhere, note = nx.ledger.known_keys(label), dict(base), ""
+    known, elsewhere, note = nx.store.known_keys(label), dict(base), ""
     new = _unknown(steps, {**elsewhere, **known})
     if new and parent and not known and not dry_run:
-        nx.ledger.fork(label, parent, base.get(after, 0))
+        at = base.get(after, 0)
+        at += base.get(f"{after}:end") == at + 1  # with the end of the turn, if that is what ended it
+        nx.store.fork(label, parent, at, facts=_facts(transcript))
     head = _head(nx, label)
     while new and (last := _last(steps, known, head)) < head:
         continued = f"{label}~continued"
         elsewhere |= known
-        known = nx.ledger.known_keys(continued)
+        known = nx.store.known_keys(continued)
         new = _unknown(steps, {**elsewhere, **known})
         if new:
             note = f"the session went on otherwise since the last import: what is new became {continued!r}"
-            if not dry_run and nx.ledger.thread_of(continued) is None:
-                nx.ledger.fork(continued, label, last)
+            if not dry_run and nx.store.thread_of(continued) is None:
+                nx.store.fork(continued, label, last)
         label, head = continued, _head(nx, continued) or last
     entries = list(_entries(nx, steps, {**elsewhere, **known}, head))
     if entries and not known and not parent:
         entries[0] = replace(entries[0], body={**entries[0].body, "imported": _origin(transcript)})
     if entries and not dry_run:
-        nx.ledger.commit(label, Commit(tuple(entries), expected_head=head), title=transcript.title)
+        nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
     messages = [message for step in new for message in step.messages]
     return Imported(
         session=label,
@@ -118,11 +146,15 @@ def _path(
     )
 
 
+def _facts(transcript: Transcript) -> SessionFacts:
+    return SessionFacts(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
+
+
 def _free_name(nx: Engine, transcript: Transcript, wanted: str) -> str:
     """The first of NAME, NAME-2, … that is new or has something of this very conversation: two are never mixed."""
     keys = set(transcript.all_keys())
     name, number = wanted, 1
-    while nx.ledger.thread_of(name) is not None and keys.isdisjoint(nx.ledger.known_keys(name)):
+    while nx.store.thread_of(name) is not None and keys.isdisjoint(nx.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
     return name
@@ -138,8 +170,8 @@ def _last(steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> int:
 
 
 def _head(nx: Engine, label: str) -> int:
-    thread = nx.ledger.thread_of(label)
-    return nx.ledger.head(thread)[0] if thread is not None else 0
+    thread = nx.store.thread_of(label)
+    return nx.store.head(thread)[0] if thread is not None else 0
 
 
 def _keys(step: Step) -> tuple[str, ...]:

@@ -104,7 +104,8 @@ class Transcript(Struct, frozen=True):
 
     Nothing is dropped silently: `sum(counted.values()) + message_lines == lines`, where `counted` has the lines that
     hold no message, by kind, and `left_out` says which fields of message lines were not taken over, and how often.
-    `meta` is JSON text of what else the file says about the conversation.
+    `meta` is JSON text of what else the file says about the conversation. `unique_keys` says that a key stands for one
+    message anywhere, so that a file that begins with another one's messages is known as a copy that went on.
     """
 
     format: str
@@ -121,6 +122,7 @@ class Transcript(Struct, frozen=True):
     model: str = ""
     cwd: str = ""
     meta: str = ""
+    unique_keys: bool = False
 
     def all_steps(self) -> Iterator[Step]:
         """Every step: the main path, then the forks, then the side chains."""

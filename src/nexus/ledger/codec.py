@@ -1,4 +1,7 @@
-"""Parts of a message to JSON text and back. Image data goes aside, to be stored once by its hash."""
+"""Entries and messages to the columns that every backend stores, and back.
+
+Parts of a message become JSON text; image data goes aside, to be stored once by its hash.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,87 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nexus.ledger.text_rule import from_json, to_json
-from nexus.message import Image, Part, ToolResult, Unknown
+from nexus.errors import BadEntry
+from nexus.ledger.entries import Entry, NewEntry, Place, Row
+from nexus.ledger.records import MessageRow
+from nexus.ledger.text_rule import from_json, original, storable, to_json
+from nexus.message import Image, Message, Part, ToolCall, ToolResult, Unknown
+from nexus.size import Size
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])
 _body = msgspec.json.Decoder(dict[str, Any])
+_payload = msgspec.msgpack.Encoder().encode
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    """Where a tool call or a result stands: order of the message, index of the part. The text is in the message alone."""
+
+    ord: int
+    part: int
+    call_id: str
+    name: str
+    is_result: bool
+    is_error: bool
+
+
+def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
+    """The columns of an entry's messages; image data is put into `blobs`."""
+    rows: list[MessageRow] = []
+    for order, sized in enumerate(entry.messages):
+        m, size = sized.message, sized.size
+        content = encode_parts(m.parts, blobs)
+        names = (storable(m.id), storable(m.run_id), storable(m.source), storable(m.model))
+        counts = (size.openai, size.anthropic, size.gemini, size.aside)
+        rows.append((order, m.role, *names, m.at_ms, content, storable(m.meta), *counts))
+    return rows
+
+
+def read_entry(
+    head: tuple[int, str, int, int, str, bytes], messages: list[MessageRow], blob: Callable[[str], bytes]
+) -> Entry:
+    """An entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
+    seq, kind, turn, at_ms, body, digest = head
+    rows = tuple([_row(seq, columns, blob) for columns in messages])
+    return Entry(seq, kind, turn, at_ms, decode_body(body), rows, digest)  # pyright: ignore[reportArgumentType]
+
+
+def _row(seq: int, columns: MessageRow, blob: Callable[[str], bytes]) -> Row:
+    """A message from its columns."""
+    order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside = columns
+    if "\x1a" in id_ + run_id + source + model + meta:
+        id_, run_id, source, model, meta = map(original, (id_, run_id, source, model, meta))
+    parts = decode_parts(content, blob)
+    message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
+    return Row(Place(seq, order), message, Size(openai, anthropic, gemini, aside))
+
+
+def payload_hash(entry: NewEntry, rows: list[MessageRow]) -> bytes:
+    """What an idempotency key stands for. Without the counts: another counter makes no other payload."""
+    said = [row[:-4] for row in rows]
+    return hashlib.sha256(_payload((entry.kind, to_json(entry.body), said))).digest()
+
+
+def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:
+    """All tool calls and results of the messages, in order, in storable form."""
+    return [
+        CallRow(order, index, storable(part.id), storable(part.name), is_result=False, is_error=False)
+        if isinstance(part, ToolCall)
+        else CallRow(order, index, storable(part.call_id), storable(part.name), is_result=True, is_error=part.is_error)
+        for order, message in enumerate(messages)
+        for index, part in enumerate(message.parts)
+        if isinstance(part, (ToolCall, ToolResult))
+    ]
+
+
+def blobs_of(content: str) -> list[str]:
+    """The hashes of the image data that a message's content refers to."""
+    if '"sha256"' not in content:
+        return []
+    parts = decode_parts(content, lambda _: b"")
+    images = [part for part in parts if isinstance(part, Image)]
+    images += [i for p in parts if isinstance(p, ToolResult) for i in p.content if isinstance(i, Image)]
+    return sorted({image.sha256 for image in images if image.sha256})
 
 
 def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
@@ -28,13 +106,35 @@ def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
 def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]:
     """Reads what `encode_parts` wrote. Parts of a kind that a newer version wrote become `Unknown`, not an error."""
     try:
-        parts = from_json(content, _parts)
-    except msgspec.ValidationError:
-        items: list[dict[str, Any]] = json.loads(content)
-        parts = tuple(_lenient(item) for item in items)
+        parts = _parts.decode(content)
+    except msgspec.DecodeError:
+        parts = _unusual(content)
     if '"sha256"' in content:
         parts = tuple(_with_data(part, blob) for part in parts)
     return parts
+
+
+def _unusual(content: str) -> tuple[Part, ...]:
+    """Parts with lone surrogates, or of a kind that a newer version wrote."""
+    try:
+        return from_json(content, _parts)
+    except msgspec.ValidationError:
+        items: list[dict[str, Any]] = json.loads(content)
+        return tuple(_lenient(item) for item in items)
+
+
+def body_json(body: dict[str, Any]) -> str:
+    """An entry's body or a manifest as JSON text. Raises BadEntry for what JSON has no exact form for."""
+    try:
+        text = to_json(body)
+        if "null" in text:  # which is what a number that is none would become
+            json.dumps(msgspec.to_builtins(body), allow_nan=False)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise BadEntry(
+            f"a value cannot be stored as JSON ({error}); numbers have to be finite and of less than 4,300 digits, nesting "
+            "moderate. Nothing was stored; give such a value as text"
+        ) from error
+    return text
 
 
 def decode_body(text: str) -> dict[str, Any]:
@@ -77,4 +177,5 @@ def _with_data(part: Part, blob: Callable[[str], bytes]) -> Part:
 def _filled(image: Image, blob: Callable[[str], bytes]) -> Image:
     if not image.sha256 or image.data:
         return image
-    return replace(image, data=blob(image.sha256).decode("utf-8", "surrogatepass"), sha256="")
+    data = blob(image.sha256)
+    return replace(image, data=data.decode("utf-8", "surrogatepass"), sha256="") if data else image

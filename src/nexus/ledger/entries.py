@@ -12,7 +12,13 @@ from msgspec import Struct
 from nexus.message import Message
 from nexus.size import Size
 
-EntryKind: TypeAlias = Literal["messages", "completed", "failed", "clear", "compaction"]
+EntryKind: TypeAlias = Literal[
+    "messages", "completed", "failed", "clear", "compaction", "undone", "pin", "unpin", "lost"
+]
+"""`completed` and `failed` close a turn. `lost` stands where a repair found an entry damaged: only its chain value is left."""
+
+STEPS: frozenset[str] = frozenset({"messages", "completed", "failed", "lost"})
+"""Kinds that only go on with a conversation. All others are marks: they change how what was said is shown."""
 
 
 class Place(Struct, frozen=True, order=True, gc=False):
@@ -50,7 +56,11 @@ class Entry(Struct, frozen=True):
 
 
 class NewEntry(Struct, frozen=True):
-    """One append to make. `opens_turn` starts a new exchange; `keys` are idempotency keys, each of which works once."""
+    """One append to make. `opens_turn` starts a new exchange; `keys` are idempotency keys, each of which works once.
+
+    `at_ms` 0 is the store's clock. A `compaction`'s body has the fields of `Compaction`, an `undone`'s `of` (the seq of
+    the compaction, or of the `undone` that it takes back), a `pin`'s and `unpin`'s `seq` and `ord`, and `reason`.
+    """
 
     kind: EntryKind = "messages"
     messages: tuple[Sized, ...] = ()
@@ -110,6 +120,8 @@ class Commit(Struct, frozen=True):
     """All that one transaction writes to a session. `expected_head` refuses the commit when the session has moved on.
 
     `follows` names an entry (seq and hash) that the session must have: the one that the context was assembled after.
+    `expected_mark` is the seq of the newest mark that a compaction was planned after (0: none): appends that came
+    meanwhile are welcome, another mark is not.
     """
 
     entries: tuple[NewEntry, ...] = ()
@@ -117,6 +129,7 @@ class Commit(Struct, frozen=True):
     assembly: AssemblyRow | None = None
     expected_head: int | None = None
     follows: tuple[int, bytes] | None = None
+    expected_mark: int | None = None
 
 
 class Committed(Struct, frozen=True):
@@ -128,15 +141,9 @@ class Committed(Struct, frozen=True):
     turn: int
 
 
-class SessionInfo(Struct, frozen=True):
-    """One line of the list of sessions."""
+class Calibration(Struct, frozen=True):
+    """How a provider's own counts of a model's prompts relate to ours: `factor_64` in 64ths, from so many samples."""
 
-    label: str
-    thread: int
-    title: str
-    turns: int
-    messages: int
-    tokens: int
-    first_ms: int
-    last_ms: int
-    open_turn: bool
+    factor_64: int
+    samples: int
+    at_ms: int = 0

@@ -1,299 +1,384 @@
 """The ledger in SQLite: hand-written SQL behind the store protocol.
 
-All writes of a commit are one `BEGIN IMMEDIATE` transaction. Reads check every entry against the hash chain before
-anything is served. One connection, one lock: safe to share between threads.
+One writes at a time, in `BEGIN IMMEDIATE` transactions; reads have connections of their own and wait for nobody.
+Everything read is checked against its hashes before it is served.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from typing import TypeVar
 
-import msgspec
-from msgspec import Struct
-
-from nexus.errors import HeadMoved, LedgerDamaged, NoSuchSession
-from nexus.ledger import chain, write
-from nexus.ledger.codec import decode_body, decode_parts
-from nexus.ledger.connection import connect, typed
-from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, Place, Row, SessionInfo
+from nexus.errors import EraseIncomplete, LedgerClosed, LedgerGone
+from nexus.ledger import sqlite_dump, sqlite_search
+from nexus.ledger.connection import MEMORY, Database, connect, settle, spoils, typed
+from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
+from nexus.ledger.records import Record
+from nexus.ledger.sessions import (
+    Alias,
+    Erased,
+    Hit,
+    Move,
+    NewMove,
+    Query,
+    Segment,
+    SessionFacts,
+    SessionInfo,
+    Thread,
+)
+from nexus.ledger.sqlite_files import identity, in_files, opened
+from nexus.ledger.sqlite_read import Reader
 from nexus.ledger.text_rule import original, storable
-from nexus.message import Message, Role
-from nexus.size import Size
+from nexus.ledger.write import Writing
+from nexus.ledger.writer import Writer
 
-_cut = msgspec.json.Decoder(Cut)
+T = TypeVar("T")
 
-_SESSIONS = """
-SELECT s.label, s.thread, s.title,
-    (SELECT count(DISTINCT turn) FROM entry e WHERE e.tenant=s.tenant AND e.thread=s.thread AND turn>0),
-    (SELECT count(*) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
-    (SELECT ifnull(sum(max(openai, anthropic, gemini)),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
-    (SELECT ifnull(min(nullif(at_ms,0)),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
-    (SELECT ifnull(max(at_ms),0) FROM message m WHERE m.tenant=s.tenant AND m.thread=s.thread),
-    ifnull((SELECT kind='messages' FROM entry e WHERE e.tenant=s.tenant AND e.thread=s.thread ORDER BY seq DESC LIMIT 1), 0)
-FROM session_move s
-WHERE s.tenant=?1 AND s.number=(SELECT max(number) FROM session_move n WHERE n.tenant=s.tenant AND n.label=s.label)
-ORDER BY 8 DESC, s.label
-"""
+IDLE_READERS = 8
+"""Connections that are kept open for the next read."""
 
-
-END = 1 << 62
-"""A seq beyond all others."""
-
-
-class Segment(Struct, frozen=True):
-    """A thread's share of a path: its entries with `low < seq <= high`, and the hash that stands before them."""
-
-    thread: int
-    low: int
-    high: int
-    root: bytes
+_open: weakref.WeakSet[SqliteLedger]
 
 
 class SqliteLedger:
-    """A ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for what each method promises."""
+    """A ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for what each method promises.
 
-    def __init__(self, path: str = ":memory:", *, tenant: str = "local", create: bool = True) -> None:
-        self.path, self.tenant = path, tenant
-        self._lock = threading.RLock()
-        self._db = connect(path, create=create)
+    `clock_ms` gives the time of what is written without one; `vfs` names a SQLite file layer other than the usual one.
+    Safe to share between threads, not between processes: a process that was forked opens its own.
+    """
+
+    def __init__(
+        self,
+        path: str = MEMORY,
+        *,
+        tenant: str = "local",
+        create: bool = True,
+        clock_ms: Callable[[], int] | None = None,
+        vfs: str = "",
+    ) -> None:
+        self.file, self._tenant, self._vfs = path, tenant, vfs
+        self._name = storable(tenant)
+        self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self.pid = os.getpid()
         self._segments: dict[int, list[Segment]] = {}
+        self._lock = threading.RLock()
+        self._here = threading.local()
+        self._idle: list[Database] = []
+        self._writer: Writer | None = None
+        self._closed = False
+        with typed(path):
+            db = opened(path, create=create, vfs=vfs)
+        self._memory = db if path == MEMORY else None
+        self._idle = [] if path == MEMORY else [db]
+        self._identity = identity(path) if path != MEMORY and not vfs else None
+        _open.add(self)
 
     @property
     def place(self) -> str:
         """The file's path."""
-        return self.path
+        return self.file
+
+    @property
+    def tenant(self) -> str:
+        """Whose rows these are."""
+        return self._tenant
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes all connections, after what waits to be written."""
         with self._lock:
-            self._db.close()
+            if self._closed or self.pid != os.getpid():
+                return
+            self._closed = True
+            writer, idle = self._writer, self._idle
+            self._idle = []
+        if writer is not None:
+            writer.close()
+        for db in [*idle, *([self._memory] if self._memory else [])]:
+            db.close()
+
+    # what every method goes through ------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.pid != os.getpid():
+            raise LedgerClosed(
+                f"{self.file} was opened by process {self.pid} and this is a fork of it: SQLite's locks do not survive a "
+                "fork. Open the ledger again in this process"
+            )
+        if self._closed:
+            raise LedgerClosed(f"{self.file} was closed; open it again")
+        if self._identity is not None and identity(self.file) != self._identity:
+            raise LedgerGone(
+                f"the file at {self.file} is not the one that was opened: it was moved, replaced or deleted. Nothing was "
+                "read or written; open the ledger again"
+            )
+
+    @contextmanager
+    def _reading(self) -> Generator[Reader]:
+        """A reader in a snapshot; inside `snapshot()` always the same one."""
+        held: Reader | None = getattr(self._here, "reader", None)
+        self._check_open()
+        if held is not None:
+            with typed(self.file):
+                yield held
+            return
+        with typed(self.file):
+            db = self._taken()
+            reader = Reader(db, self._name, self.file, self._segments)
+            self._here.reader = reader
+            spoilt = False
+            try:
+                with db.snapshot():
+                    yield reader
+            except BaseException as error:
+                spoilt = spoils(error)
+                raise
+            finally:
+                self._here.reader = None
+                self._give_back(db, spoilt=spoilt)
+
+    def _taken(self) -> Database:
+        if self._memory is not None:
+            self._lock.acquire()
+            return self._memory
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        db = connect(self.file, create=False, vfs=self._vfs)
+        settle(db)
+        return db
+
+    def _give_back(self, db: Database, *, spoilt: bool = False) -> None:
+        if self._memory is not None:
+            self._lock.release()
+            return
+        with self._lock:
+            if not spoilt and not self._closed and len(self._idle) < IDLE_READERS and not db.in_transaction:
+                self._idle.append(db)
+                return
+        db.close()
+
+    def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
+        """Runs a write in the writer's transaction and waits until it is on the disk."""
+        self._check_open()
+        tenant, path, clock_ms = self._name, self.file, self.clock_ms
+
+        def work(db: Database) -> T:
+            # A path is read anew: the transaction may yet be taken back, and what it made with it.
+            return call(Writing(db, Reader(db, tenant, path, {}), clock_ms))
+
+        with typed(self.file):
+            if self._memory is not None:
+                with self._lock, self._memory.transaction():
+                    return work(self._memory)
+            writer = self._own_writer()
+            try:
+                return writer.run(work, alone=alone)
+            except BaseException as error:
+                if spoils(error):
+                    self._drop(writer)
+                raise
+
+    def _drop(self, writer: Writer) -> None:
+        """Gives up a writer whose connection an error has spoilt; the next write opens another one."""
+        with self._lock:
+            if self._writer is not writer:
+                return
+            self._writer = None
+        writer.close()
+
+    def _own_writer(self) -> Writer:
+        with self._lock:
+            if self._closed:
+                raise LedgerClosed(f"{self.file} was closed; open it again")
+            if self._writer is None:
+                db = connect(self.file, create=False, vfs=self._vfs)
+                settle(db)
+                self._writer = Writer(db)
+                weakref.finalize(self, self._writer.let_go)
+            return self._writer
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """One read transaction for all reads inside."""
-        with self._lock, typed(self.path), self._db.snapshot():
+        """One read transaction for all reads of this thread inside."""
+        with self._reading():
             yield
 
+    # sessions ----------------------------------------------------------------------------------------------------
+
+    def resolve(self, name: str) -> str | None:
+        """The label that a name stands for."""
+        with self._reading() as reader:
+            label = reader.resolve(storable(name))
+        return original(label) if label is not None else None
+
     def thread_of(self, session: str) -> int | None:
-        """The thread that the label points to now."""
-        sql = "SELECT thread FROM session_move WHERE tenant=? AND label=? ORDER BY number DESC LIMIT 1"
-        with self._lock, typed(self.path):
-            return self._db.value(sql, (self.tenant, storable(session)))
+        """The thread that a label or alias points to."""
+        with self._reading() as reader:
+            return reader.thread_of(session)
 
-    def commit(self, session: str, commit: Commit, *, title: str = "") -> Committed:
+    def session(self, label: str) -> Move | None:
+        """The newest move of exactly this label."""
+        with self._reading() as reader:
+            record = reader.move_of(storable(label))
+            return reader.move(record) if record is not None else None
+
+    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
+        """The sessions, newest first."""
+        with self._reading() as reader:
+            return sqlite_search.sessions(reader, every=every)
+
+    def moves(self, label: str) -> list[Move]:
+        """All moves of exactly this label, oldest first."""
+        with self._reading() as reader:
+            return [reader.move(record) for record in reader.moves_of(storable(label))]
+
+    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
+        """Appends moves and alias changes in one transaction."""
+        return self._write(lambda writing: writing.move(moves, aliases))
+
+    def aliases(self, *, every: bool = False) -> list[Alias]:
+        """The aliases that hold, or each change there was."""
+        with self._reading() as reader:
+            return reader.aliases(every=every)
+
+    # writing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
         """One transaction for everything, or nothing."""
-        with self._lock, typed(self.path), self._db.transaction():
-            self._check_follows(session, commit)
-            return write.commit(self._db, self.tenant, session, commit, title)
+        return self._write(lambda writing: writing.commit(session, commit, facts))
 
-    def _check_follows(self, session: str, commit: Commit) -> None:
-        if commit.follows is None:
-            return
-        seq, digest = commit.follows
-        thread = self.thread_of(session)
-        head = write.head(self._db, self.tenant, thread)[0] if thread is not None else 0
-        if thread is None or seq > head or self._hash_at(thread, seq) != digest:
-            raise HeadMoved(session, seq, head)
-
-    def fork(self, session: str, source: str, at_seq: int) -> int:
+    def fork(
+        self, session: str, source: str, at_seq: int, *, reason: str = "fork", facts: SessionFacts | None = None
+    ) -> int:
         """A fork is one row: a thread that starts with its parent's hash at `at_seq`."""
-        with self._lock, typed(self.path):
-            parent = self.thread_of(source)
-            if parent is None:
-                raise NoSuchSession(f"there is no session {source!r} to fork; `nexus sessions` lists them")
-            hash_there = self._hash_at(parent, at_seq)
-            with self._db.transaction():
-                return write.fork(self._db, self.tenant, session, parent, at_seq, hash_there)
+        return self._write(lambda writing: writing.fork(session, source, at_seq, reason, facts))
+
+    def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
+        """Stores a newer calibration."""
+        self._write(lambda writing: writing.calibrate(provider, model, calibration))
+
+    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> Erased:
+        """Deletes for good, empties the log and searches the file for what was deleted."""
+        erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
+        self._segments.clear()
+        found = self._remaining(needles)
+        if found:
+            raise EraseIncomplete(
+                f"{erased.messages} messages were deleted, but {len(found)} of {len(needles)} pieces of their text are "
+                f"still in {self.file}: another process may be reading it. Close it there and erase again"
+            )
+        return Erased(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
+
+    def _remaining(self, needles: list[str]) -> list[str]:
+        """The pieces that the file or its log still hold, though no row has them."""
+        if self._memory is not None:
+            return []
+        with typed(self.file):
+            db = self._taken()
+            try:
+                db.empty_log()
+                kept = [needle for needle in needles if in_files(self.file, needle)]
+                sql = "SELECT count(*) FROM message WHERE instr(content, ?)"
+                return [needle for needle in kept if not db.value(sql, (needle,))]
+            finally:
+                self._give_back(db)
+
+    def load(self, records: Iterable[Record]) -> int:
+        """Stores records that `dump` gave."""
+        return self._write(lambda writing: sqlite_dump.load(writing, records), alone=True)
+
+    # reading -----------------------------------------------------------------------------------------------------
+
+    def thread(self, thread: int) -> Thread:
+        """A thread's row."""
+        with self._reading() as reader:
+            return reader.thread(thread)
+
+    def threads(self) -> list[Thread]:
+        """All threads, by number."""
+        with self._reading() as reader:
+            return reader.threads()
+
+    def path(self, thread: int) -> list[Segment]:
+        """The thread's path, root first."""
+        with self._reading() as reader:
+            return list(reader.path(thread))
 
     def head(self, thread: int) -> tuple[int, bytes]:
         """The path's last seq and hash."""
-        with self._lock, typed(self.path):
-            return write.head(self._db, self.tenant, thread)
+        with self._reading() as reader:
+            row = reader.thread(thread)
+            return row.head_seq, row.head_hash
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The path's entries in order, verified. The whole range is read before the first one is given out."""
-        with self.snapshot():
-            found: list[Entry] = []
-            head = write.head(self._db, self.tenant, thread)
-            if until is None and head[0] == after:
-                return iter(found)
-            for part in self._path(thread):
-                start, end = max(part.low, after), min(part.high, END if until is None else until)
-                if start < end:
-                    found.extend(self._read(part, start, end))
-        if until is None and (not found or (found[-1].seq, found[-1].hash) != head):
-            self._damaged(f"the newest entry of thread {thread} is not the one that was written last")
-        return iter(found)
+        with self._reading() as reader:
+            return iter(reader.entries(thread, after, until))
 
     def marks(self, thread: int) -> list[Entry]:
-        """Clear and compaction entries of the path, newest first."""
-        sql = (
-            "SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
-            " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
-        )
-        with self.snapshot():
-            found: list[Entry] = []
-            for part in reversed(self._path(thread)):
-                for (seq,) in self._db.rows(sql, (self.tenant, part.thread, part.low, part.high)):
-                    found.extend(self._read(part, int(seq) - 1, int(seq)))
-        return found
+        """The path's marks, newest first."""
+        with self._reading() as reader:
+            return reader.marks(thread)
 
     def instructions(self, thread: int) -> Sequence[Row]:
         """The leading system messages of the path's first entry."""
-        rows: list[Row] = []
-        for entry in self.entries(thread, 0, 1):
-            for row in entry.rows:
-                if row.message.role != "system":
-                    break
-                rows.append(row)
-        return rows
+        with self._reading() as reader:
+            return reader.instructions(thread)
 
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """The newest cut of the view on the path."""
-        sql = (
-            "SELECT thread, number, kind, at_seq, body, at_ms, hash,"
-            " ifnull((SELECT hash FROM decision p WHERE p.tenant=d.tenant AND p.thread=d.thread AND p.view=d.view"
-            " AND p.number=d.number-1), x'')"
-            " FROM decision d WHERE tenant=? AND thread=? AND view=? AND at_seq<=?"
-            " ORDER BY number DESC LIMIT 1"
-        )
-        with self.snapshot():
-            for part in reversed(self._path(thread)):
-                row = self._db.row(sql, (self.tenant, part.thread, view, part.high))
-                if row is None:
-                    continue
-                owner = part.thread
-                _, number, kind, at_seq, body, at_ms, stored, before = row
-                columns = (self.tenant, owner, view, number, kind, at_seq, body, at_ms)
-                if chain.decision_hash(before, columns) != stored:
-                    self._damaged(f"view decision {number} of thread {owner} does not match its hash")
-                return _cut.decode(body)
-        return None
+        with self._reading() as reader:
+            return reader.last_cut(thread, view)
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on the path."""
-        sql = (
-            "SELECT seq, manifest, at_ms FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq<=?"
-            " ORDER BY seq DESC LIMIT 1"
-        )
-        with self.snapshot():
-            for part in reversed(self._path(thread)):
-                row = self._db.row(sql, (self.tenant, part.thread, view, part.high))
-                if row is not None:
-                    seq, manifest, at_ms = row
-                    return AssemblyRow(view, decode_body(manifest), at_ms, seq)
-        return None
+        with self._reading() as reader:
+            return reader.last_assembly(thread, view)
+
+    def assemblies(self, thread: int) -> list[AssemblyRow]:
+        """All manifests on the path, oldest first."""
+        with self._reading() as reader:
+            return reader.assemblies(thread)
 
     def known_keys(self, session: str) -> dict[str, int]:
-        """The idempotency keys that the session's thread has used, and where."""
-        thread = self.thread_of(session)
-        with self._lock, typed(self.path):
-            sql = "SELECT key, seq FROM idempotency WHERE tenant=? AND thread=?"
-            rows = self._db.rows(sql, (self.tenant, thread))
-        return {original(str(key)): int(seq) for key, seq in rows}
+        """The idempotency keys that were used on the session's path, and where."""
+        with self._reading() as reader:
+            return sqlite_search.known_keys(reader, session)
 
-    def sessions(self) -> list[SessionInfo]:
-        """All sessions, newest first."""
-        with self._lock, typed(self.path):
-            rows = self._db.rows(_SESSIONS, (self.tenant,))
-        return [
-            SessionInfo(original(label), thread, original(title), turns, messages, tokens, first, last, bool(open_turn))
-            for label, thread, title, turns, messages, tokens, first, last, open_turn in rows
-        ]
+    def holders(self, key: str) -> list[tuple[int, int]]:
+        """Where an idempotency key was used: (thread, seq)."""
+        with self._reading() as reader:
+            return sqlite_search.holders(reader, key)
 
-    def _path(self, thread: int) -> list[Segment]:
-        """The thread's path as segments, root first."""
-        known = self._segments.get(thread)
-        if known is None:
-            known = list[Segment]()
-            at, high = cast("int | None", thread), END
-            while at is not None:
-                sql = "SELECT parent, fork_seq, root_hash FROM thread WHERE tenant=? AND id=?"
-                row = self._db.row(sql, (self.tenant, at))
-                if row is None:
-                    raise NoSuchSession(f"{self.path} has no thread {at}")
-                parent, low, root = row
-                known.append(Segment(at, low, high, root))
-                high, at = min(low, high), parent
-            known.reverse()
-            for place, part in enumerate(known[1:], 1):
-                if part.low < part.high and self._hash_on(known[:place], part.low) != part.root:
-                    self._damaged(f"thread {part.thread} does not continue its parent at entry {part.low}")
-            self._segments[thread] = known
-        return known
+    def search(self, query: Query) -> list[Hit]:
+        """The messages that have all the query's words."""
+        with self._reading() as reader:
+            return sqlite_search.search(reader, query)
 
-    def _hash_at(self, thread: int, seq: int) -> bytes:
-        found = self._hash_on(self._path(thread), seq)
-        if found is None:
-            raise NoSuchSession(f"thread {thread} has no entry {seq}")
-        return found
+    def calibration(self, provider: str, model: str) -> Calibration | None:
+        """The newest calibration."""
+        with self._reading() as reader:
+            return reader.calibration(provider, model)
 
-    def _hash_on(self, path: list[Segment], seq: int) -> bytes | None:
-        for part in path:
-            if seq == part.low and part.low < part.high:
-                return part.root
-            if part.low < seq <= part.high:
-                sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
-                return self._db.value(sql, (self.tenant, part.thread, seq))
-        return None
+    def dump(self) -> Iterator[Record]:
+        """All rows of the tenant as records, unchecked, as they were when it began."""
+        with self._reading() as reader:
+            yield from sqlite_dump.dump(reader.db, self._name)
 
-    def _read(self, part: Segment, after: int, until: int) -> list[Entry]:
-        """A segment's entries with `after < seq <= until`, checked against their hashes."""
-        span = (self.tenant, part.thread, after, until)
-        where = "tenant=? AND thread=? AND seq>? AND seq<=?"
-        entries = self._db.rows(f"SELECT seq,kind,turn,at_ms,body,hash FROM entry WHERE {where} ORDER BY seq", span)  # noqa: S608 - constants
-        if not entries:
-            return []
-        before = part.root if after == part.low else self._hash_at(part.thread, after)
-        by_seq: dict[int, list[chain.MessageColumns]] = {}
-        names = "seq,ord,role,id,run_id,source,model,at_ms,content,meta,openai,anthropic,gemini,aside"
-        for row in self._db.rows(f"SELECT {names} FROM message WHERE {where} ORDER BY seq,ord", span):  # noqa: S608
-            by_seq.setdefault(row[0], []).append(cast("chain.MessageColumns", row[1:]))
-        return list(self._checked(part.thread, after, before, entries, by_seq))
 
-    def _checked(
-        self,
-        thread: int,
-        after: int,
-        before: bytes,
-        entries: list[tuple[Any, ...]],
-        by_seq: dict[int, list[chain.MessageColumns]],
-    ) -> Iterator[Entry]:
-        expected = after
-        for seq, kind, turn, at_ms, body, stored in entries:
-            columns = by_seq.get(seq, [])
-            expected += 1
-            digest = chain.entry_hash(before, self.tenant, (thread, seq, kind, turn, at_ms, body), columns)
-            if digest != stored or seq != expected:
-                self._damaged(f"entry {expected} of thread {thread} does not match its hash")
-            rows = tuple(self._row(seq, c) for c in columns)
-            yield Entry(seq, cast("EntryKind", kind), turn, at_ms, decode_body(body), rows, digest)
-            before = digest
+_open = weakref.WeakSet()
 
-    def _damaged(self, what: str) -> NoReturn:
-        raise LedgerDamaged(f"{self.path}: {what}; nothing was served from it. Restore a backup")
 
-    def _row(self, seq: int, columns: chain.MessageColumns) -> Row:
-        order, role, id_, run_id, source, model, at_ms, content, meta, *counts = columns
-        parts = decode_parts(content, self._blob)
-        message = Message(
-            cast("Role", role),
-            parts,
-            original(id_),
-            at_ms,
-            original(run_id),
-            original(source),
-            original(model),
-            original(meta),
-        )
-        return Row(Place(seq, order), message, Size(*counts))
-
-    def _blob(self, sha256: str) -> bytes:
-        data = self._db.value("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
-        if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
-            self._damaged(f"image {sha256[:12]} is missing or damaged")
-        return data
+def open_ledgers() -> list[tuple[str, int]]:
+    """The ledgers that are open here, each with the process that opened it: another one's must not be used."""
+    return sorted((ledger.file, ledger.pid) for ledger in list(_open) if not ledger.closed)

@@ -1,0 +1,71 @@
+"""Files that are whole or absent: written beside their place, synced, then renamed into it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from nexus.errors import LedgerError, LedgerFull, UnreadableFile
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how much is done, and how much there is in all (0: not known)."""
+
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a file, by the end of the name."""
+
+
+@contextmanager
+def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
+    """A path beside `target` to write to. It takes the target's place when all went well, and is deleted otherwise.
+
+    Raises UnreadableFile when the target exists (unless `force`), is no regular file, or its folder is not there.
+    """
+    place = target.resolve()
+    if place.exists() and not place.is_file():
+        raise UnreadableFile(f"{target} is no regular file; name another one")
+    if place.exists() and not force:
+        raise UnreadableFile(f"{target} exists already and was not touched; name another file, or use --force")
+    if not place.parent.is_dir():
+        raise UnreadableFile(f"{target} cannot be written: there is no folder {place.parent}")
+    with writing(target):
+        handle, name = tempfile.mkstemp(".part", ".nexus-", place.parent)
+        os.close(handle)
+    half = Path(name)
+    try:
+        yield half
+        with writing(target):
+            sync(half)
+            half.replace(place)
+            sync(place.parent)
+    finally:
+        for end in ("", *COMPANIONS):
+            half.with_name(half.name + end).unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(target: Path | str) -> Generator[None]:
+    """Turns the operating system's errors into ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (28, 122):  # ENOSPC, EDQUOT
+            raise LedgerFull(f"no space left for {target}; nothing of it was kept") from error
+        raise LedgerError(f"{target} cannot be read or written: {error.strerror or error}") from error
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content, or the names in a folder, are on the disk; where folders cannot be synced, not them."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        if path.is_dir():
+            return
+        raise
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,247 @@
+"""Reads rows straight out of a SQLite file's pages, for when SQLite itself gives up on it. It only ever reads.
+
+Every page is looked at by itself (sqlite.org/fileformat.html), so a broken inner page, free list or schema costs
+nothing. Older states of a page that the file and its write-ahead log still hold are read too. What is found may be
+stale or damaged: it is the reader's to prove.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+Cell: TypeAlias = int | str | bytes | float | None
+
+TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR = 0x0D, 0x0A, 0x02
+_KINDS = (TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR)
+_SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
+"""Bytes of a value by its serial type, 0 to 9."""
+
+MOST_COLUMNS = 64
+CACHED = 64
+FRAME_HEADER, LOG_HEADER = 24, 32
+
+
+class Pages:
+    """The pages of a SQLite file and of its log. An image is one state of a page; images are numbered from 1.
+
+    Numbers up to `count` are the file's own pages, those above are the committed frames of the log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        header = self._file.read(100)
+        self.size = _page_size(header)
+        reserved = header[20] if len(header) > 20 and header[20] < 64 else 0
+        self._usable = self.size - reserved
+        self.count = (self._file.seek(0, 2) + self.size - 1) // self.size
+        log = path.with_name(path.name + "-wal")
+        self._log: BinaryIO | None = log.open("rb") if log.exists() else None
+        self._frames = _committed(self._log, self.size) if self._log is not None else []
+        self._newest = {page: self.count + place for place, (page, _) in enumerate(self._frames, 1)}
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        if self._log is not None:
+            self._log.close()
+
+    @property
+    def images(self) -> int:
+        """How many images there are."""
+        return self.count + len(self._frames)
+
+    def image(self, number: int) -> bytes:
+        """One state of a page; what is missing of it is zero."""
+        known = self._cache.get(number)
+        if known is not None:
+            self._cache.move_to_end(number)
+            return known
+        if number <= self.count:
+            self._file.seek((number - 1) * self.size)
+            data = self._file.read(self.size)
+        else:
+            assert self._log is not None
+            self._log.seek(self._frames[number - self.count - 1][1])
+            data = self._log.read(self.size)
+        data = data.ljust(self.size, b"\0")
+        self._cache[number] = data
+        if len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+        return data
+
+    def rows(self, number: int) -> Iterator[tuple[int, list[Cell]]]:
+        """The rows on an image, each with where it begins. If its kind gives none, the other kinds are tried."""
+        data = self.image(number)
+        start = 100 if (number <= self.count and number == 1) or data.startswith(b"SQLite format 3\0") else 0
+        told = data[start]
+        if told == 0:
+            return
+        for kind in sorted(_KINDS, key=lambda kind: kind != told):
+            found = list(self._rows_as(data, start, kind))
+            if found:
+                yield from found
+                return
+
+    def row(self, number: int, at: int) -> list[Cell]:
+        """The row that begins at `at` on an image, as `rows` gave it."""
+        data = self.image(number)
+        start = 100 if data.startswith(b"SQLite format 3\0") else 0
+        for kind in sorted(_KINDS, key=lambda kind: kind != data[start]):
+            read = self._cell(data, at, kind)
+            if read is not None:
+                return read[0]
+        return []
+
+    def _rows_as(self, data: bytes, start: int, kind: int) -> Iterator[tuple[int, list[Cell]]]:
+        """The rows of a page of one kind: at its pointers, and at the beginning of what no pointer leads to."""
+        array = start + (12 if kind == INDEX_INTERIOR else 8)
+        told = int.from_bytes(data[start + 3 : start + 5], "big")
+        content = int.from_bytes(data[start + 5 : start + 7], "big") or 65_536
+        pointers = [
+            int.from_bytes(data[at : at + 2], "big") for at in range(array, min(array + 2 * told, self._usable - 1), 2)
+        ]
+        extents: list[tuple[int, int]] = []
+        for at in dict.fromkeys(pointers):
+            read = self._cell(data, at, kind) if array <= at < self._usable - 4 else None
+            if read is not None:
+                extents.append((at, read[1]))
+                yield at, read[0]
+        if not extents:
+            return
+        at = content if array <= content < self._usable else min(extents)[0]
+        for begin, end in [*sorted(extents), (self._usable, self._usable)]:
+            while at < begin - 4:
+                read = self._cell(data, at, kind)
+                if read is None or read[1] > begin:
+                    break
+                yield at, read[0]
+                at = read[1]
+            at = max(at, end)
+
+    def _cell(self, data: bytes, at: int, kind: int) -> tuple[list[Cell], int] | None:
+        """The row that begins at `at`, and where on the page it ends; None if no row does."""
+        try:
+            if kind == INDEX_INTERIOR:
+                at += 4
+            size, at = _varint(data, at)
+            if kind == TABLE_LEAF:
+                _, at = _varint(data, at)
+            header, body = _varint(data, at)
+            # What the row's own header adds up to is more certain than the size before it.
+            types, total = _types(data, body, at + header)
+            size = header + total
+            local = self._local(size, table=kind == TABLE_LEAF)
+            end = at + local + (4 if local < size else 0)
+            if end > self._usable:
+                return None
+            payload = data[at : at + local]
+            if local < size:
+                payload += self._overflow(int.from_bytes(data[end - 4 : end], "big"), size - local)
+            return (_values(payload, header, types), end) if len(payload) == size else None
+        except (IndexError, ValueError):
+            return None
+
+    def _local(self, size: int, *, table: bool) -> int:
+        """How many bytes of a row stand on its own page."""
+        most = self._usable - 35 if table else (self._usable - 12) * 64 // 255 - 23
+        if size <= most:
+            return size
+        least = (self._usable - 12) * 32 // 255 - 23
+        fitting = least + (size - least) % (self._usable - 4)
+        return fitting if fitting <= most else least
+
+    def _overflow(self, page: int, size: int) -> bytes:
+        """The rest of a row, from the newest states of the pages that it goes on in."""
+        parts: list[bytes] = []
+        if size > self.images * self.size:
+            raise ValueError("the row is larger than the file")
+        while size > 0:
+            number = self._newest.get(page, page)
+            if page == 0 or number > self.images or (number == page and page > self.count):
+                raise ValueError("the row goes on outside the file")
+            data = self.image(number)
+            part = data[4 : min(4 + size, self._usable)]
+            parts.append(part)
+            size -= len(part)
+            page = int.from_bytes(data[:4], "big")
+        return b"".join(parts)
+
+
+def _page_size(header: bytes) -> int:
+    """The page size that the header names, 4,096 if it names none that is possible."""
+    size = int.from_bytes(header[16:18], "big")
+    size = 65_536 if size == 1 else size
+    return size if 512 <= size <= 65_536 and size & (size - 1) == 0 else 4_096
+
+
+def _committed(log: BinaryIO, size: int) -> list[tuple[int, int]]:
+    """The frames of a log up to its last commit: the page of each, and where in the log its state begins.
+
+    Frames belong to the log when they have its salt. Their checksums are not asked: one flipped bit would end the log.
+    """
+    header = log.read(LOG_HEADER)
+    length = (log.seek(0, 2) - LOG_HEADER) // (FRAME_HEADER + size)
+    told: list[tuple[int, int, bytes, int]] = []
+    for place in range(max(length, 0)):
+        at = LOG_HEADER + place * (FRAME_HEADER + size)
+        log.seek(at)
+        head = log.read(16)
+        page, commit = struct.unpack(">II", head[:8])
+        told.append((page, commit, head[8:16], at + FRAME_HEADER))
+    salts = {salt for _, _, salt, _ in told}
+    salt = header[16:24] if header[16:24] in salts or not told else told[0][2]
+    frames = [(page, commit, at) for page, commit, own, at in told if own == salt]
+    last = max((place for place, (_, commit, _) in enumerate(frames) if commit), default=-1)
+    return [(page, at) for page, _, at in frames[: last + 1]]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length integer, and where it ends."""
+    value = 0
+    for place in range(9):
+        byte = data[at + place]
+        if place == 8:
+            return (value << 8) | byte, at + 9
+        value = (value << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError("no integer")
+
+
+def _types(data: bytes, at: int, end: int) -> tuple[list[int], int]:
+    """The serial types of a row, and how many bytes its values have together."""
+    if not at < end <= len(data):
+        raise ValueError("no row's header")
+    types: list[int] = []
+    total = 0
+    while at < end:
+        kind, at = _varint(data, at)
+        if kind in (10, 11) or len(types) == MOST_COLUMNS:
+            raise ValueError("no row's header")
+        types.append(kind)
+        total += _SIZES[kind] if kind < 12 else (kind - 12) // 2
+    if at != end or total > 1 << 30:
+        raise ValueError("no row's header")
+    return types, total
+
+
+def _values(payload: bytes, at: int, types: list[int]) -> list[Cell]:
+    values: list[Cell] = []
+    for kind in types:
+        size = _SIZES[kind] if kind < 12 else (kind - 12) // 2
+        raw = payload[at : at + size]
+        at += size
+        if kind == 0:
+            values.append(None)
+        elif kind == 7:
+            values.append(struct.unpack(">d", raw)[0])
+        elif kind < 12:
+            values.append(kind - 8 if kind > 7 else int.from_bytes(raw, "big", signed=True))
+        else:
+            values.append(raw.decode() if kind % 2 else raw)
+    return values

@@ -1,0 +1,256 @@
+"""A ledger as a text file, one record a line, and back: for archives, for other backends, for reading with any tool.
+
+The file begins with the header record and ends with a line that counts and hashes all before it, so a file that was cut
+off anywhere is noticed. Bytes are base64. The same content gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from nexus.errors import LedgerDamaged, LedgerTooNew, UnreadableFile
+from nexus.ledger.audit import check
+from nexus.ledger.care_files import Progress, replacing, writing
+from nexus.ledger.records import FORMAT, Header, Record
+from nexus.ledger.store import LedgerStore
+from nexus.ledger.text_rule import storable
+
+STANDARD = "-"
+"""The name that stands for standard input and output."""
+
+LONGEST_HEADER = 65_536
+LONGEST_LINE = 1_500_000_000
+"""A database's row holds at most 1,000,000,000 bytes, which is a third more in base64."""
+
+EVERY = 1_000
+"""Records between two reports of progress."""
+
+
+class End(Struct, frozen=True, tag="end", tag_field="record"):
+    """The last line: how many records there are, and the SHA-256 of all bytes before this line."""
+
+    records: int
+    sha256: str
+
+
+class Exported(Struct, frozen=True):
+    """What was written: records by kind, and bytes in all."""
+
+    records: dict[str, int]
+    bytes: int
+
+
+class Loaded(Struct, frozen=True):
+    """What was read: records by kind, and how many of them were new to the ledger."""
+
+    records: dict[str, int]
+    added: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record | End).decode
+
+
+class _Tag(Struct, frozen=True):
+    """The part of a first line that says what it is, whatever its version."""
+
+    record: str = ""
+    format: int = 0
+
+
+def export(store: LedgerStore, file: str | Path, *, force: bool = False, progress: Progress | None = None) -> Exported:
+    """Writes all records of the store's tenant to `file` (`-`: standard output), checking each on its way.
+
+    Raises LedgerDamaged, with what is wrong, and leaves no file; standard output then lacks its last line, so that the
+    import refuses it. Raises UnreadableFile when the file exists (unless `force`), LedgerFull, LedgerError.
+    """
+    if str(file) == STANDARD:
+        done = _write(store, sys.stdout.buffer, progress)
+        sys.stdout.buffer.flush()
+        return done
+    with replacing(Path(file).expanduser(), force=force) as half, half.open("wb") as stream:
+        return _write(store, stream, progress)
+
+
+def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = None) -> Loaded:
+    """Stores what `export` wrote, in one transaction; what the store has already is passed over.
+
+    The whole file is checked before anything is stored. Raises UnreadableFile (it names the line), LedgerTooNew,
+    LedgerDamaged, LedgerConflict.
+    """
+    with _opened(file) as stream:
+        size = _size(stream)
+        reader = _Reader(stream, str(file), store.tenant)
+        damage = next(check(_told(reader.records(), stream, progress, size * 2)), None)
+        if damage is not None:
+            raise LedgerDamaged(
+                f"{file} line {damage.number}: {damage}; nothing was stored. Export again from the ledger it came from"
+            )
+        stream.seek(0)
+        again = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
+        added = store.load(_told(again.records(), stream, progress, size * 2, size))
+    return Loaded(dict(again.counts), added)
+
+
+def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> Exported:
+    """Writes what passes the check; at the first damage it raises."""
+    counts: Counter[str] = Counter()
+    digest = hashlib.sha256()
+    size = 0
+
+    def passing(records: Iterator[Record]) -> Generator[Record]:
+        nonlocal size
+        for record in records:
+            yield record
+            line = _encode(record) + b"\n"
+            digest.update(line)
+            stream.write(line)
+            size += len(line)
+            counts[str(record.__struct_config__.tag)] += 1
+            if progress is not None and not counts.total() % EVERY:
+                progress(counts.total(), 0)
+
+    with closing(_generator(store)) as records:
+        damage = next(check(passing(records)), None)
+    if damage is not None:
+        raise LedgerDamaged(
+            f"{store.place} is damaged, nothing was exported: {damage}. `nexus ledger verify` lists all damage, "
+            "`nexus ledger repair` saves what is whole"
+        )
+    line = _encode(End(counts.total(), digest.hexdigest())) + b"\n"
+    stream.write(line)
+    return Exported(dict(counts), size + len(line))
+
+
+def _generator(store: LedgerStore) -> Generator[Record]:
+    yield from store.dump()
+
+
+class _Reader:
+    """Reads a file's lines as records. `sha256` and `counts` are complete at the end."""
+
+    def __init__(self, stream: BinaryIO, name: str, tenant: str, *, wanted: str = "") -> None:
+        self._stream, self._name, self._tenant, self._wanted = stream, name, tenant, wanted
+        self._hash = hashlib.sha256()
+        self._line = 0
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all lines that were read."""
+        return self._hash.hexdigest()
+
+    def records(self) -> Iterator[Record]:
+        """The records. Raises UnreadableFile at the first line that is none, or when the end is missing."""
+        yield self._header()
+        while True:
+            line = self._next(LONGEST_LINE)
+            record = self._decoded(line)
+            if isinstance(record, End):
+                self._finish(record)
+                return
+            self._take(line, record)
+            yield record
+
+    def _header(self) -> Header:
+        line = self._next(LONGEST_HEADER)
+        try:
+            told = msgspec.json.decode(line, type=_Tag)
+        except msgspec.DecodeError as error:
+            raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one") from error
+        if told.record != "ledger":
+            raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one")
+        if told.format != FORMAT:
+            raise LedgerTooNew(
+                f"{self._name} line 1: this export is of format {told.format}, this Nexus knows {FORMAT}; nothing was "
+                "stored. Upgrade Nexus"
+            )
+        header = self._decoded(line)
+        assert isinstance(header, Header)
+        if header.tenant != storable(self._tenant):
+            raise self._unreadable(
+                f"has the records of tenant {header.tenant!r}, and this ledger is open for {self._tenant!r}",
+                "open it for that tenant",
+            )
+        self._take(line, header)
+        return header
+
+    def _next(self, limit: int) -> bytes:
+        line = self._stream.readline(limit)
+        self._line += 1
+        if not line:
+            raise self._unreadable("is missing: the file was cut off before its last line", "export again")
+        if not line.endswith(b"\n"):
+            what = "is cut off" if len(line) < limit else f"is longer than {limit:,} bytes"
+            raise self._unreadable(what, "export again")
+        return line
+
+    def _decoded(self, line: bytes) -> Record | End:
+        try:
+            return _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._unreadable(f"is no record ({error})", "export again, or repair this line") from error
+
+    def _take(self, line: bytes, record: Record) -> None:
+        self._hash.update(line)
+        self.counts[str(record.__struct_config__.tag)] += 1
+
+    def _finish(self, end: End) -> None:
+        if (end.records, end.sha256) != (self.counts.total(), self.sha256):
+            what = f"counts {end.records:,} records with another hash than the {self.counts.total():,} before it have"
+            raise self._unreadable(what, "the file was changed: export again")
+        if self._wanted not in ("", self.sha256):
+            raise self._unreadable("does not end as before: the file changed while it was read", "import again")
+        if self._stream.read(1):
+            self._line += 1
+            raise self._unreadable("comes after the end", "one file holds one export")
+
+    def _unreadable(self, what: str, todo: str) -> UnreadableFile:
+        return UnreadableFile(f"{self._name} line {self._line} {what}; nothing was stored. What to do: {todo}")
+
+
+def _told(
+    records: Iterator[Record], stream: BinaryIO, progress: Progress | None, total: int, before: int = 0
+) -> Iterator[Record]:
+    """The records, with reports of how far in the file they are."""
+    for number, record in enumerate(records):
+        yield record
+        if progress is not None and not number % EVERY:
+            progress(before + stream.tell(), total)
+
+
+@contextmanager
+def _opened(file: str | Path) -> Generator[BinaryIO]:
+    """The file, to be read twice; standard input is put into a file first."""
+    if str(file) == STANDARD:
+        with writing("a copy of standard input"), tempfile.TemporaryFile() as kept:
+            if sys.stdin is not None:
+                shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.seek(0)
+            yield kept
+        return
+    try:
+        stream = Path(file).expanduser().open("rb")
+    except OSError as error:
+        raise UnreadableFile(f"{file} cannot be read: {error.strerror or error}") from error
+    with stream:
+        if not stream.seekable():
+            raise UnreadableFile(f"{file} cannot be read twice; use - and feed it to standard input")
+        yield stream
+
+
+def _size(stream: BinaryIO) -> int:
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    return size

@@ -1,0 +1,388 @@
+"""What one does with sessions, on any store: open and close turns, fork, rewind, undo, pin, rename, merge, archive, erase.
+
+Nothing here changes a row: every operation appends, and each can be looked up afterwards in `moves`, `aliases` or the
+entries themselves. Only `erase` deletes, for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.errors import BadEntry, BadReference, NoSuchSession
+from nexus.ledger import replay
+from nexus.ledger.entries import Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
+from nexus.ledger.replay import Call, Live, Turn
+from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
+from nexus.ledger.store import LedgerStore
+from nexus.message import Role
+
+
+class Visible(Struct, frozen=True):
+    """What of a session is shown: the summary of what came before (empty: none), and all messages from an entry on."""
+
+    summary: str
+    first_seq: int
+    rows: tuple[Row, ...]
+
+
+class Ancestor(Struct, frozen=True):
+    """A stretch of a turn's ancestry: turns `first_turn` to `last_turn` on a thread, and the sessions that point to it."""
+
+    thread: int
+    first_turn: int
+    last_turn: int
+    last_seq: int
+    sessions: tuple[str, ...]
+
+
+class Ledger:
+    """All operations on the sessions of a store. Several may share a store; the store does the locking.
+
+    A turn that was appended to through this object and is not closed counts as under way; any other open turn is shown
+    as interrupted, as it is after a crash.
+    """
+
+    def __init__(self, store: LedgerStore) -> None:
+        self.store = store
+        self._begun: set[tuple[int, int]] = set()
+
+    # sessions ----------------------------------------------------------------------------------------------------
+
+    def create(self, session: str, facts: SessionFacts | None = None) -> int:
+        """Makes a session without any message; returns its thread. Raises BadReference if the name is taken."""
+        if self.store.resolve(session) is not None:
+            raise BadReference(f"there is a session {session!r} already; fork it, or take another name")
+        return self.store.commit(session, Commit(), facts or SessionFacts()).thread
+
+    def resolve(self, name: str) -> str | None:
+        """The label that a name stands for: itself, else what its alias leads to, else None."""
+        return self.store.resolve(name)
+
+    def thread(self, session: str) -> int:
+        """The thread of a session. Raises NoSuchSession."""
+        found = self.store.thread_of(session)
+        if found is None:
+            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+        return found
+
+    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
+        """The active sessions, newest first; `every` adds archived and deleted ones."""
+        return self.store.sessions(every=every)
+
+    def facts(self, session: str) -> SessionFacts:
+        """What is known of a session. Raises NoSuchSession."""
+        return self._move(session).facts
+
+    def moves(self, session: str) -> list[Move]:
+        """Every move of the session's pointer, oldest first."""
+        return self.store.moves(self._label(session))
+
+    def update(self, session: str, reason: str = "updated", **facts: Any) -> Move:
+        """Changes some of a session's facts (fields of SessionFacts). Raises NoSuchSession, BadReference."""
+        old = self._move(session)
+        new = NewMove(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
+        return self.store.move([new])[0]
+
+    def archive(self, session: str) -> Move:
+        """Takes a session out of the list; all of it stays."""
+        return self._status(session, "archived")
+
+    def delete(self, session: str) -> Move:
+        """Marks a session as deleted: it is not listed. All of it stays until `erase`, and `restore` brings it back."""
+        return self._status(session, "deleted")
+
+    def restore(self, session: str) -> Move:
+        """Makes an archived or deleted session active again."""
+        return self._status(session, "active")
+
+    def rename(self, session: str, new: str, reason: str = "") -> Move:
+        """Gives a session another label; the old one stays as an alias. This is also how an identity is promoted.
+
+        Raises NoSuchSession, and BadReference if the new name is taken.
+        """
+        old = self._move(session)
+        if self.store.resolve(new) not in (None, old.label) or new == old.label:
+            raise BadReference(f"there is a session {new!r} already; `merge` leads one identity to the other")
+        aliases = [Alias(old.label, new, reason or "renamed")]
+        if any(alias.name == new for alias in self.store.aliases()):
+            aliases.insert(0, Alias(new, None, f"now the label of {old.label!r}"))
+        moves = [
+            NewMove(old.label, None, f"renamed to {new}", None, old.number),
+            NewMove(new, old.thread, f"renamed from {old.label}", old.facts),
+        ]
+        return self.store.move(moves, aliases)[1]
+
+    def merge(self, session: str, into: str, reason: str = "") -> Move:
+        """Leads one session's name to another session. Their histories are not mixed.
+
+        What was said under the first name stays as the archived session `NAME~merged`. Returns its move.
+        """
+        old, target = self._move(session), self._move(into)
+        if old.label == target.label:
+            raise BadReference(f"{session!r} and {into!r} are the same session already")
+        kept, number = f"{old.label}~merged", 1
+        while self.store.session(kept) is not None:
+            number += 1
+            kept = f"{old.label}~merged-{number}"
+        moves = [
+            NewMove(old.label, None, f"merged into {target.label}", None, old.number),
+            NewMove(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
+        ]
+        return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
+
+    def alias(self, name: str, session: str, reason: str = "") -> None:
+        """Makes a name lead to a session. Raises NoSuchSession, and BadReference if the name is a session itself."""
+        self.store.move([], [Alias(name, self._label(session), reason or "alias")])
+
+    def unalias(self, name: str, reason: str = "") -> None:
+        """Takes an alias back. Raises BadReference if there is none."""
+        if all(alias.name != name for alias in self.store.aliases()):
+            raise BadReference(f"there is no alias {name!r}; `nexus session aliases` lists them")
+        self.store.move([], [Alias(name, None, reason or "taken back")])
+
+    # appending ---------------------------------------------------------------------------------------------------
+
+    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+        """Everything in one transaction, or nothing; see `LedgerStore.commit`."""
+        done = self.store.commit(session, commit, facts)
+        if done.added:
+            self._begun.add((done.thread, done.turn))
+        return done
+
+    def append(
+        self,
+        session: str,
+        messages: Iterable[Sized],
+        *,
+        key: str = "",
+        expected_head: int | None = None,
+        opens_turn: bool = False,
+        body: Mapping[str, Any] | None = None,
+    ) -> Committed:
+        """Appends one step: messages that belong together. The same key again adds nothing."""
+        entry = NewEntry(
+            messages=tuple(messages), body=dict(body or {}), opens_turn=opens_turn, keys=(key,) if key else ()
+        )
+        return self.commit(session, Commit((entry,), expected_head=expected_head))
+
+    def open_turn(self, session: str, messages: Iterable[Sized], *, key: str = "", **body: Any) -> Committed:
+        """Begins an exchange with its first messages; `body` holds what is known of it (model, role, toolset, …)."""
+        return self.append(session, messages, key=key, opens_turn=True, body=body)
+
+    def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
+        """Ends the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
+        row = self.store.thread(self.thread(session))
+        if not row.open_turn:
+            raise BadEntry(f"session {session!r} has no open turn to close; nothing was stored")
+        kind, told = ("failed", {"error": error, **body}) if error else ("completed", body)
+        entry = NewEntry(kind, body=told, keys=(key,) if key else ())
+        return self.commit(session, Commit((entry,), expected_head=row.head_seq))
+
+    def compact(self, session: str, compaction: Compaction, *, after_mark: int, key: str = "") -> Committed:
+        """Appends a compaction that was planned when `after_mark` was the newest mark. Appends may have come meanwhile.
+
+        Raises CompactionSuperseded if another mark came, BadEntry if it covers what is not there.
+        """
+        entry = NewEntry("compaction", body=_body(compaction), keys=(key,) if key else ())
+        return self.commit(session, Commit((entry,), expected_mark=after_mark))
+
+    def undo(self, session: str) -> Entry:
+        """Undoes the compaction that holds; what it covered is shown again. Returns it. Raises BadEntry if none holds."""
+        marks = self.store.marks(self.thread(session))
+        out = replay.revoked(marks)
+        target = next((mark for mark in marks if mark.kind == "compaction" and mark.seq not in out), None)
+        if target is None:
+            raise BadEntry(f"session {session!r} has no compaction that could be undone")
+        self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
+        return target
+
+    def redo(self, session: str) -> Entry:
+        """Takes the newest undo back. Returns the compaction that holds again. Raises BadEntry if nothing is undone."""
+        marks = self.store.marks(self.thread(session))
+        out = replay.revoked(marks)
+        by_seq = {mark.seq: mark for mark in marks}
+        for mark in marks:
+            target = by_seq.get(mark.body["of"]) if mark.kind == "undone" and mark.seq not in out else None
+            if target is not None and target.kind == "compaction":
+                self._mark(session, marks, NewEntry("undone", body={"of": mark.seq}))
+                return target
+        raise BadEntry(f"session {session!r} has no undo that could be taken back")
+
+    def pin(self, session: str, place: Place, reason: str = "") -> Committed:
+        """Keeps a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
+        return self._pin("pin", session, place, reason)
+
+    def unpin(self, session: str, place: Place, reason: str = "") -> Committed:
+        """Takes a pin back. Raises BadEntry if the message is not pinned."""
+        if place not in self.live(session).pins:
+            raise BadEntry(f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned")
+        return self._pin("unpin", session, place, reason)
+
+    def fork(self, session: str, source: str, *, turn: int | None = None, seq: int | None = None) -> int:
+        """Starts a session that shares `source`'s history up to the end of a turn (or to an entry); all of it if neither.
+
+        Returns the new thread. Raises NoSuchSession, and BadReference if the name is taken or the place is not there.
+        """
+        if self.store.resolve(session) is not None:
+            raise BadReference(f"there is a session {session!r} already; take another name, or `rewind` it")
+        at = self._place(source, turn, seq)
+        return self.store.fork(
+            session, source, at, reason=f"fork of {source} at entry {at}", facts=self._forked(source)
+        )
+
+    def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
+        """Goes back to the end of a turn (0: the beginning) or to an entry. What came after stays, on the old thread.
+
+        Returns the new thread. Raises NoSuchSession, BadReference.
+        """
+        label = self._label(session)
+        at = self._place(label, turn, seq)
+        return self.store.fork(label, label, at, reason=f"rewind to entry {at}")
+
+    # reading -----------------------------------------------------------------------------------------------------
+
+    def live(self, session: str) -> Live:
+        """What holds now: the newest clear or compaction, pins, what is undone."""
+        return replay.live(self.store.marks(self.thread(session)))
+
+    def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
+        """Every entry of the session, oldest first, whatever was compacted."""
+        return list(self.store.entries(self.thread(session), after, until))
+
+    def visible(self, session: str) -> Visible:
+        """The compaction-aware history: the live summary, and the messages from what it kept."""
+        with self.store.snapshot():
+            thread = self.thread(session)
+            mark = replay.live(self.store.marks(thread)).mark
+            summary, first = "", 1
+            if mark is not None:
+                summary = str(mark.body.get("summary", "")) if mark.kind == "compaction" else ""
+                first = int(mark.body["first_kept"]) if mark.kind == "compaction" else mark.seq + 1
+            rows = tuple(row for entry in self.store.entries(thread, first - 1) for row in entry.rows)
+        return Visible(summary, first, rows)
+
+    def turns(self, session: str) -> list[Turn]:
+        """The session's turns with their derived status, oldest first."""
+        thread = self.thread(session)
+        return replay.turns(self.store.entries(thread), self._under_way(thread))
+
+    def calls(self, session: str) -> list[Call]:
+        """The session's tool calls with their derived status, in order."""
+        thread = self.thread(session)
+        return replay.calls(self.store.entries(thread), self._under_way(thread))
+
+    def spawned(self, session: str) -> list[SessionInfo]:
+        """The sessions that this one's turns and calls spawned."""
+        label = self._label(session)
+        everyone = self.store.sessions(every=True)
+        return [one for one in everyone if one.parent_session and self.resolve(one.parent_session) == label]
+
+    def ancestry(self, session: str, turn: int | None = None) -> list[Ancestor]:
+        """Where a turn (the newest, if none is given) comes from: stretches of turns by thread, root first."""
+        thread = self.thread(session)
+        end = self._place(session, turn, None)
+        labels: dict[int, list[str]] = {}
+        for one in self.store.sessions(every=True):
+            labels.setdefault(one.thread, []).append(one.label)
+        found: list[Ancestor] = []
+        for part in self.store.path(thread):
+            high = min(part.high, end)
+            if part.low < high:
+                first, last = self._turn_at(thread, part.low + 1), self._turn_at(thread, high)
+                found.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
+        return found
+
+    def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[Hit]:
+        """The messages that have all the words, best first; see `Query` for phrases and more."""
+        return self.store.search(Query(text, session, tuple(roles), limit))
+
+    def erase(self, session: str, *, with_forks: bool = False) -> Erased:
+        """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
+
+        Raises ForksDepend, which names the sessions that continue it, unless `with_forks` deletes these too.
+        """
+        label = self._label(session)
+        labels = {label}
+        threads = {move.thread for move in self.store.moves(label) if move.thread is not None}
+        elsewhere = {one.thread for one in self.store.sessions(every=True) if one.label != label}
+        for alias in self.store.aliases():
+            if self.store.resolve(alias.name) == label:  # its names from before it was renamed
+                threads |= {m.thread for m in self.store.moves(alias.name) if m.thread is not None} - elsewhere
+        if with_forks:
+            self._with_forks(threads, labels)
+        return self.store.erase(sorted(threads), sorted(labels))
+
+    def erase_everything(self) -> Erased:
+        """Deletes all data of the store's tenant for good."""
+        return self.store.erase(None)
+
+    # helpers -----------------------------------------------------------------------------------------------------
+
+    def _with_forks(self, threads: set[int], labels: set[str]) -> None:
+        """Adds every thread that continues one of these, and every label that ever pointed to one of them."""
+        rows = self.store.threads()
+        everyone = [move for one in self.store.sessions(every=True) for move in self.store.moves(one.label)]
+        size = -1
+        while size != len(threads) + len(labels):
+            size = len(threads) + len(labels)
+            threads |= {row.id for row in rows if row.parent in threads and not row.erased}
+            labels |= {move.label for move in everyone if move.thread in threads}
+            threads |= {move.thread for move in everyone if move.label in labels and move.thread is not None}
+
+    def _label(self, session: str) -> str:
+        label = self.store.resolve(session)
+        if label is None:
+            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+        return label
+
+    def _move(self, session: str) -> Move:
+        found = self.store.session(self._label(session))
+        if found is None:
+            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+        return found
+
+    def _status(self, session: str, status: SessionStatus) -> Move:
+        return self.update(session, status, status=status)
+
+    def _forked(self, source: str) -> SessionFacts:
+        """What a fork takes over from its source."""
+        facts = self.facts(source)
+        return SessionFacts(title=facts.title, persona=facts.persona)
+
+    def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
+        self.store.commit(session, Commit((entry,), expected_mark=marks[0].seq if marks else 0))
+
+    def _pin(self, kind: Any, session: str, place: Place, reason: str) -> Committed:
+        body = {"seq": place.seq, "ord": place.ord, **({"reason": reason} if reason else {})}
+        self.thread(session)
+        return self.store.commit(session, Commit((NewEntry(kind, body=body),)))
+
+    def _under_way(self, thread: int) -> set[int]:
+        return {turn for begun, turn in self._begun if begun == thread}
+
+    def _place(self, session: str, turn: int | None, seq: int | None) -> int:
+        """The seq at the end of a turn, or the one that was given, or the head."""
+        thread = self.thread(session)
+        row = self.store.thread(thread)
+        if seq is not None:
+            return seq
+        if turn is None or turn == row.turn:
+            return row.head_seq
+        if not 0 <= turn < row.turn:
+            raise BadReference(f"session {session!r} has {row.turn} turns, there is no turn {turn}")
+        low, high = 0, row.head_seq
+        while low < high:  # the first entry of a later turn
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._turn_at(thread, middle + 1) <= turn else (low, middle)
+        return low
+
+    def _turn_at(self, thread: int, seq: int) -> int:
+        return next(iter(self.store.entries(thread, seq - 1, seq))).turn
+
+
+def _body(compaction: Compaction) -> dict[str, Any]:
+    return {name: getattr(compaction, name) for name in Compaction.__struct_fields__}

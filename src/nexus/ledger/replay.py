@@ -1,0 +1,229 @@
+"""What marks and entries add up to: the compaction that holds, pins, turns with their status, tool calls. Pure.
+
+Nothing here is stored: a status that is derived cannot disagree with what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nexus.ledger.entries import Compaction, Entry, NewEntry, Place
+
+TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
+CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
+
+
+class Live(Struct, frozen=True):
+    """What holds at the end of a path: the newest clear or live compaction, the pins, which compactions are undone.
+
+    `undone_at` is the seq of the newest `undone` mark that still holds (0: none): what it brought back is not compacted
+    by itself again before the session went on.
+    """
+
+    mark: Entry | None = None
+    pins: tuple[Place, ...] = ()
+    undone: frozenset[int] = frozenset()
+    undone_at: int = 0
+
+
+class Turn(Struct, frozen=True):
+    """One exchange, derived from its entries (`first_seq` to `last_seq`).
+
+    `pending`: asked, nothing came yet; `streaming`: something came, it is not closed; `interrupted`: not closed, and
+    nobody is at work on it here. Tokens are as the provider reported them, added up over the turn's calls;
+    `input_tokens` include those read from and written to its cache.
+    """
+
+    number: int
+    status: TurnStatus
+    first_seq: int
+    last_seq: int
+    started_ms: int
+    ended_ms: int
+    messages: int = 0
+    calls: int = 0
+    model: str = ""
+    provider: str = ""
+    role: str = ""
+    toolset: str = ""
+    tools_available: tuple[str, ...] = ()
+    permissions_granted: tuple[str, ...] = ()
+    permissions_used: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    source_event: str = ""
+    workspace: str = ""
+    stop_reason: str = ""
+    error: str = ""
+
+
+class Call(Struct, frozen=True):
+    """One tool call: where it stands, where its (newest) result stands, and what became of it."""
+
+    call_id: str
+    name: str
+    turn: int
+    place: Place
+    status: CallStatus
+    asked_ms: int
+    result: Place | None = None
+    answered_ms: int = 0
+
+
+def live(marks: Sequence[Entry]) -> Live:
+    """What a path's marks, newest first, add up to."""
+    out = revoked(marks)
+    mark: Entry | None = None
+    pins: list[Place] = []
+    settled: set[Place] = set()
+    for entry in marks:
+        if entry.kind in ("pin", "unpin"):
+            place = Place(int(entry.body.get("seq", 0)), int(entry.body.get("ord", 0)))
+            if place not in settled and entry.kind == "pin":
+                pins.append(place)
+            settled.add(place)
+        elif mark is None and (entry.kind == "clear" or (entry.kind == "compaction" and entry.seq not in out)):
+            mark = entry
+    undone = frozenset(entry.seq for entry in marks if entry.kind == "compaction" and entry.seq in out)
+    newest = next((entry.seq for entry in marks if entry.kind == "undone" and entry.seq not in out), 0)
+    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0)
+
+
+def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
+    """The turns of a path's entries, oldest first. `under_way` are the numbers of turns that someone is at work on."""
+    groups: dict[int, list[Entry]] = {}
+    for entry in entries:
+        if entry.turn and (entry.kind in ("messages", "completed", "failed", "lost")):
+            groups.setdefault(entry.turn, []).append(entry)
+    newest = max(groups, default=0)
+    return [
+        _turn(number, group, open_here=number == newest and number in under_way) for number, group in groups.items()
+    ]
+
+
+def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Call]:
+    """The tool calls of a path's entries, in order. An id that is used again is another call."""
+    found: list[Call] = []
+    waiting: dict[str, int] = {}
+    newest = 0
+    for entry in entries:
+        newest = max(newest, entry.turn)
+        for row in entry.rows:
+            for call in row.message.calls():
+                waiting[call.id] = len(found)
+                asked = row.message.at_ms or entry.at_ms
+                found.append(Call(call.id, call.name, entry.turn, row.place, "pending", asked))
+            for result in row.message.results():
+                at = waiting.pop(result.call_id, None)
+                if at is None:
+                    continue
+                asked_for = found[at]
+                found[at] = Call(
+                    asked_for.call_id,
+                    asked_for.name,
+                    asked_for.turn,
+                    asked_for.place,
+                    "failed" if result.is_error else "completed",
+                    asked_for.asked_ms,
+                    row.place,
+                    row.message.at_ms or entry.at_ms,
+                )
+    for at in waiting.values():
+        call = found[at]
+        if call.turn != newest or call.turn not in under_way:
+            found[at] = Call(call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms)
+    return found
+
+
+def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
+    told: dict[str, Any] = {}
+    usage = dict.fromkeys(_USAGE, 0)
+    used: dict[str, None] = {}
+    for entry in group:
+        body = entry.body
+        told.update({name: value for name, value in body.items() if value not in (None, "", [], {})})
+        used.update(dict.fromkeys(map(str, body.get("permissions_used") or ())))
+        reported = msgspec.convert(body.get("usage") or {}, dict[str, Any])
+        for name in _USAGE:
+            usage[name] += int(reported.get(name) or 0)
+    end = next((entry for entry in reversed(group) if entry.kind in ("completed", "failed")), None)
+    rows = [row for entry in group for row in entry.rows]
+    status: TurnStatus = "interrupted"
+    if end is not None:
+        status = "completed" if end.kind == "completed" else "failed"
+    elif open_here:
+        status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
+    words = {name: str(told.get(name, "")) for name in _WORDS}
+    words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
+    return Turn(
+        number=number,
+        status=status,
+        first_seq=group[0].seq,
+        last_seq=group[-1].seq,
+        started_ms=group[0].at_ms,
+        ended_ms=end.at_ms if end else 0,
+        messages=len(rows),
+        calls=sum(1 for row in rows for _ in row.message.calls()),
+        tools_available=tuple(map(str, told.get("tools") or ())),
+        permissions_granted=tuple(map(str, told.get("permissions") or ())),
+        permissions_used=tuple(used),
+        **words,
+        **usage,
+    )
+
+
+_WORDS = ("model", "provider", "role", "toolset", "source_event", "workspace", "stop_reason", "error")
+_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def place_of(entry: NewEntry) -> Place:
+    """The message that a pin or unpin names; (0, -1) if it names none."""
+    seq, order = entry.body.get("seq"), entry.body.get("ord", 0)
+    return Place(seq, order) if isinstance(seq, int) and isinstance(order, int) else Place(0, -1)
+
+
+def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
+    """What is wrong with an `undone` entry, given the path's marks, newest first; empty if nothing is."""
+    of = entry.body.get("of")
+    target = next((mark for mark in marks if mark.seq == of), None)
+    if target is None or target.kind not in ("compaction", "undone"):
+        return f"entry {of} is no compaction and no undo that could be undone"
+    if any(seq == of for seq in revoked(marks)):
+        return f"entry {of} is undone already"
+    return ""
+
+
+def revoked(marks: Sequence[Entry]) -> set[int]:
+    """The seqs of compactions and undos that do not hold, given a path's marks, newest first."""
+    found: set[int] = set()
+    for mark in marks:
+        if mark.kind == "undone" and mark.seq not in found:
+            found.add(int(mark.body.get("of", 0)))
+    return found
+
+
+def wrong_fields(entry: NewEntry, seq: int) -> str:
+    """What is wrong with a closing, clear or compaction entry that would get the number `seq`; empty if nothing is."""
+    if entry.kind == "lost":
+        return "an entry that was lost cannot be appended"
+    if entry.kind != "compaction":
+        return "" if not entry.messages or entry.kind in ("completed", "failed") else f"a {entry.kind} has no messages"
+    try:
+        made = msgspec.convert(entry.body, Compaction)
+    except msgspec.ValidationError as error:
+        return f"this is no compaction: {error}"
+    if entry.messages:
+        return "a compaction has no messages"
+    if not 1 <= made.covers_from <= made.covers_to + 1 <= made.first_kept <= seq + 1:
+        return (
+            f"a compaction at entry {seq} cannot cover {made.covers_from} to {made.covers_to} and keep what follows "
+            f"from {made.first_kept}"
+        )
+    return ""

@@ -1,0 +1,107 @@
+"""Ledgers of older versions open, with all that was in them, and a migration that is stopped leaves the old one.
+
+`version_1.sql` and `version_1.json` were written by the first version: its file, and what it read back from it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.stores import behind_its_back
+from nexus.errors import LedgerDamaged
+from nexus.ledger import migrate
+from nexus.ledger.audit import check
+from nexus.ledger.operations import Ledger
+from nexus.ledger.schema import APPLICATION_ID, VERSION
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.message import Image
+
+HERE = Path(__file__).parent
+READ_BACK: dict[str, Any] = json.loads((HERE / "version_1.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A file as the first version left it."""
+    path = tmp_path / "l.db"
+    with behind_its_back(path) as db:
+        db.execute((HERE / "version_1.sql").read_text("utf-8")).fetchall()
+        db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        db.execute("PRAGMA user_version=1")
+        db.execute("PRAGMA journal_mode=WAL")
+    return path
+
+
+def test_everything_that_the_first_version_read_is_read_now_hashes_included(old: Path) -> None:
+    ledger = SqliteLedger(str(old))
+    assert {one.label for one in ledger.sessions()} == set(READ_BACK)
+    for label, wanted in READ_BACK.items():
+        thread = ledger.thread_of(label)
+        assert thread == wanted["thread"]
+        found = [
+            [e.seq, e.kind, e.turn, e.at_ms, e.hash.hex(), [row.message.text() for row in e.rows]]
+            for e in ledger.entries(thread)
+        ]
+        assert found == wanted["entries"]
+    assert Ledger(ledger).facts("titled").title == "A title"
+    assert list(check(ledger.dump())) == []
+    with behind_its_back(old) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
+        assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [1, 2]
+        assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_what_the_first_version_did_not_have_is_there_for_its_sessions(old: Path) -> None:
+    store = SqliteLedger(str(old))
+    ledger = Ledger(store)
+    assert {hit.place.seq for hit in ledger.search("索引")} == {1, 3, 5, 7, 9, 11}
+    assert ledger.live("imported").mark is not None
+    ledger.undo("imported")
+    assert ledger.live("imported").mark is None
+    ledger.redo("imported")
+    assert [move.reason for move in ledger.moves("main")] == ["created", "fork"]
+    assert [turn.status for turn in ledger.turns("cleared")] == ["interrupted"]
+    assert {call.status for call in ledger.calls("branch")} == {"completed"}
+    cut = store.last_cut(1, "layered/openai/2^9/estimate")
+    assert cut is not None and cut.number == 2
+    assert store.last_assembly(1, "layered/openai/2^9/estimate") is not None
+    (entry,) = ledger.entries("picture")
+    assert any(isinstance(part, Image) and part.data == "QUJD" for part in entry.rows[0].message.parts)
+    rows = {one.label: (one.turns, one.messages, one.open_turn) for one in ledger.sessions()}
+    assert rows["branch"] == (3, 9, True)
+    assert rows["imported"] == (2, 4, True)
+
+
+def test_an_old_ledger_is_written_to_like_any_other(old: Path) -> None:
+    ledger = Ledger(SqliteLedger(str(old)))
+    head = ledger.store.head(ledger.thread("main"))[0]
+    assert ledger.append("main", [], expected_head=head).head == head + 1
+    assert ledger.store.known_keys("picture") == {"img": 1}
+
+
+def test_a_migration_that_fails_leaves_the_old_version_whole(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise OSError("no more")
+
+    monkeypatch.setitem(migrate._FILL, 2, fails)
+    with pytest.raises(OSError, match="no more"):
+        SqliteLedger(str(old))
+    with behind_its_back(old) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 1
+        assert [row[0] for row in db.execute("SELECT version FROM migration")] == [1]
+    monkeypatch.undo()
+    assert len(SqliteLedger(str(old)).sessions()) == len(READ_BACK)
+
+
+def test_a_file_whose_first_migration_was_another_one_is_refused_as_it_is(old: Path) -> None:
+    with behind_its_back(old) as db:
+        db.execute("UPDATE migration SET checksum='other'")
+    with pytest.raises(LedgerDamaged, match="migration 1"):
+        SqliteLedger(str(old))
+    with behind_its_back(old) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 1
