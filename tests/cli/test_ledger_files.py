@@ -108,4 +108,4 @@ def test_damage_is_reported_and_nothing_is_served(example: Path) -> None:
         ran = run(*command, folder=example)
         assert (ran.code, ran.out) == (5, "")
         assert "does not match its hash" in ran.err
-        assert "Restore a backup" in ran.err
+        assert "nexus ledger restore" in ran.err

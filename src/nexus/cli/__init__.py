@@ -21,12 +21,24 @@ COMMANDS: dict[str, str] = {
     "init": "Make a workspace with starter files and a ledger.",
     "import": "Read real sessions: Claude Code, OpenAI or Anthropic files.",
     "sessions": "List the sessions of a ledger.",
+    "session": "Look at one session, rename, archive or delete it.",
     "history": "Show everything that was said in a session.",
+    "search": "Find messages by their words.",
     "assemble": "Make the context of the next call.",
     "record": "Store the reply to an assembled context.",
     "context": "Show what fills the window of the next call.",
+    "fork": "Make a session that goes on from an earlier place.",
+    "rewind": "Take a session back to an earlier place.",
+    "undo": "Undo the compaction that holds.",
+    "redo": "Take an undo back.",
+    "pin": "Keep a message, or list what is kept.",
+    "unpin": "Take a pin back.",
     "models": "List models with their windows and prices.",
+    "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }
+
+BESIDE = {"rewind": "fork", "redo": "undo", "unpin": "pin"}
+"""Commands that stand in another one's module, under their own name."""
 
 
 class LazyGroup(click.Group):
@@ -40,7 +52,8 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        return import_module(f"nexus.cli.{cmd_name}_command").command
+        module = import_module(f"nexus.cli.{BESIDE.get(cmd_name, cmd_name)}_command")
+        return getattr(module, cmd_name if cmd_name in BESIDE else "command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The list of commands, from the table above."""

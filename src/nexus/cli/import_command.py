@@ -15,6 +15,7 @@ from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import READERS, read
 from nexus.interop.importing import Imported, import_transcript
+from nexus.render.console import printable
 
 SHOWN_PROBLEMS = 10
 
@@ -113,21 +114,21 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
         known = f", {one.known:,} known already" if one.known else ""
         what = f"{one.messages:,} messages, {one.calls:,} calls, {one.results:,} results"
         extra = f", {one.compactions:,} compactions" if one.compactions else ""
-        click.echo(f"{one.session} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
+        click.echo(f"{printable(one.session)} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
         if one.note:
-            click.echo(f"  note: {one.note}")
+            click.echo(f"  note: {printable(one.note)}")
         if one.left_out:
             fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.left_out.items()))
-            click.echo(f"  not taken over: {fields}")
+            click.echo(f"  not taken over: {printable(fields)}")
         if one.message_lines and one.counted:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(one.counted.items()))
-            click.echo(f"  {one.lines:,} lines: {one.message_lines:,} with messages; not messages: {kinds}")
+            click.echo(f"  {one.lines:,} lines: {one.message_lines:,} with messages; not messages: {printable(kinds)}")
         for problem in one.problems[:SHOWN_PROBLEMS]:
-            click.echo(f"  line {problem.line}: {problem.text}")
+            click.echo(f"  line {problem.line}: {printable(problem.text)}")
         if len(one.problems) > SHOWN_PROBLEMS:
             click.echo(f"  and {len(one.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)")
     for failure in failed:
-        click.echo(f"not imported: {failure['file']}: {failure['error']}", err=True)
+        click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
     if len(done) > 1:
         total = sum(one.messages for one in done)
         click.echo(f"{len(done):,} sessions, {would} {total:,} messages")

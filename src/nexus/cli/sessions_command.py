@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 import msgspec
 
-from nexus.cli.shared import common, console, emit, open_here
+from nexus.cli.listing import NO_LEDGER, moment, print_table, shortened
+from nexus.cli.shared import common, emit, open_here
+from nexus.ledger.sessions import SessionInfo
 from nexus.render.console import printable
 
-LABEL_CHARS = 60
+NUMBERS = ("turns", "messages", "tokens")
 
 
 @click.command("sessions")
+@click.option("--all", "every", is_flag=True, help="Archived and deleted sessions too.")
 @common
-def command(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """List all sessions, newest first."""
+def command(workspace: str | None, ledger: str | None, *, every: bool, as_json: bool) -> None:
+    """List the sessions, newest first. A session that another one spawned shows its parent.
+
+    Example: nexus sessions --all
+    """
     with open_here(workspace, ledger) as nx:
-        found, place = nx.sessions(), nx.ledger.place
-    if place == ":memory:" and ledger:
+        found, place = nx.sessions(every=every), nx.store.place
+    if place == NO_LEDGER and ledger:
         place = f"{ledger} (it is not there yet)"
     if as_json:
         emit(msgspec.to_builtins(found))
         return
     if not found:
-        where = "There is no ledger here yet" if place == ":memory:" else f"No sessions in {place} yet"
+        where = "There is no ledger here yet" if place == NO_LEDGER else f"No sessions in {place} yet"
         click.echo(f"{where}. `nexus import FILE` or `nexus record` brings sessions.")
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("session", "turns", "messages", "tokens", "last", "title"):
-        table.add_column(
-            name, justify="right" if name in ("turns", "messages", "tokens") else "left", no_wrap=name != "title"
-        )
-    for one in found:
-        last = datetime.fromtimestamp(one.last_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") if one.last_ms else ""
-        label = shortened(printable(one.label)) + (" (open turn)" if one.open_turn else "")
-        table.add_row(label, f"{one.turns:,}", f"{one.messages:,}", f"{one.tokens:,}", last, printable(one.title))
-    console().print(table)
+    _print(found)
 
 
-def shortened(label: str) -> str:
-    """A very long label, so that the other columns stay readable."""
-    return label if len(label) <= LABEL_CHARS else f"{label[: LABEL_CHARS - 1]}…"
+def _print(found: list[SessionInfo]) -> None:
+    names = ["session", *NUMBERS, "last"]
+    names += ["status"] * any(one.status != "active" for one in found)
+    names += ["parent"] * any(one.parent_session for one in found)
+    names.append("title")
+    rows = (_cells(one) for one in found)
+    print_table(names, ([cells[name] for name in names] for cells in rows), numbers=NUMBERS, wraps=("title",))
+
+
+def _cells(one: SessionInfo) -> dict[str, str]:
+    return {
+        "session": shortened(printable(one.label)) + (" (open turn)" if one.open_turn else ""),
+        "turns": f"{one.turns:,}",
+        "messages": f"{one.messages:,}",
+        "tokens": f"{one.tokens:,}",
+        "last": moment(one.last_ms),
+        "status": one.status,
+        "parent": shortened(printable(one.parent_session)),
+        "title": one.title,
+    }

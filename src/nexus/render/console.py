@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,25 +17,53 @@ VALUE_CHARS = 60
 _SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
 
 
-def console_lines(entries: Iterable[Entry], *, plain: bool = False) -> Iterator[str]:
-    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so."""
-    return _shown(_console(entries, dict.fromkeys(_SIGNS, "") if plain else _SIGNS))
+def console_lines(entries: Iterable[Entry], *, plain: bool = False, numbered: bool = False) -> Iterator[str]:
+    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so.
+
+    `numbered` adds each message's place (entry and order in it) and each mark's entry.
+    """
+    return _shown(_console(entries, dict.fromkeys(_SIGNS, "") if plain else _SIGNS, numbered=numbered))
 
 
-def _console(entries: Iterable[Entry], signs: dict[str, str]) -> Iterator[str]:
+def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool) -> Iterator[str]:
+    kinds: dict[object, str] = {}
     for entry in entries:
-        if entry.kind == "compaction":
-            covered = f"entries {entry.body.get('covers_from')} to {entry.body.get('covers_to')}"
-            yield f"── compacted: a summary stands for {covered} ──"
-            yield from _quoted(str(entry.body.get("summary", "")))
+        kinds[entry.seq] = entry.kind
+        if told := _mark(entry, kinds):
+            yield f"── {f'entry {entry.seq}: ' if numbered else ''}{told} ──"
+            if entry.kind == "compaction":
+                yield from _quoted(str(entry.body.get("summary", "")))
             yield ""
-        elif entry.kind == "clear":
-            yield from ("── the conversation was cleared here ──", "")
-        elif entry.kind == "failed":
-            yield from (f"── turn {entry.turn} failed: {entry.body.get('error', '')} ──", "")
         for row in entry.rows:
-            yield from _message(row.message, entry.turn, signs)
+            place = f", entry {row.place.seq}.{row.place.ord}" if numbered else ""
+            yield from _message(row.message, f" [Turn {entry.turn}{place}]", signs)
             yield ""
+
+
+def _mark(entry: Entry, kinds: Mapping[object, str]) -> str:
+    """What an entry says besides its messages; empty for most. `kinds` are those of the entries before it, by seq."""
+    body = entry.body
+    match entry.kind:
+        case "compaction":
+            return f"compacted: a summary stands for entries {body.get('covers_from')} to {body.get('covers_to')}"
+        case "clear":
+            return "the conversation was cleared here"
+        case "failed":
+            return f"turn {entry.turn} failed: {body.get('error', '')}"
+        case "undone":
+            of = body.get("of")
+            told = {
+                "compaction": "the compaction at entry {} was undone",
+                "undone": "the undo at entry {} was taken back",
+            }
+            return told.get(kinds.get(of, ""), "entry {} was undone").format(of)
+        case "pin" | "unpin":
+            reason = f": {body['reason']}" if body.get("reason") else ""
+            return f"message {body.get('seq')}.{body.get('ord', 0)} was {entry.kind}ned{reason}"
+        case "lost":
+            return f"entry {entry.seq} was damaged; what it held is lost"
+        case _:
+            return ""
 
 
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
@@ -62,11 +90,11 @@ def context_text(ctx: AssembledContext) -> str:
     signs = dict.fromkeys(_SIGNS, "")
     lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
     for message in ctx.history:
-        lines.extend(_message(message, None, signs, full=True))
+        lines.extend(_message(message, "", signs, full=True))
         lines.append("")
     lines.append("=== current ===")
     for message in ctx.current:
-        lines.extend(_message(message, None, signs, full=True))
+        lines.extend(_message(message, "", signs, full=True))
     return "\n".join(_shown(line for block in lines for line in block.split("\n")))
 
 
@@ -82,8 +110,7 @@ def _shown(lines: Iterable[str]) -> Iterator[str]:
     return (printable(line.replace("\t", "    ")) for line in lines)
 
 
-def _message(message: Message, turn: int | None, signs: dict[str, str], *, full: bool = False) -> Iterator[str]:
-    at = "" if turn is None else f" [Turn {turn}]"
+def _message(message: Message, at: str, signs: dict[str, str], *, full: bool = False) -> Iterator[str]:
     who = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}[message.role]
     yield f"{signs.get(message.role, '')}{who}{at}"
     if message.at_ms:

@@ -1,0 +1,202 @@
+"""`nexus ledger`: every job from the command line, with one clear line and an exit code where it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import click
+import pytest
+
+from cli.running import ESCAPE, environment, run
+from nexus.cli import ledger_command
+from nexus.ledger.schema import VERSION
+
+JOBS = ["backup", "doctor", "export", "import", "migrate", "repair", "restore", "stats", "verify"]
+FILE = Path(".nexus") / "ledger.db"
+
+
+def sql(path: Path, *statements: str) -> None:
+    db = apsw.Connection(str(path))
+    for statement in statements:
+        db.execute(statement).fetchall()
+    db.close()
+
+
+def broken(folder: Path) -> Path:
+    sql(folder / FILE, "UPDATE entry SET at_ms=at_ms+1 WHERE seq=9")
+    return folder
+
+
+def test_all_jobs_are_there_with_examples_and_take_the_common_options() -> None:
+    assert sorted(ledger_command.command.commands) == JOBS
+    for name, job in ledger_command.command.commands.items():
+        assert {"--workspace", "--ledger", "--json"} <= {option for one in job.params for option in one.opts}
+        shown = job.get_help(click.Context(job, info_name=f"nexus ledger {name}"))
+        assert "Example: " in shown
+        assert f"ledger {name}" in shown.rpartition("Example:")[2] or f" {name} " in shown.rpartition("Example:")[2]
+        for one in job.params:
+            if isinstance(one, click.Option):
+                assert (one.help or "").endswith((".", "]", "].")), one.opts
+
+
+@pytest.mark.parametrize("place", ["before", "after", "workspace", "here"])
+def test_the_ledger_is_named_before_or_after_the_job_or_found_here(example: Path, tmp_path: Path, place: str) -> None:
+    file = example / FILE
+    args = {
+        "before": ("ledger", "--ledger", file, "--json", "verify"),
+        "after": ("ledger", "verify", "--ledger", file, "--json"),
+        "workspace": ("ledger", "-w", example, "verify", "--json"),
+        "here": ("ledger", "verify", "--json"),
+    }[place]
+    ran = run(*args, folder=example if place == "here" else tmp_path)
+    assert ran.code == 0
+    assert ran.json["sound"] is True
+    assert ran.json["damages"] == []
+
+
+def test_verify_says_that_a_ledger_is_sound_or_lists_all_damage_with_exit_code_5(example: Path) -> None:
+    ran = run("ledger", "verify", folder=example)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.endswith("is sound.\n")
+    ran = run("ledger", "verify", folder=broken(example))
+    assert ran.code == 5
+    assert "entry 9 of thread 1 does not match its hash (lost: " in ran.out
+    assert "nexus ledger repair" in ran.out
+    ran = run("ledger", "verify", "--json", folder=example)
+    (damage,) = [one for one in ran.json["damages"] if one["record"] == "entry"]
+    assert (ran.code, ran.json["sound"], damage["thread"], damage["seq"]) == (5, False, 1, 9)
+
+
+def test_more_damage_than_fits_on_a_screen_is_counted(example: Path) -> None:
+    sql(example / FILE, "UPDATE entry SET at_ms=at_ms+1")
+    ran = run("ledger", "verify", folder=example)
+    whole = run("ledger", "verify", "--json", folder=example)
+    assert f"and {len(whole.json['damages']) - ledger_command.SHOWN:,} more" in ran.out
+    assert len(ran.out.splitlines()) == ledger_command.SHOWN + 3
+
+
+def test_a_backup_is_made_restored_and_the_ledger_before_is_kept(example: Path) -> None:
+    ran = run("ledger", "backup", "b.db", folder=example)
+    assert ran.out == f"b.db: {(example / 'b.db').stat().st_size:,} bytes, checked.\n"
+    broken(example)
+    ran = run("ledger", "restore", "b.db", "--json", folder=example)
+    assert ran.json["path"] == str(example / FILE)
+    assert run("ledger", "verify", folder=example).code == 0
+    assert run("ledger", "verify", "--ledger", ran.json["aside"], folder=example).code == 5
+    ran = run("ledger", "restore", "b.db", folder=example)
+    assert "The one before is now" in ran.out
+    assert run("ledger", "backup", "b.db", "--force", "--json", folder=example).json["version"] == VERSION
+
+
+def test_a_repair_saves_what_is_whole_and_says_what_was_lost(example: Path) -> None:
+    ran = run("ledger", "repair", "new.db", folder=broken(example))
+    assert ran.code == 0
+    assert "1 entries lost" in ran.out
+    assert "entry 9 of thread 1 is damaged" in ran.out
+    assert "  main: " in ran.out
+    assert run("ledger", "verify", "--ledger", "new.db", folder=example).code == 0
+    shown = run("ledger", "repair", "new.db", "--force", "--json", folder=example).json
+    assert shown["lost"] == 1
+    assert shown["sessions"][0]["session"] == "main"
+    assert run("history", "main", "--ledger", "new.db", folder=example).code == 0
+
+
+def test_records_go_out_and_come_in_by_file_and_by_stream(example: Path, tmp_path: Path) -> None:
+    assert run("ledger", "export", "all.jsonl", folder=example).code == 0
+    streamed = run("ledger", "export", "-", folder=example)
+    assert streamed.out == (example / "all.jsonl").read_text("utf-8")
+    assert " entries, " in streamed.err
+    ran = run("ledger", "import", example / "all.jsonl", "--ledger", "in/one.db", "--json", folder=tmp_path)
+    assert ran.json["added"] == sum(ran.json["records"].values()) - 1
+    ran = run("ledger", "import", "-", "--ledger", "in/two.db", folder=tmp_path, stdin=streamed.out.encode())
+    assert f"{ran.out.rpartition('; ')[2].split()[0]}" != "0"
+    ran = run("ledger", "import", example / "all.jsonl", "--ledger", "in/two.db", folder=tmp_path)
+    assert ran.out.endswith("; 0 were new.\n")
+    for name in ("one", "two"):
+        again = run("ledger", "export", "-", "--ledger", f"in/{name}.db", folder=tmp_path)
+        assert again.out == streamed.out
+
+
+def test_figures_are_printed_and_the_same_as_json(example: Path) -> None:
+    shown = run("ledger", "stats", "--json", folder=example).json
+    text = run("ledger", "stats", folder=example).out
+    assert f"entries      {shown['entries']:,}" in text
+    assert f"messages     {shown['messages']:,} of {shown['tokens']:,} base tokens" in text
+    assert shown["sessions"] == {"active": 1}
+    assert run("sessions", "--json", folder=example).json[0]["messages"] == shown["messages"]
+
+
+def test_a_ledger_of_this_version_needs_no_migration(example: Path) -> None:
+    assert f"has version {VERSION}, as it should" in run("ledger", "migrate", folder=example).out
+    assert run("ledger", "migrate", "--dry-run", "--json", folder=example).json["dryRun"] is True
+
+
+def test_the_doctor_prints_a_line_for_each_finding_and_fails_only_for_bad_ones(example: Path) -> None:
+    ran = run("ledger", "doctor", folder=example)
+    assert ran.code == 0, ran.out
+    assert {line.split()[0] for line in ran.out.splitlines() if not line.startswith(" ")} <= {"ok", "warn"}
+    assert ESCAPE not in ran.out
+    shown = run("ledger", "doctor", "--json", folder=example).json
+    assert shown["level"] in ("ok", "warn")
+    assert {one["name"] for one in shown["findings"]} >= {"file system", "SQLite", "permissions", "clock"}
+    os.link(example / FILE, example / "second.db")
+    assert run("ledger", "doctor", folder=example).code == 5
+
+
+CASES: list[tuple[tuple[str, ...], int, str]] = [
+    (("verify",), 4, "is not there"), (("backup", "b.db"), 4, "is not there"), (("stats",), 4, "is not there"),
+    (("export", "x.jsonl"), 4, "is not there"), (("migrate",), 4, "is not there"), (("repair", "n.db"), 4, "is not there"),
+    (("restore", "absent.db"), 4, "is not there"), (("import", "absent.jsonl"), 4, "cannot be read"), (("doctor",), 5, ""),
+    (("backup",), 2, "Missing argument"), (("nonsense",), 2, "No such command"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "code", "says"), CASES)
+def test_what_is_not_there_is_one_line_and_an_exit_code_and_makes_no_file(
+    tmp_path: Path, args: tuple[str, ...], code: int, says: str
+) -> None:
+    ran = run("ledger", *args, "--ledger", "absent/l.db", folder=tmp_path)
+    assert (ran.code, says in ran.err) == (code, True), ran.err
+    assert len([line for line in ran.err.splitlines() if line.startswith("nexus: ")]) == (code == 4)
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file() and args[0] != "import"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("backup", "b.db"), 5, "entry 9 of thread 1"), (("export", "x.jsonl"), 5, "entry 9 of thread 1"),
+        (("backup", FILE.as_posix()), 4, "both source and target"), (("import", "junk"), 4, "junk line 1"),
+        (("restore", "junk"), 5, "not a SQLite file"), (("repair", "junk"), 4, "exists already"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_says_why_as_text_and_as_json(
+    example: Path, args: tuple[str, ...], code: int, says: str
+) -> None:
+    (broken(example) / "junk").write_text("no ledger at all " * 40)
+    files = {file.name for file in example.iterdir()}
+    ran = run("ledger", *args, folder=example)
+    assert (ran.code, ran.out) == (code, "")
+    assert says in ran.err
+    shown = run("ledger", *args, "--json", folder=example)
+    assert shown.code == code
+    assert says in json.loads(shown.out)["error"]["message"]
+    assert {file.name for file in example.iterdir()} == files
+
+
+def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path) -> None:
+    mine, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "nexus.cli", "ledger", "verify"],
+        cwd=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
+    )  # fmt: skip
+    os.close(theirs)
+    assert b"Checking" in os.read(mine, 100_000)
+    os.close(mine)
+    assert done.stdout.endswith(b"is sound.\n")
+    assert ESCAPE.encode() not in done.stdout

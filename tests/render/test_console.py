@@ -1,0 +1,60 @@
+"""The console view: what each kind of entry says, and the places of messages where they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexus.ledger.entries import Entry, EntryKind, Place, Row
+from nexus.message import assistant, user
+from nexus.render.console import console_lines
+from nexus.size import Size
+
+
+def entry(at: int, kind: EntryKind, *texts: str, **body: Any) -> Entry:
+    messages = [(user if number % 2 == 0 else assistant)(text) for number, text in enumerate(texts)]
+    rows = tuple(Row(Place(at, number), message, Size(1, 1, 1)) for number, message in enumerate(messages))
+    return Entry(at, kind, 1, 0, body, rows, b"")
+
+
+def shown(*entries: Entry, numbered: bool = False) -> list[str]:
+    return [line for line in console_lines(entries, plain=True, numbered=numbered) if line]
+
+
+SAID = entry(1, "messages", "Hello", "Hi.")
+COMPACTED = entry(2, "compaction", covers_from=1, covers_to=1, first_kept=2, summary="A greeting.")
+
+
+def test_a_message_shows_its_turn_and_its_place_only_where_it_is_asked_for() -> None:
+    assert shown(SAID) == ["User [Turn 1]", "> Hello", "Assistant [Turn 1]", "> Hi."]
+    assert shown(SAID, numbered=True)[::2] == ["User [Turn 1, entry 1.0]", "Assistant [Turn 1, entry 1.1]"]
+
+
+def test_an_undo_names_the_compaction_and_its_own_undo_names_the_undo() -> None:
+    marks = (entry(3, "undone", of=2), entry(4, "undone", of=3))
+    assert shown(COMPACTED, *marks)[2:] == [
+        "── the compaction at entry 2 was undone ──",
+        "── the undo at entry 3 was taken back ──",
+    ]
+
+
+def test_an_undo_of_what_is_not_shown_names_the_entry() -> None:
+    assert shown(entry(9, "undone", of=2)) == ["── entry 2 was undone ──"]
+
+
+def test_pins_name_their_message_and_reason() -> None:
+    marks = (entry(2, "pin", seq=1, ord=0, reason="a\x1b"), entry(3, "unpin", seq=1, ord=0))
+    assert shown(*marks) == ["── message 1.0 was pinned: a\\x1b ──", "── message 1.0 was unpinned ──"]
+
+
+def test_what_was_lost_is_said_to_be_lost() -> None:
+    assert shown(entry(4, "lost")) == ["── entry 4 was damaged; what it held is lost ──"]
+
+
+def test_a_clear_a_failure_and_a_compaction_say_what_they_did() -> None:
+    assert shown(COMPACTED, entry(3, "clear"), entry(4, "failed", error="no network")) == [
+        "── compacted: a summary stands for entries 1 to 1 ──",
+        "> A greeting.",
+        "── the conversation was cleared here ──",
+        "── turn 1 failed: no network ──",
+    ]
+    assert shown(COMPACTED, numbered=True)[0] == "── entry 2: compacted: a summary stands for entries 1 to 1 ──"
