@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 WORKERS ?= auto
 
-.PHONY: demo test lint types bench picture lock clean
+.PHONY: demo test lint types bench torture picture lock clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -28,6 +28,9 @@ types: $(STAMP)
 
 bench: $(STAMP)  ## speed and cache figures, beside what one would use instead
 	$(BIN)/python -m benchmarks
+
+torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand: all figures of docs/reliability.md
+	$(BIN)/python -m torture
 
 picture: $(STAMP)  ## the picture in the README
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh

@@ -1,0 +1,6 @@
+"""What the ledger promises, under kills, power losses, I/O errors, full disks, flipped bits, contention and copying.
+
+`python -m torture [names] [--rounds N] [--seed S] [--json]` from the root. Each module has `run(rounds, seed, folder,
+progress)`, which raises AssertionError with what was lost and otherwise returns figures. The processes that write are
+forked from one that never opens a ledger; so are those that check. POSIX systems only.
+"""
