@@ -13,11 +13,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nexus.errors import LedgerError
-from nexus.ledger import care, chain, connection
+from nexus.ledger import care, chain
 from nexus.ledger.entries import Commit, Committed
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import SessionFacts
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, connection
 
 _commit = SqliteLedger.commit
 

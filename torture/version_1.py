@@ -10,7 +10,7 @@ import apsw
 from nexus.ledger import chain
 from nexus.ledger.codec import message_rows, payload_hash
 from nexus.ledger.entries import Commit, NewEntry
-from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, checksum
+from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, checksum
 from nexus.ledger.text_rule import to_json
 from torture import traffic
 

@@ -15,7 +15,7 @@ import pytest
 
 from cli.running import ESCAPE, environment, run
 from nexus.cli import ledger_command
-from nexus.ledger.schema import VERSION
+from nexus.ledger.sqlite.schema import VERSION
 
 JOBS = ["backup", "doctor", "export", "import", "migrate", "repair", "restore", "stats", "verify"]
 FILE = Path(".nexus") / "ledger.db"

@@ -10,8 +10,8 @@ from ledger.stores import behind_its_back
 from nexus.ledger import chain
 from nexus.ledger.codec import message_rows, payload_hash
 from nexus.ledger.records import EntryRecord, Record
-from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, checksum
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, checksum
 from nexus.message import assistant, user
 
 PAGE = 4_096

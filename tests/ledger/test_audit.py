@@ -13,8 +13,8 @@ from msgspec.structs import fields, replace
 from ledger.everything import fill, rechained
 from nexus.ledger import chain
 from nexus.ledger.audit import check
-from nexus.ledger.audit_threads import FARTHEST_GAP
-from nexus.ledger.damage import Damage
+from nexus.ledger.audit.damage import Damage
+from nexus.ledger.audit.threads import FARTHEST_GAP
 from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.records import (
     AliasRecord,

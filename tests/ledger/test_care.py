@@ -16,8 +16,8 @@ from ledger.stores import append, behind_its_back, texts
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger, UnreadableFile
 from nexus.ledger import care
 from nexus.ledger.records import EntryRecord, ThreadRecord
-from nexus.ledger.schema import VERSION
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite.schema import VERSION
 from nexus.message import user
 
 

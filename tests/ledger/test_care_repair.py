@@ -17,8 +17,8 @@ from ledger.files import PAGE, broken, dumped, entries, names, old_ledger, sql
 from ledger.stores import append, filled, replay, texts
 from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger, UnreadableFile
 from nexus.ledger import care
-from nexus.ledger.care_entries import UNKNOWN
-from nexus.ledger.care_pages import Pages
+from nexus.ledger.care.entries import UNKNOWN
+from nexus.ledger.care.pages import Pages
 from nexus.ledger.entries import Commit
 from nexus.ledger.records import EntryRecord, ThreadRecord
 from nexus.ledger.sessions import NewMove, SessionFacts

@@ -14,7 +14,7 @@ from nexus.ledger.codec import read_entry
 from nexus.ledger.conformance import CHECKS, Check, named, run
 from nexus.ledger.entries import Commit, Committed, Entry
 from nexus.ledger.memory import MemoryLedger
-from nexus.ledger.memory_rows import END
+from nexus.ledger.memory.rows import END
 from nexus.ledger.records import EntryRecord
 from nexus.ledger.sessions import Hit, Query, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger

@@ -13,9 +13,9 @@ import pytest
 
 from cli.unwritable import program_without_rights
 from ledger.stores import append, behind_its_back, filled
-from nexus.ledger.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
-from nexus.ledger.schema import VERSION
+from nexus.ledger.care.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite.schema import VERSION
 from nexus.message import user
 
 NAMES = [

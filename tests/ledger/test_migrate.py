@@ -13,11 +13,10 @@ import pytest
 
 from ledger.stores import behind_its_back
 from nexus.errors import LedgerDamaged
-from nexus.ledger import migrate
 from nexus.ledger.audit import check
 from nexus.ledger.operations import Ledger
-from nexus.ledger.schema import APPLICATION_ID, VERSION
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, migrate
+from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 from nexus.message import Image
 
 HERE = Path(__file__).parent

@@ -24,12 +24,11 @@ from nexus.errors import (
     NoSuchSession,
     NotALedger,
 )
-from nexus.ledger import connection
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.entries import Commit, NewEntry
-from nexus.ledger.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.sessions import SessionFacts
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, connection
+from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.record import sized
 

@@ -14,9 +14,10 @@ import msgspec
 from nexus.cli.shared import common, emit, nearest_workspace
 from nexus.engine import LEDGER_FILE
 from nexus.errors import LedgerDamaged, LedgerError, UnreadableFile
-from nexus.ledger import care, doctor, jsonl
-from nexus.ledger.care_files import Progress
-from nexus.ledger.damage import Damage
+from nexus.ledger import care, jsonl
+from nexus.ledger.audit.damage import Damage
+from nexus.ledger.care import doctor
+from nexus.ledger.care.files import Progress
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nexus.errors import LedgerDamaged, LedgerTooNew, UnreadableFile
 from nexus.ledger.audit import check
-from nexus.ledger.care_files import Progress, replacing, writing
+from nexus.ledger.care.files import Progress, replacing, writing
 from nexus.ledger.records import FORMAT, Header, Record
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import storable

@@ -1,0 +1,121 @@
+"""Everything about a SQLite ledger that can be checked: SQLite's own structure, every hash, and all that is derived."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nexus.errors import LedgerDamaged, UnreadableFile
+from nexus.ledger.audit import check
+from nexus.ledger.audit.damage import Damage
+from nexus.ledger.care.derived import Derived
+from nexus.ledger.care.files import Progress
+from nexus.ledger.records import Record
+from nexus.ledger.sqlite import dump as sqlite_dump
+from nexus.ledger.sqlite.connection import Database, connect, typed
+from nexus.ledger.sqlite.schema import VERSION
+from nexus.ledger.text_rule import original
+
+EVERY = 1_000
+"""Records between two reports of progress."""
+
+
+@contextmanager
+def opened(path: str | Path) -> Generator[Database]:
+    """A connection to a ledger's file as it is: nothing is migrated, no log is folded in.
+
+    Raises UnreadableFile when it is not there, NotALedger, LedgerTooNew.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UnreadableFile(f"{path} is not there; name a ledger's file")
+    log = file.with_name(file.name + "-wal")
+    # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
+    readonly = (log.exists() and log.stat().st_size > 0) or not os.access(file, os.W_OK)
+    with typed(str(path)), closing(connect(str(path), create=False, readonly=readonly)) as db:
+        yield db
+
+
+def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
+    """All damage of a ledger, of all its tenants, at one moment; an empty list if it is sound.
+
+    Of a ledger of an older version only SQLite's own structure is checked: it gets its hashes when it is migrated.
+    Raises NotALedger, LedgerTooNew, UnreadableFile.
+    """
+    damages: list[Damage] = []
+    with opened(path) as db:
+        # A snapshot that ends with the connection: in a broken file a COMMIT of mere reads can fail too.
+        db.run("BEGIN")
+        damages.extend(_guarded("the file", _structure(db)))
+        if db.value("PRAGMA user_version") == VERSION:
+            found = _guarded_tenants(db, damages)
+            for tenant in found:
+                of = f" of tenant {original(tenant)!r}" if len(found) > 1 else ""
+                rows = _guarded("the rows", _content(db, tenant, progress))
+                damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
+    return damages
+
+
+def require_sound(path: str | Path, progress: Progress | None = None) -> None:
+    """Raises LedgerDamaged, with the first damage, unless a ledger is sound."""
+    damages = verify(path, progress)
+    if damages:
+        more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+        raise LedgerDamaged(f"{path} is damaged: {damages[0]}{more}")
+
+
+def tenants(db: Database) -> list[str]:
+    """The tenants that have rows, in storable form."""
+    sql = "SELECT tenant FROM thread UNION SELECT tenant FROM session_move UNION SELECT tenant FROM blob ORDER BY 1"
+    return [str(tenant) for (tenant,) in db.rows(sql)]
+
+
+def _guarded(place: str, found: Iterator[Damage]) -> Iterator[Damage]:
+    """What a check finds; if the file cannot be read that far, that is what it finds."""
+    try:
+        with typed("the file"):
+            yield from found
+    except LedgerDamaged as error:
+        yield Damage("file", place, f"cannot be read to the end ({_cause(error)})", "what was not read was not checked")
+
+
+def _cause(error: LedgerDamaged) -> str:
+    return str(error.__cause__ or error)
+
+
+def _guarded_tenants(db: Database, damages: list[Damage]) -> list[str]:
+    try:
+        with typed("the file"):
+            return tenants(db)
+    except LedgerDamaged as error:
+        damages.append(Damage("file", "the list of tenants", f"cannot be read ({_cause(error)})", "everything"))
+        return []
+
+
+def _structure(db: Database) -> Iterator[Damage]:
+    """SQLite's checks of its own pages and indexes, and rows that refer to rows that are not there."""
+    for (text,) in db.rows("PRAGMA integrity_check"):
+        if text != "ok":
+            yield Damage("file", "the file", f"is not as SQLite wants it: {text}", "possibly rows")
+    missing = {(table, parent) for table, _, parent, _ in db.rows("PRAGMA foreign_key_check")}
+    for table, parent in sorted(missing):
+        yield Damage("file", f"a row of {table}", f"belongs to a row of {parent} that is not there", "this row")
+
+
+def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[Damage]:
+    """The audit of one tenant's records, and what is derived from them."""
+    total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
+    derived = Derived(db, tenant)
+    yield from check(_told(derived.watch(sqlite_dump.dump(db, tenant)), progress, total))
+    yield from derived.differences()
+
+
+def _told(records: Iterator[Record], progress: Progress | None, total: int) -> Iterator[Record]:
+    for number, record in enumerate(records):
+        yield record
+        if progress is not None and not number % EVERY:
+            progress(min(number, total), total)

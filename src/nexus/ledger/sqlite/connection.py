@@ -1,0 +1,293 @@
+"""Opening a SQLite ledger safely: settings, application id, and the engine's errors as ours.
+
+APSW brings its own SQLite, without the WAL-reset bug of 3.7.0 to 3.51.2. WAL with `synchronous=FULL`: an acknowledged
+append survives power loss. No memory mapping. The only module that knows APSW.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerTooNew, NotALedger
+from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
+
+BUSY_TIMEOUT_MS = 5_000
+
+SYNCHRONOUS = "FULL"
+"""What SQLite waits for at a commit: FULL syncs the log, so that an acknowledged append survives power loss."""
+
+BEGIN = "BEGIN IMMEDIATE"
+"""How a write begins: it takes the write lock at once, so two writers queue instead of failing half-way."""
+
+SQLITE_VERSION: str = apsw.sqlite_lib_version()
+"""The engine that APSW brings."""
+
+MEMORY = ":memory:"
+
+COPY_PAGES = 256
+"""Pages that a backup copies in one step; others may write between steps."""
+
+
+Value: TypeAlias = int | str | bytes | None
+
+
+class Database:
+    """A SQLite connection with the few calls that the ledger makes, typed.
+
+    `memo` holds what this connection wrote last, for its next write; whatever is taken back empties it.
+    """
+
+    def __init__(self, path: str, flags: int, vfs: str = "") -> None:
+        self._db: Any = apsw.Connection(path, flags=flags, vfs=vfs or None)
+        self.memo: dict[Any, Any] = {}
+
+    def run(self, sql: str, values: tuple[Value, ...] = ()) -> None:
+        """Runs a statement (or a script) and reads it to its end."""
+        self._db.execute(sql, values or None).fetchall()
+
+    def run_many(self, sql: str, rows: Iterable[tuple[Value, ...]]) -> None:
+        """Runs a statement once for each row of values."""
+        self._db.executemany(sql, rows)
+
+    def rows(self, sql: str, values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self._db.execute(sql, values or None).fetchall()
+
+    def each(self, sql: str, values: tuple[Value, ...] = ()) -> Iterable[tuple[Any, ...]]:
+        """All rows, one after the other as they are read."""
+        return self._db.execute(sql, values or None)
+
+    def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
+        """The first row, None if there is none."""
+        return self._db.execute(sql, values or None).fetchone()
+
+    def value(self, sql: str, values: tuple[Value, ...] = ()) -> Any:
+        """The first column of the first row, None if there is none."""
+        row = self.row(sql, values)
+        return row[0] if row else None
+
+    def last_row(self) -> int:
+        """The number of the row that was inserted last."""
+        return int(self._db.last_insert_rowid())
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return bool(self._db.in_transaction)
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """One write transaction: committed whole, or rolled back when anything fails. Inside another one: a savepoint."""
+        if self.in_transaction:
+            with self.savepoint():
+                yield
+            return
+        self.run(BEGIN)
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            self.memo.clear()
+            if self.in_transaction:
+                self.run("ROLLBACK")
+            raise
+
+    @contextmanager
+    def savepoint(self) -> Generator[None]:
+        """A part of a transaction that can be taken back by itself."""
+        self.run("SAVEPOINT part")
+        try:
+            yield
+            self.run("RELEASE part")
+        except BaseException:
+            self.memo.clear()
+            if self.in_transaction:
+                self.run("ROLLBACK TO part")
+                self.run("RELEASE part")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """One read transaction: everything inside sees the same state. Inside another one it adds nothing."""
+        if self.in_transaction:
+            yield
+            return
+        self.run("BEGIN")
+        try:
+            yield
+        finally:
+            if self.in_transaction:
+                self.run("COMMIT")
+
+    def busy_timeout(self, timeout_ms: int) -> None:
+        """How long to wait for another one's transaction: a few milliseconds at a time, so none is overtaken for long."""
+        begun = 0.0
+
+        def again(count: int) -> bool:
+            nonlocal begun
+            now = time.monotonic()
+            begun = now if count == 0 else begun
+            time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
+            return (now - begun) * 1000 < timeout_ms
+
+        self._db.set_busy_handler(again)
+
+    def function(self, name: str, call: Callable[..., Value]) -> None:
+        """Makes a Python function callable from SQL on this connection."""
+        self._db.create_scalar_function(name, call, deterministic=True)
+
+    def empty_log(self) -> bool:
+        """Brings the whole log into the file and empties it; False while another connection reads from it."""
+        # A connection that was idle reads the schema anew first, and its own reading would stand in the way.
+        self.value("SELECT count(*) FROM sqlite_schema")
+        busy = self.value("PRAGMA wal_checkpoint(TRUNCATE)")
+        return not busy
+
+    def copy_to(self, target: Database, progress: Callable[[int, int], None] | None = None) -> None:
+        """Copies everything into `target` by the online backup, pages done and in all to `progress`. Others may write."""
+        with target._db.backup("main", self._db, "main") as copy:
+            while not copy.done:
+                copy.step(COPY_PAGES)
+                if progress is not None:
+                    progress(copy.page_count - copy.remaining, copy.page_count)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._db.close()
+
+
+def connect(path: str, *, create: bool = True, readonly: bool = False, vfs: str = "") -> Database:
+    """An open connection to the ledger at `path` (`:memory:` for one that is not kept), as it is: nothing is migrated.
+
+    Raises NotALedger, LedgerTooNew (both leave the file untouched), LedgerBusy, LedgerFull, LedgerError.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
+    with typed(path):
+        if path != MEMORY and not vfs and not _was_being_made(Path(f"{path}-journal")):
+            _check_identity(Path(path))
+        db = Database(path, flags, vfs)
+        try:
+            db.busy_timeout(BUSY_TIMEOUT_MS)
+            check_version(int(db.value("PRAGMA user_version")), path)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def settle(db: Database) -> None:
+    """The settings of a connection to a ledger that is of this version."""
+    for setting in (
+        "PRAGMA journal_mode=WAL",
+        f"PRAGMA synchronous={SYNCHRONOUS}",
+        "PRAGMA foreign_keys=ON",
+        "PRAGMA trusted_schema=OFF",
+        "PRAGMA cell_size_check=ON",
+        "PRAGMA mmap_size=0",
+        "PRAGMA wal_autocheckpoint=1000",
+        "PRAGMA journal_size_limit=67108864",
+        "PRAGMA secure_delete=ON",
+    ):
+        db.run(setting)
+
+
+def _was_being_made(journal: Path) -> bool:
+    """Whether the file was new and empty when a power cut ended its making: SQLite brings it back to that by itself.
+
+    The journal's header (sqlite.org/fileformat.html) says how many pages the file had before.
+    """
+    try:
+        with journal.open("rb") as file:
+            header = file.read(20)
+    except OSError:
+        return False
+    return header.startswith(bytes.fromhex("d9d505f920a163d7")) and header[16:20] == bytes(4)
+
+
+def _check_identity(path: Path) -> None:
+    """Reads the file's header (sqlite.org/fileformat.html) before SQLite opens it: opening can already change a file."""
+    if not path.exists():
+        return
+    if path.is_dir():
+        raise LedgerError(f"{path} cannot be opened: it is a folder. Choose another --ledger")
+    header = next(blocks(str(path), 100), b"")
+    if not header:
+        return
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        raise NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
+    check_version(int.from_bytes(header[60:64]), str(path))
+
+
+def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
+    """The bytes of a database file, in blocks.
+
+    Read through SQLite's own layer: a process that closes a file which it opened by itself loses the locks that all its
+    connections hold on it (POSIX), and another program could then take the log away.
+    """
+    file: Any = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+    try:
+        whole = int(file.xFileSize())
+        for at in range(0, whole, size):
+            yield file.xRead(min(size, whole - at), at)
+    finally:
+        file.xClose()
+
+
+def check_version(version: int, path: str) -> None:
+    """Raises LedgerTooNew for a version that this Nexus does not know."""
+    if version > VERSION:
+        raise LedgerTooNew(
+            f"{path} has ledger version {version}, this Nexus knows {VERSION}; it was not touched. Upgrade Nexus"
+        )
+
+
+def spoils(error: BaseException) -> bool:
+    """Whether an error may leave its connection unusable: one that could not reach its files refuses every later write."""
+    cause = error if isinstance(error, apsw.Error) else error.__cause__
+    return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
+
+
+@contextmanager
+def typed(place: str) -> Generator[None]:
+    """Turns the engine's errors into ours, each with what to do."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        text = f"{place} was locked for over {BUSY_TIMEOUT_MS} ms; nothing was written, try again"
+        raise LedgerBusy(text) from error
+    except apsw.FullError as error:
+        raise LedgerFull(f"no space left for {place}; the append is absent, all earlier ones are safe") from error
+    except apsw.NotADBError as error:
+        raise NotALedger(f"{place} is not a SQLite file; it was not touched. Choose another --ledger") from error
+    except apsw.IOError as error:
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            raise LedgerFull(
+                f"no space left beside {place}; the append is absent, all earlier ones are safe"
+            ) from error
+        text = f"{place} cannot be read or written ({error}): the disk reports a fault. What was acknowledged is safe"
+        raise LedgerError(text) from error
+    except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError) as error:
+        if "vtable constructor failed" in str(error):
+            raise LedgerError(
+                f"{place}: the search index could not be opened ({error}); open the ledger again"
+            ) from error
+        text = (
+            f"{place} is damaged ({error}); nothing was served from it. `nexus ledger verify` lists all damage, "
+            "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+        )
+        raise LedgerDamaged(text) from error
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
+        text = f"{place} cannot be opened or written ({error}); check that its folder exists and is writable"
+        raise LedgerError(text) from error
+    except apsw.Error as error:
+        raise LedgerError(f"{place}: the database says {error}") from error

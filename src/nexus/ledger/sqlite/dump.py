@@ -1,0 +1,338 @@
+"""A SQLite ledger's rows as records, and records as rows; and deleting for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.errors import BadReference, ForksDepend, LedgerConflict
+from nexus.ledger.codec import call_rows, decode_parts
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    BlobRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    Header,
+    KeyRecord,
+    MessageRow,
+    MoveRecord,
+    Record,
+    ThreadRecord,
+)
+from nexus.ledger.sessions import Erased, SessionFacts, Thread
+from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.read import MESSAGE_COLUMNS
+from nexus.ledger.sqlite.write import Writing, grown
+from nexus.ledger.text_rule import from_json, original, storable
+from nexus.ledger.words import search_text
+from nexus.message import Message
+
+_facts = msgspec.json.Decoder(SessionFacts)
+
+
+def dump(db: Database, tenant: str) -> Iterator[Record]:
+    """All rows of a tenant, unchecked, in the order that `Record` says."""
+    yield Header(tenant=tenant)
+    for row in db.each("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
+        yield BlobRecord(*row)
+    columns = "id, parent, fork_seq, root_hash, at_ms, head_seq, head_hash, erased"
+    for row in db.rows(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,)):  # noqa: S608 - constants
+        yield ThreadRecord(*row[:-1], erased=bool(row[-1]))
+        yield from entries(db, tenant, row[0])
+        own = (tenant, row[0])
+        sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
+        yield from (DecisionRecord(*found) for found in db.each(f"{sql} ORDER BY view, number", own))
+        sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
+        yield from (AssemblyRecord(*found) for found in db.each(f"{sql} ORDER BY view, seq", own))
+    sql = "SELECT label, number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? ORDER BY 1, 2"
+    yield from (MoveRecord(*row) for row in db.each(sql, (tenant,)))
+    sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
+    yield from (AliasRecord(*row) for row in db.each(sql, (tenant,)))
+    sql = (
+        "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
+        " ORDER BY 1, 2, 3"
+    )
+    yield from (CalibrationRecord(*row) for row in db.each(sql, (tenant,)))
+
+
+def entries(db: Database, tenant: str, thread: int, after: int = 0) -> Iterator[EntryRecord]:
+    """A thread's own entries with `seq > after`, unchecked, with their messages and keys, read in parallel."""
+    key = (tenant, thread, after)
+    where = "WHERE tenant=? AND thread=? AND seq>?"
+    heads = db.each(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
+    messages = _Group(db.each(f"SELECT seq,{MESSAGE_COLUMNS} FROM message {where} ORDER BY seq, ord", key))  # noqa: S608
+    keys: dict[int, list[KeyRecord]] = {}
+    sql = f"SELECT seq, key, payload FROM idempotency {where} ORDER BY seq, key"  # noqa: S608 - constants
+    for seq, name, payload in db.rows(sql, key):
+        keys.setdefault(seq, []).append(KeyRecord(name, payload))
+    for seq, kind, turn, at_ms, body, digest in heads:
+        rows = [cast("MessageRow", row[1:]) for row in messages.of(seq)]
+        yield EntryRecord(thread, seq, kind, turn, at_ms, body, digest, rows, keys.get(seq, []))
+
+
+class _Group:
+    """Rows in the order of their first column, taken out group by group."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def of(self, seq: int) -> list[tuple[Any, ...]]:
+        """The rows of one group; what stands before it belongs to nothing."""
+        found: list[tuple[Any, ...]] = []
+        while self._next is not None and self._next[0] <= seq:
+            if self._next[0] == seq:
+                found.append(self._next)
+            self._next = next(self._rows, None)
+        return found
+
+
+def load(writing: Writing, records: Iterable[Record]) -> int:
+    """Stores records; those that are there already are passed over. Returns how many were new."""
+    writing.db.memo.clear()
+    loader = _Loader(writing)
+    for record in records:
+        loader.take(record)
+    loader.finish()
+    return loader.new
+
+
+class _Loader:
+    """Takes records in their order; threads get their totals when all their entries are there."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.writing, self.db, self.tenant = writing, writing.db, writing.tenant
+        self.new = 0
+        self.thread: Thread | None = None
+        self.told: ThreadRecord | None = None
+
+    def take(self, record: Record) -> None:
+        """Stores one record."""
+        if isinstance(record, EntryRecord):
+            self._entry(record)
+            return
+        self.finish()
+        if isinstance(record, Header):
+            if record.tenant != self.tenant:
+                raise BadReference(f"these are records of tenant {record.tenant!r}, the ledger is {self.tenant!r}'s")
+        elif isinstance(record, ThreadRecord):
+            self._begin(record)
+        elif isinstance(record, BlobRecord):
+            self._blob(record)
+        else:
+            self._row(record)
+
+    def finish(self) -> None:
+        """Stores the totals of the thread whose entries were taken."""
+        if self.thread is not None and self.told is not None:
+            if (self.thread.head_seq, self.thread.head_hash) != (self.told.head_seq, self.told.head_hash):
+                raise BadReference(
+                    f"thread {self.told.id} should end with entry {self.told.head_seq}, its records end with "
+                    f"{self.thread.head_seq}; nothing was stored"
+                )
+            self.writing.put_thread(self.thread)
+        self.thread = self.told = None
+
+    def _begin(self, record: ThreadRecord) -> None:
+        sql = "SELECT parent, fork_seq, root_hash, at_ms, erased, head_seq FROM thread WHERE tenant=? AND id=?"
+        old = self.db.row(sql, (self.tenant, record.id))
+        said = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
+        if old is not None and tuple(old[:5]) != said:
+            raise LedgerConflict(
+                f"the ledger has another thread {record.id}; nothing was stored. Import into a new ledger"
+            )
+        if old is not None:
+            self.thread = self.writing.reader.thread(record.id)
+            # A ledger that went on since keeps what it has.
+            self.told = record if record.head_seq > self.thread.head_seq else None
+            return
+        parent = record.parent
+        turn, open_turn = self.writing.end_of(parent, record.fork_seq) if parent is not None else (0, False)
+        self.thread = Thread(
+            record.id,
+            parent,
+            record.fork_seq,
+            record.root_hash,
+            record.at_ms,
+            record.fork_seq,
+            record.root_hash,
+            turn,
+            open_turn,
+            erased=record.erased,
+        )
+        self.writing.put_new_thread(self.thread)
+        self.new += 1
+        self.told = record
+
+    def _entry(self, record: EntryRecord) -> None:
+        if self.thread is None or record.thread != self.thread.id:
+            raise BadReference(f"entry {record.seq} of thread {record.thread} does not follow its thread")
+        if record.seq <= self.thread.head_seq:
+            sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
+            if self.db.value(sql, (self.tenant, record.thread, record.seq)) != record.hash:
+                raise LedgerConflict(
+                    f"the ledger has another entry {record.seq} in thread {record.thread}; nothing was stored. "
+                    "Import into a new ledger"
+                )
+            return
+        if record.seq != self.thread.head_seq + 1:
+            raise BadReference(f"entry {self.thread.head_seq + 1} of thread {record.thread} is missing")
+        messages = tuple(Message(row[1], decode_parts(row[7], lambda _: b"")) for row in record.messages)  # pyright: ignore[reportArgumentType]
+        texts = [search_text(message.parts) for message in messages]
+        self.writing.insert(record, texts, call_rows(messages))
+        self.thread = grown(self.thread, record)
+        self.new += 1
+
+    def _blob(self, record: BlobRecord) -> None:
+        key = (self.tenant, record.sha256)
+        if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
+            self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, record.data))
+            self.new += 1
+
+    def _row(self, record: Record) -> None:
+        if isinstance(record, DecisionRecord):
+            if self._fresh("decision", ("thread", "view", "number"), record):
+                self.writing.put_decision(record)
+        elif isinstance(record, AssemblyRecord):
+            if self._fresh("assembly", ("thread", "view", "seq"), record):
+                self.writing.put_assembly(record)
+        elif isinstance(record, MoveRecord):
+            if self._fresh("session_move", ("label", "number"), record):
+                self._check_follows("session_move", "label", record.label, record.number)
+                if record.thread is not None:
+                    self.writing.check_thread(record.thread)
+                self.writing.put_move(record, from_json(record.facts, _facts).status)
+        elif isinstance(record, AliasRecord):
+            if self._fresh("alias", ("name", "number"), record):
+                self._check_follows("alias", "name", record.name, record.number)
+                self.writing.put_alias(record)
+        elif isinstance(record, CalibrationRecord) and self._fresh(
+            "calibration", ("provider", "model", "number"), record
+        ):
+            self.writing.put_calibration(record)
+
+    def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
+        sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
+        if self.db.value(sql, (self.tenant, name)) != number - 1:
+            raise BadReference(f"what came before change {number} of {original(name)!r} is missing; nothing was stored")
+
+    def _fresh(self, table: str, key: tuple[str, ...], record: Any) -> bool:
+        where = " AND ".join(f"{name}=?" for name in key)
+        values = tuple(getattr(record, name) for name in key)
+        old = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
+        if old is not None and old != record.hash:
+            raise LedgerConflict(
+                f"the ledger has another row at {table} {values}; nothing was stored. Import into a new ledger"
+            )
+        self.new += old is None
+        return old is None
+
+
+TABLES = (
+    "blob_use", "tool_call", "idempotency", "message", "assembly", "decision", "view_head", "entry", "session",
+    "session_move", "alias", "calibration", "calibration_head", "thread", "blob",
+)  # fmt: skip
+"""All tables with rows of a tenant, in the order in which they can be emptied."""
+
+
+def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Erased, list[str]]:
+    """Deletes rows; returns what was deleted and pieces of its text, by which the storage can be searched."""
+    db, tenant = writing.db, writing.tenant
+    db.memo.clear()
+    everything = threads is None
+    chosen = [row.id for row in writing.reader.threads() if not row.erased] if threads is None else sorted(set(threads))
+    stored = [storable(label) for label in labels]
+    if not everything:
+        _check_free(writing, chosen, stored)
+        stored = sorted({*stored, *_given_up(writing, chosen)})
+    needles = _needles(db, tenant, chosen)
+    count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
+    number = {
+        name: sum(int(db.value(count.format(name), (tenant, thread))) for thread in chosen)
+        for name in ("entry", "message")
+    }
+    before = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
+    for thread in chosen:
+        db.run(
+            "DELETE FROM search WHERE rowid IN (SELECT id_row FROM message WHERE tenant=? AND thread=?)",
+            (tenant, thread),
+        )
+        for table in TABLES[:8]:
+            db.run(f"DELETE FROM {table} WHERE tenant=? AND thread=?", (tenant, thread))  # noqa: S608 - constants
+        row = writing.reader.thread(thread)
+        empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
+        writing.put_thread(replace(empty, erased=True))
+    for label in stored:
+        db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
+        db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        for (name,) in db.rows(
+            "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)", (tenant, label)
+        ):
+            db.run("DELETE FROM alias WHERE tenant=? AND name=?", (tenant, name))
+            db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
+            writing.point_again(name)
+    if everything:
+        for table in TABLES:
+            db.run(f"DELETE FROM {table} WHERE tenant=?", (tenant,))  # noqa: S608 - constants
+    db.run(
+        "DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)", (tenant,)
+    )
+    db.run("INSERT INTO search(search) VALUES ('optimize')")
+    after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
+    return Erased(tuple(chosen), number["entry"], number["message"], before - after), needles
+
+
+def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
+    """Raises ForksDepend when something that stays needs one of the threads; NoSuchSession for unknown threads."""
+    chosen = set(threads)
+    dependent: set[str] = set()
+    for row in writing.reader.threads():
+        if row.parent in chosen and row.id not in chosen and not row.erased:
+            dependent.update(_labels(writing, row.id) or (f"thread {row.id}",))
+    for thread in threads:
+        writing.reader.thread(thread)
+        dependent.update(label for label in _labels(writing, thread) if storable(label) not in labels)
+    if dependent:
+        names = ", ".join(sorted(dependent))
+        raise ForksDepend(
+            f"{names} still needs what was to be deleted; delete it first or with it. Nothing was deleted"
+        )
+
+
+def _given_up(writing: Writing, threads: list[int]) -> set[str]:
+    """The labels that point to nothing any more and once pointed to one of the threads, in storable form."""
+    sql = (
+        "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
+        " WHERE m.tenant=? AND m.thread=? AND s.thread IS NULL"
+    )
+    return {str(label) for thread in threads for (label,) in writing.db.rows(sql, (writing.tenant, thread))}
+
+
+def _labels(writing: Writing, thread: int) -> list[str]:
+    """The labels that point to a thread."""
+    sql = "SELECT label FROM session WHERE tenant=? AND thread=? ORDER BY label"
+    return [original(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
+
+
+NEEDLE = 24
+"""Length in characters of a piece of text that is looked for after a deletion."""
+
+MOST_NEEDLES = 400
+
+
+def _needles(db: Database, tenant: str, threads: list[int]) -> list[str]:
+    """Pieces of the texts as stored, from the beginning, the middle and the end of each message."""
+    found: set[str] = set()
+    for thread in threads:
+        for (content,) in db.each("SELECT content FROM message WHERE tenant=? AND thread=?", (tenant, thread)):
+            size = len(content)
+            for at in (20, size // 3, size // 2, size - NEEDLE - 4):
+                piece = content[max(at, 0) : max(at, 0) + NEEDLE]
+                if len(piece) == NEEDLE and len(found) < MOST_NEEDLES:
+                    found.add(piece)
+    return sorted(found)

@@ -1,0 +1,159 @@
+"""Bringing a SQLite ledger to this version: numbered scripts, and what a script cannot compute.
+
+All of it is one transaction: a ledger is of the old version or of the new one, never between.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from nexus.errors import LedgerDamaged
+from nexus.ledger import chain
+from nexus.ledger.codec import blobs_of, call_rows, decode_parts
+from nexus.ledger.records import AssemblyRecord, MoveRecord
+from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.read import THREAD_COLUMNS
+from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
+from nexus.ledger.text_rule import original, to_json
+from nexus.ledger.words import search_text
+from nexus.message import Message
+
+
+def migrate(db: Database) -> bool:
+    """Brings the ledger to this version; says whether there was anything to do.
+
+    A new file gets its header before WAL is set.
+
+    Raises LedgerDamaged when an applied migration is not the one that this version knows.
+    """
+    version = int(db.value("PRAGMA user_version"))
+    if version == VERSION:
+        return False
+    with db.transaction():
+        version = int(db.value("PRAGMA user_version"))
+        for number, applied in db.rows("SELECT version, checksum FROM migration") if version else ():
+            if checksum(MIGRATIONS[int(number) - 1]) != applied:
+                raise LedgerDamaged(f"migration {number} of this ledger was another one; nothing was changed")
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            db.run(script)
+            _FILL.get(number, _nothing)(db)
+            now = time.time_ns() // 1_000_000
+            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
+        db.run(f"PRAGMA application_id={APPLICATION_ID}")
+        db.run(f"PRAGMA user_version={VERSION}")
+    db.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    return True
+
+
+def _nothing(db: Database) -> None:
+    """Most scripts leave nothing to compute."""
+
+
+def _fill_second(db: Database) -> None:
+    """Totals and hashes of threads, pointers of sessions, tool calls, the search index: from what version 1 had."""
+    _fill_moves(db)
+    _fill_manifests(db)
+    _fill_messages(db)
+    _fill_threads(db)
+
+
+def _fill_moves(db: Database) -> None:
+    sql = "SELECT tenant, label, number, thread, facts, reason, at_ms FROM session_move ORDER BY tenant, label, number"
+    before = b""
+    for tenant, label, number, thread, told, reason, at_ms in db.rows(sql):
+        facts = told
+        if "\\u001a" in told:  # titles were in storable form, JSON has escapes of its own
+            facts = to_json({name: original(value) for name, value in json.loads(told).items()})
+        record = MoveRecord(label, number, thread, facts, reason, at_ms, b"")
+        before = chain.move_hash(tenant, before if number > 1 else b"", record)
+        where = "WHERE tenant=? AND label=? AND number=?"
+        db.run(f"UPDATE session_move SET facts=?, hash=? {where}", (facts, before, tenant, label, number))  # noqa: S608
+    db.run(
+        "INSERT INTO session SELECT tenant, label, number, thread, 'active', hash FROM session_move m"
+        " WHERE number=(SELECT max(number) FROM session_move n WHERE n.tenant=m.tenant AND n.label=m.label)"
+    )
+
+
+def _fill_manifests(db: Database) -> None:
+    sql = "SELECT tenant, thread, view, seq, manifest, at_ms FROM assembly"
+    for tenant, thread, view, seq, manifest, at_ms in db.rows(sql):
+        record = AssemblyRecord(thread, view, seq, manifest, at_ms, b"")
+        where = "WHERE tenant=? AND thread=? AND view=? AND seq=?"
+        key = (tenant, record.thread, record.view, record.seq)
+        db.run(f"UPDATE assembly SET hash=? {where}", (chain.assembly_hash(tenant, record), *key))  # noqa: S608
+    _fill_view_heads(db)
+
+
+def _fill_view_heads(db: Database) -> None:
+    views = db.rows(
+        "SELECT tenant, thread, view FROM assembly UNION SELECT tenant, thread, view FROM decision ORDER BY 1, 2, 3"
+    )
+    for key in views:
+        newest = "FROM {0} WHERE tenant=? AND thread=? AND view=? ORDER BY {1} DESC LIMIT 1"
+        decided = db.rows("SELECT count(*) OVER (), hash " + newest.format("decision", "number"), key) or [(0, b"")]
+        sent = db.rows("SELECT count(*) OVER (), seq, hash " + newest.format("assembly", "seq"), key) or [(0, 0, b"")]
+        columns = (*key, *decided[0], *sent[0])
+        digest = chain.columns_hash("view_head", columns)
+        db.run("INSERT INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (*columns, digest))
+
+
+def _fill_messages(db: Database) -> None:
+    for id_row, tenant, thread, seq, order, role, content in db.each(
+        "SELECT id_row, tenant, thread, seq, ord, role, content FROM message"
+    ):
+        try:
+            parts = decode_parts(content, lambda _: b"")
+        except (ValueError, TypeError, msgspec.MsgspecError):
+            continue  # damaged: it stays as it is, and whoever reads it is told
+        text = search_text(parts)
+        if text.strip():
+            db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
+        for call in call_rows((Message(role, parts),)):
+            row = (tenant, thread, call.call_id, seq, order, call.part, call.name, call.is_result, call.is_error)
+            db.run("INSERT INTO tool_call VALUES (?,?,?,?,?,?,?,?,?)", row)
+        for sha256 in blobs_of(content):
+            db.run("INSERT OR IGNORE INTO blob_use VALUES (?,?,?,?)", (tenant, sha256, thread, seq))
+
+
+def _fill_threads(db: Database) -> None:
+    for tenant, thread in db.rows("SELECT tenant, id FROM thread ORDER BY tenant, id"):
+        own = "tenant=?1 AND thread=?2"
+        db.run(
+            "UPDATE thread SET "  # noqa: S608 - constants
+            f"marks=(SELECT count(*) FROM entry WHERE {own} AND kind IN ('clear','compaction')),"
+            f"messages=(SELECT count(*) FROM message WHERE {own}),"
+            f"tokens=(SELECT ifnull(sum(max(openai, anthropic, gemini)),0) FROM message WHERE {own}),"
+            f"first_ms=(SELECT ifnull(min(at_ms),0) FROM entry WHERE {own}),"
+            f"last_ms=(SELECT ifnull(max(at_ms),0) FROM entry WHERE {own})"
+            " WHERE tenant=?1 AND id=?2",
+            (tenant, thread),
+        )
+        turn, open_turn = _end(db, tenant, thread, 1 << 62)
+        db.run("UPDATE thread SET turn=?, open_turn=? WHERE tenant=? AND id=?", (turn, open_turn, tenant, thread))
+        row = db.row(f"SELECT {THREAD_COLUMNS} FROM thread WHERE tenant=? AND id=?", (tenant, thread)) or ()  # noqa: S608
+        digest = chain.columns_hash("thread", (tenant, *row))
+        db.run("UPDATE thread SET hash=? WHERE tenant=? AND id=?", (digest, tenant, thread))
+
+
+def _end(db: Database, tenant: str, thread: int, high: int) -> tuple[int, bool]:
+    """The newest turn on a path up to `high`, and whether it is open; version 1 had no pins and no undone marks."""
+    at: Any = thread
+    while at is not None:
+        sql = (
+            "SELECT turn, kind='messages' AND turn>0 FROM entry WHERE tenant=? AND thread=? AND seq<=?"
+            " AND kind<>'compaction' ORDER BY seq DESC LIMIT 1"
+        )
+        found = db.row(sql, (tenant, at, high))
+        if found is not None:
+            return int(found[0]), bool(found[1])
+        at, low = db.row("SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?", (tenant, at)) or (None, 0)
+        high = min(low, high)
+    return 0, False
+
+
+_FILL: dict[int, Callable[[Database], None]] = {2: _fill_second}

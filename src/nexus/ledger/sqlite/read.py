@@ -1,0 +1,314 @@
+"""Reading threads, entries and views of a SQLite ledger: every row that is served was checked against its hash first.
+
+Marks are counted and the newest decision and manifest of a view are named in a second place, so that one that is lost
+is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from nexus.errors import BadReference, NoSuchSession
+from nexus.ledger import chain
+from nexus.ledger.codec import decode_body, read_entry
+from nexus.ledger.entries import STEPS, AssemblyRow, Calibration, Cut, Entry, Row
+from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
+from nexus.ledger.sessions import Segment, Thread
+from nexus.ledger.sqlite.read_sessions import SessionReader
+from nexus.ledger.text_rule import from_json, original, storable
+
+_cut = msgspec.json.Decoder(Cut)
+
+END = 1 << 62
+"""A seq beyond all others."""
+
+MESSAGE_COLUMNS = "ord,role,id,run_id,source,model,at_ms,content,meta,openai,anthropic,gemini,aside"
+THREAD_COLUMNS = (
+    "id,parent,fork_seq,root_hash,at_ms,head_seq,head_hash,turn,open_turn,marks,messages,tokens,first_ms,last_ms,erased"
+)
+
+
+class Reader(SessionReader):
+    """Reads of one tenant on one connection."""
+
+    def thread(self, thread: int) -> Thread:
+        """A thread's row, checked. Raises NoSuchSession if there is none, or it was erased."""
+        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
+        row = self.db.row(sql, (self.tenant, thread))
+        if row is None:
+            self._check_unknown(thread)
+            raise NoSuchSession(f"{self.place} has no thread {thread}")
+        return self._thread(row)
+
+    def _check_unknown(self, thread: int) -> None:
+        """Raises LedgerDamaged when something belongs to a thread that is not there."""
+        for table, column in (("session_move", "thread"), ("entry", "thread"), ("thread", "parent")):
+            sql = f"SELECT 1 FROM {table} WHERE tenant=? AND {column}=? LIMIT 1"  # noqa: S608 - constants
+            if self.db.row(sql, (self.tenant, thread)):
+                self.damaged(f"the row of thread {thread} is lost")
+
+    def threads(self) -> list[Thread]:
+        """All threads, checked."""
+        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? ORDER BY id"  # noqa: S608 - constants
+        return [self._thread(row) for row in self.db.rows(sql, (self.tenant,))]
+
+    def _thread(self, row: tuple[Any, ...]) -> Thread:
+        self.check(chain.columns_hash("thread", (self.tenant, *row[:-1])) == row[-1], f"the row of thread {row[0]}")
+        columns = list(row[:-1])
+        columns[8], columns[14] = bool(columns[8]), bool(columns[14])
+        return Thread(*columns)
+
+    def path(self, thread: int) -> list[Segment]:
+        """The thread's path as segments, root first; each joint is checked once."""
+        known = self.segments.get(thread)
+        if known is None:
+            known = list[Segment]()
+            at, high = cast("int | None", thread), END
+            while at is not None:
+                row = self.thread(at)
+                known.append(Segment(at, row.fork_seq, high, row.root_hash))
+                high, at = min(row.fork_seq, high), row.parent
+            known.reverse()
+            for place, part in enumerate(known[1:], 1):
+                if part.low < part.high and self.hash_on(known[:place], part.low) != part.root:
+                    self.damaged(f"thread {part.thread} does not continue its parent at entry {part.low}")
+            self.segments[thread] = known
+        return known
+
+    def hash_at(self, thread: int, seq: int) -> bytes:
+        """The chain value after entry `seq` of the path. Raises BadReference if there is no such entry."""
+        found = self.hash_on(self.path(thread), seq)
+        if found is None:
+            raise BadReference(f"thread {thread} has no entry {seq}; its newest is {self.thread(thread).head_seq}")
+        return found
+
+    def hash_on(self, path: list[Segment], seq: int) -> bytes | None:
+        """The chain value after entry `seq` on a path, None if it is not there."""
+        if seq == 0:
+            return path[0].root
+        for part in path:
+            if seq == part.low and part.low < part.high:
+                return part.root
+            if part.low < seq <= part.high:
+                sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
+                return self.db.value(sql, (self.tenant, part.thread, seq))
+        return None
+
+    # entries -----------------------------------------------------------------------------------------------------
+
+    def entries(self, thread: int, after: int = 0, until: int | None = None) -> list[Entry]:
+        """The path's entries with `after < seq <= until`, all checked before the first one is given out."""
+        row = self.thread(thread)
+        last = row.head_seq if until is None else min(until, row.head_seq)
+        found: list[Entry] = []
+        if last <= after:
+            return found
+        if row.erased:
+            raise NoSuchSession(f"thread {thread} of {self.place} was deleted for good")
+        for part in self.path(thread):
+            start, end = max(part.low, after), min(part.high, last)
+            if start < end:
+                found.extend(self.read(part, start, end))
+        if len(found) != last - max(after, 0) or (last == row.head_seq and found[-1].hash != row.head_hash):
+            self.damaged(f"the newest entry of thread {thread} is not the one that was written last")
+        return found
+
+    def read(self, part: Segment, after: int, until: int) -> list[Entry]:
+        """A segment's entries with `after < seq <= until`, checked against their hashes."""
+        span = (self.tenant, part.thread, after, until)
+        where = "tenant=? AND thread=? AND seq>? AND seq<=?"
+        heads = self.db.rows(f"SELECT seq,kind,turn,at_ms,body,hash FROM entry WHERE {where} ORDER BY seq", span)  # noqa: S608 - constants
+        if not heads:
+            return []
+        before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
+        if before is None:
+            self.damaged(f"entry {after} of thread {part.thread} is lost")
+        by_seq: dict[int, list[MessageRow]] = defaultdict(list)
+        for row in self.db.rows(f"SELECT seq,{MESSAGE_COLUMNS} FROM message WHERE {where} ORDER BY seq,ord", span):  # noqa: S608
+            by_seq[row[0]].append(row[1:])  # pyright: ignore[reportArgumentType]
+        return self._checked(part.thread, after, before, heads, by_seq)
+
+    def _checked(
+        self,
+        thread: int,
+        after: int,
+        before: bytes,
+        heads: list[Any],
+        by_seq: dict[int, list[MessageRow]],
+    ) -> list[Entry]:
+        expected = after
+        found: list[Entry] = []
+        for head in heads:
+            seq, kind, turn, at_ms, body, stored = head
+            columns = by_seq.pop(seq, [])
+            expected += 1
+            digest = stored
+            if kind != "lost" or columns:
+                digest = chain.entry_hash(before, self.tenant, (thread, seq, kind, turn, at_ms, body), columns)
+            if digest != stored or seq != expected:
+                self.damaged(f"entry {expected} of thread {thread} does not match its hash")
+            found.append(read_entry(head, columns, self.blob))
+            before = digest
+        if by_seq:
+            self.damaged(f"a message of thread {thread} belongs to no entry")
+        return found
+
+    def marks(self, thread: int) -> list[Entry]:
+        """The path's marks, newest first. Their number is known, so one that is lost is noticed."""
+        sql = (
+            "SELECT seq, kind FROM entry WHERE tenant=? AND thread=?"
+            " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
+        )
+        found: list[Entry] = []
+        for part in reversed(self.path(thread)):
+            rows = self.db.rows(sql, (self.tenant, part.thread))
+            seqs = [seq for seq, kind in rows if kind not in STEPS and isinstance(seq, int)]
+            if len(seqs) != self.thread(part.thread).marks:
+                self.damaged(f"thread {part.thread} has lost one of its marks")
+            for seq in seqs:
+                if part.low < seq <= part.high:
+                    read = self.read(part, seq - 1, seq)
+                    self.check(bool(read), f"mark {seq} of thread {part.thread}")
+                    found.extend(read)
+        for entry in found:
+            self.check(entry.kind not in STEPS, f"mark {entry.seq} of thread {thread}")
+        return found
+
+    def instructions(self, thread: int) -> Sequence[Row]:
+        """The leading system messages of the path's first entry."""
+        rows: list[Row] = []
+        for entry in self.entries(thread, 0, 1):
+            for row in entry.rows:
+                if row.message.role != "system":
+                    break
+                rows.append(row)
+        return rows
+
+    def blob(self, sha256: str) -> bytes:
+        """Image data by its hash."""
+        data = self.db.value("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
+        if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
+            self.damaged(f"image {sha256[:12]} is missing or damaged")
+        return data
+
+    # views -------------------------------------------------------------------------------------------------------
+
+    def view_head(self, thread: int, view: str) -> tuple[int, bytes, int, int, bytes] | None:
+        """What there is of a view on one thread: decisions, the last one's hash; manifests, the last one's seq, hash."""
+        sql = (
+            "SELECT decisions, decision_hash, assemblies, assembly_seq, assembly_hash, hash FROM view_head"
+            " WHERE tenant=? AND thread=? AND view=?"
+        )
+        row = self.db.row(sql, (self.tenant, thread, view))
+        if row is not None:
+            digest = chain.columns_hash("view_head", (self.tenant, thread, view, *row[:-1]))
+            self.check(digest == row[-1], f"what is newest of view {original(view)} on thread {thread}")
+            return cast("tuple[int, bytes, int, int, bytes]", row[:-1])
+        sql = (
+            "SELECT 1 FROM decision WHERE tenant=?1 AND thread=?2 AND view=?3"
+            " UNION ALL SELECT 1 FROM assembly WHERE tenant=?1 AND thread=?2 AND view=?3 LIMIT 1"
+        )
+        if self.db.row(sql, (self.tenant, thread, view)):
+            self.damaged(f"what is newest of view {original(view)} on thread {thread} is lost")
+        return None
+
+    def last_cut(self, thread: int, view: str) -> Cut | None:
+        """The newest cut of the view on the path."""
+        view = storable(view)
+        sql = (
+            "SELECT number, kind, at_seq, body, at_ms, hash FROM decision"
+            " WHERE tenant=? AND thread=? AND view=? AND at_seq<=? ORDER BY number DESC LIMIT 1"
+        )
+        for part in reversed(self.path(thread)):
+            head = self.view_head(part.thread, view)
+            if head is None or head[0] == 0:
+                continue
+            row = self.db.row(sql, (self.tenant, part.thread, view, part.high))
+            if row is None or row[-1] != head[1]:
+                count = "SELECT count(*) FROM decision WHERE tenant=? AND thread=? AND view=?"
+                whole = self.db.value(count, (self.tenant, part.thread, view)) == head[0]
+                later = self.db.value(
+                    "SELECT 1 FROM decision WHERE tenant=? AND thread=? AND view=? AND hash=? AND at_seq>?",
+                    (self.tenant, part.thread, view, head[1], part.high),
+                )
+                self.check(whole and later == 1, f"the newest view decision of thread {part.thread}")
+            if row is not None:
+                return self._cut(part.thread, view, row)
+        return None
+
+    def _cut(self, thread: int, view: str, row: tuple[Any, ...]) -> Cut:
+        number, kind, at_seq, body, at_ms, stored = row
+        sql = (
+            "SELECT hash FROM decision WHERE tenant=? AND thread=? AND view=? AND number<? ORDER BY number DESC LIMIT 1"
+        )
+        before = self.db.value(sql, (self.tenant, thread, view, number)) or b""
+        columns = (self.tenant, thread, view, number, kind, at_seq, body, at_ms)
+        digest = chain.decision_hash(before, columns)
+        self.check(digest == stored, f"view decision {number} of thread {thread}")
+        return from_json(body, _cut)
+
+    def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
+        """The newest manifest of the view on the path."""
+        view = storable(view)
+        sql = (
+            "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq<=?"
+            " ORDER BY seq DESC LIMIT 1"
+        )
+        for part in reversed(self.path(thread)):
+            head = self.view_head(part.thread, view)
+            if head is None or head[2] == 0:
+                continue
+            row = self.db.row(sql, (self.tenant, part.thread, view, part.high))
+            if head[3] <= part.high:
+                self.check(
+                    row is not None and row[0] == head[3] and row[3] == head[4], f"the newest manifest of {view}"
+                )
+            else:
+                every = "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=?"
+                rows = self.db.rows(every, (self.tenant, part.thread, view))
+                self.check(len(rows) == head[2], f"a manifest of thread {part.thread}")
+                for one in rows:
+                    self._manifest(part.thread, view, one)
+            if row is not None:
+                return self._manifest(part.thread, view, row)
+        return None
+
+    def assemblies(self, thread: int) -> list[AssemblyRow]:
+        """All manifests on the path, oldest first."""
+        sql = (
+            "SELECT view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
+            " ORDER BY seq, view"
+        )
+        return [
+            self._manifest(part.thread, row[0], row[1:])
+            for part in self.path(thread)
+            for row in self.db.rows(sql, (self.tenant, part.thread, part.low, part.high))
+        ]
+
+    def _manifest(self, thread: int, view: str, row: tuple[Any, ...]) -> AssemblyRow:
+        seq, manifest, at_ms, digest = row
+        record = AssemblyRecord(thread, view, seq, manifest, at_ms, digest)
+        self.check(chain.assembly_hash(self.tenant, record) == digest, f"manifest {seq} of thread {thread}")
+        return AssemblyRow(original(view), decode_body(manifest), at_ms, seq)
+
+    def calibration(self, provider: str, model: str) -> Calibration | None:
+        """The newest calibration."""
+        names = (self.tenant, storable(provider), storable(model))
+        where = "tenant=? AND provider=? AND model=?"
+        head = self.db.row(f"SELECT number, hash FROM calibration_head WHERE {where}", names)  # noqa: S608 - constants
+        columns = "number, factor_64, samples, at_ms, hash"
+        sql = f"SELECT {columns} FROM calibration WHERE {where} ORDER BY number DESC LIMIT 1"  # noqa: S608 - constants
+        row = self.db.row(sql, names)
+        what = f"the calibration of {provider}/{model}"
+        self.check((head is None) == (row is None), what)
+        if head is None or row is None:
+            return None
+        record = CalibrationRecord(names[1], names[2], *row)
+        whole = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
+        self.check(whole, what)
+        return Calibration(record.factor_64, record.samples, record.at_ms)

@@ -1,0 +1,169 @@
+"""Reading sessions in a SQLite ledger: pointers, moves and aliases, each checked against its hash.
+
+A pointer stands twice (a row that names the newest move or alias change, and those rows themselves), so that one that
+is lost is noticed: a name that seems unknown is looked for at its other places before "there is none" is said.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn, cast
+
+import msgspec
+
+from nexus.errors import BadReference, LedgerDamaged
+from nexus.ledger import chain
+from nexus.ledger.records import AliasRecord, MoveRecord
+from nexus.ledger.sessions import Alias, Move, Segment, SessionFacts
+from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.text_rule import from_json, original, storable
+
+_facts = msgspec.json.Decoder(SessionFacts)
+
+MOST_ALIASES = 32
+"""Aliases that lead to aliases, at most."""
+
+ALIAS = "alias"
+"""The status of a pointer row whose newest word is an alias and not a move."""
+
+
+_MOVE = """
+SELECT s.number, s.thread, s.status, s.hash, m.thread, m.facts, m.reason, m.at_ms, m.hash, p.hash FROM session s
+LEFT JOIN session_move m ON m.tenant=s.tenant AND m.label=s.label AND m.number=s.number
+LEFT JOIN session_move p ON p.tenant=s.tenant AND p.label=s.label AND p.number=s.number-1
+WHERE s.tenant=? AND s.label=?
+"""
+
+
+class SessionReader:
+    """Reads of one tenant on one connection. `segments` are known paths, shared by all connections of a store."""
+
+    def __init__(self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]]) -> None:
+        self.db, self.tenant, self.place = db, tenant, place
+        self.segments = segments
+
+    def resolve(self, name: str) -> str | None:
+        """The label that a name stands for; see `LedgerStore.resolve`. In storable form, like the name."""
+        at: str | None = name
+        for _ in range(MOST_ALIASES):
+            if at is None:
+                return None
+            row = self.pointer_row(at)
+            if row is None:
+                return None
+            number, _, status, digest = row
+            if status != ALIAS:
+                move = self.move_of(at)
+                return at if move is not None and move.thread is not None else None
+            at = self._alias_at(at, number, digest).target
+        raise BadReference(
+            f"the aliases from {original(name)!r} on go in a circle or over more than {MOST_ALIASES} steps"
+        )
+
+    def last_target(self, name: str) -> str:
+        """Where aliases lead from a name, whether or not there is a session."""
+        at = name
+        for _ in range(MOST_ALIASES):
+            found = self.aliases_of(at)
+            if not found or found[-1].target is None:
+                break
+            at = found[-1].target
+        return at
+
+    def thread_of(self, session: str) -> int | None:
+        """The thread of a label or alias."""
+        label = self.resolve(storable(session))
+        move = self.move_of(label) if label is not None else None
+        return move.thread if move is not None else None
+
+    def pointer_row(self, label: str) -> tuple[int, int | None, str, bytes] | None:
+        """The pointer of a label or alias: number, thread, status, hash. None if nothing has that name."""
+        sql = "SELECT number, thread, status, hash FROM session WHERE tenant=? AND label=?"
+        row = self.db.row(sql, (self.tenant, label))
+        if row is None:
+            sql = (
+                "SELECT 1 FROM session_move WHERE tenant=?1 AND label=?2"
+                " UNION ALL SELECT 1 FROM alias WHERE tenant=?1 AND name=?2 LIMIT 1"
+            )
+            if self.db.row(sql, (self.tenant, label)):
+                self.damaged(f"the pointer of session {original(label)!r} is lost")
+        return cast("tuple[int, int | None, str, bytes] | None", row)
+
+    def move_of(self, label: str) -> MoveRecord | None:
+        """The newest move of exactly this label, checked against the pointer."""
+        row = self.db.row(_MOVE, (self.tenant, label))
+        if row is None:
+            self.pointer_row(label)
+            return None
+        number, thread, status, digest, moved, facts, reason, at_ms, stored, before = row
+        if status == ALIAS:
+            found = self.moves_of(label)
+            return found[-1] if found else None
+        if not isinstance(number, int) or stored is None or (number > 1) != (before is not None):
+            self.damaged(f"move {number} of session {original(label)!r} is lost")
+        record, before = MoveRecord(label, number, moved, facts, reason, at_ms, stored), before or b""
+        self.check(chain.move_hash(self.tenant, before, record) == record.hash, f"move {number} of {original(label)!r}")
+        if stored != digest or moved != thread or self.facts(record).status != status:
+            self.damaged(f"the pointer of session {original(label)!r} is not its newest move")
+        return record
+
+    def moves_of(self, label: str) -> list[MoveRecord]:
+        """All moves of a label, oldest first, checked."""
+        sql = "SELECT number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? AND label=? ORDER BY number"
+        found = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
+        before = b""
+        for place, record in enumerate(found, 1):
+            whole = record.number == place and chain.move_hash(self.tenant, before, record) == record.hash
+            self.check(whole, f"move {place} of session {original(label)!r}")
+            before = record.hash
+        return found
+
+    def facts(self, record: MoveRecord) -> SessionFacts:
+        """The facts of a move."""
+        return from_json(record.facts, _facts)
+
+    def move(self, record: MoveRecord) -> Move:
+        """A move as a value."""
+        reason = original(record.reason)
+        return Move(original(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms)
+
+    def _alias_at(self, name: str, number: int, digest: bytes) -> AliasRecord:
+        found = self.aliases_of(name)
+        newest = found[-1] if found else None
+        if newest is None or newest.number != number or newest.hash != digest:
+            self.damaged(f"the alias {original(name)!r} is lost")
+        return newest
+
+    def aliases_of(self, name: str) -> list[AliasRecord]:
+        """All changes of an alias, oldest first, checked."""
+        sql = "SELECT number, target, reason, at_ms, hash FROM alias WHERE tenant=? AND name=? ORDER BY number"
+        found = [AliasRecord(name, *row) for row in self.db.rows(sql, (self.tenant, name))]
+        before = b""
+        for place, record in enumerate(found, 1):
+            whole = record.number == place and chain.alias_hash(self.tenant, before, record) == record.hash
+            self.check(whole, f"change {place} of alias {original(name)!r}")
+            before = record.hash
+        return found
+
+    def aliases(self, *, every: bool) -> list[Alias]:
+        """The aliases that hold, or every change there was; by name."""
+        names = self.db.rows("SELECT DISTINCT name FROM alias WHERE tenant=? ORDER BY name", (self.tenant,))
+        found = [self.aliases_of(str(name)) for (name,) in names]
+        records = [record for changes in found for record in (changes if every else changes[-1:])]
+        return [self.alias(record) for record in records if every or record.target is not None]
+
+    def alias(self, record: AliasRecord) -> Alias:
+        """An alias as a value."""
+        target = original(record.target) if record.target is not None else None
+        return Alias(original(record.name), target, original(record.reason), record.at_ms)
+
+    def check(self, whole: bool, what: str) -> None:
+        """Raises LedgerDamaged unless what was read is whole."""
+        if not whole:
+            self.damaged(f"{what} does not match its hash")
+
+    def damaged(self, what: str) -> NoReturn:
+        """Says what is damaged and that nothing was served from it."""
+        raise LedgerDamaged(
+            f"{self.place}: {what}; nothing was served from it. `nexus ledger verify` lists all damage, "
+            "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+        )

@@ -1,0 +1,149 @@
+"""Full-text search, the list of sessions, and idempotency keys of a SQLite ledger."""
+
+from __future__ import annotations
+
+from nexus.ledger.entries import Place
+from nexus.ledger.sessions import Hit, Query, SessionFacts, SessionInfo
+from nexus.ledger.sqlite.read import Reader
+from nexus.ledger.text_rule import original, storable
+from nexus.ledger.words import all_text, phrases
+
+_SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
+
+_LOST = """
+SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1)
+WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
+"""
+
+
+def search(reader: Reader, query: Query) -> list[Hit]:
+    """The messages that have all words of the query, each read through its hash."""
+    wanted = phrases(query.text)
+    if not wanted or query.limit <= 0:
+        return []
+    match = " ".join(f'"{" ".join(phrase)}"' for phrase in wanted)
+    order = "search.rank, search.rowid DESC" if query.order == "relevance" else "search.rowid DESC"
+    sql = (
+        "SELECT m.thread, m.seq, m.ord, m.role FROM search JOIN message m ON m.id_row = search.rowid"  # noqa: S608
+        f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
+    )
+    ranges = _ranges(reader, query.session)
+    hits: list[Hit] = []
+    passed = 0
+    for thread, seq, order_in, role in reader.db.each(sql, (match, reader.tenant)):
+        if (query.roles and role not in query.roles) or not _within(ranges, thread, seq):
+            continue
+        labels = _sessions_with(reader, thread, seq)
+        shown = tuple(label for label, status in labels if query.every or status != "deleted")
+        if labels and not shown:
+            continue
+        passed += 1
+        if passed > query.offset:
+            hits.append(_hit(reader, thread, seq, order_in, shown))
+        if len(hits) == query.limit:
+            break
+    return hits
+
+
+def _ranges(reader: Reader, session: str) -> dict[int, tuple[int, int]] | None:
+    """What of which threads is on the session's path; None for everything."""
+    if not session:
+        return None
+    thread = reader.thread_of(session)
+    return {} if thread is None else {part.thread: (part.low, part.high) for part in reader.path(thread)}
+
+
+def _within(ranges: dict[int, tuple[int, int]] | None, thread: int, seq: int) -> bool:
+    if ranges is None:
+        return True
+    low, high = ranges.get(thread, (0, 0))
+    return low < seq <= high
+
+
+def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:
+    """The sessions, with their status, that have an entry of a thread on their path: through it or a fork of it."""
+    found: list[tuple[str, str]] = []
+    waiting = [thread]
+    while waiting:
+        at = waiting.pop()
+        sql = "SELECT label, status FROM session WHERE tenant=? AND thread=?"
+        found += [(original(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
+        # A fork of a fork has no more of this thread than the fork has.
+        sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND NOT erased"
+        waiting += [int(fork) for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
+    return sorted(found)
+
+
+def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> Hit:
+    own = next(part for part in reader.path(thread) if part.thread == thread)
+    entry = next(iter(reader.read(own, seq - 1, seq)), None)
+    row = next((row for row in entry.rows if row.place.ord == order), None) if entry is not None else None
+    if entry is None or row is None:
+        reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
+    text = all_text(row.message.parts)
+    at_ms = row.message.at_ms or entry.at_ms
+    return Hit(thread, Place(seq, order), entry.turn, row.message.role, at_ms, text, labels)
+
+
+def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
+    """The sessions, newest first, with counts of their whole paths."""
+    lost = reader.db.value(_LOST, (reader.tenant,))
+    if lost is not None:
+        reader.damaged(f"the pointer of session {original(str(lost))!r} is lost")
+    found: list[SessionInfo] = []
+    for (label,) in reader.db.rows(_SESSIONS, (reader.tenant,)):
+        move = reader.move_of(label)
+        facts = reader.facts(move) if move is not None else None
+        if move is not None and facts is not None and move.thread is not None and (every or facts.status == "active"):
+            found.append(_info(reader, label, move.thread, facts))
+    return sorted(found, key=lambda info: (-info.last_ms, info.label))
+
+
+def _info(reader: Reader, label: str, thread: int, facts: SessionFacts) -> SessionInfo:
+    row = reader.thread(thread)
+    messages, tokens, first, last = row.messages, row.tokens, row.first_ms, row.last_ms
+    for part in reader.path(thread)[:-1]:
+        sql = (
+            "SELECT count(*), ifnull(sum(max(openai, anthropic, gemini)),0) FROM message"
+            " WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
+        )
+        span = (reader.tenant, part.thread, part.low, part.high)
+        more, dear = reader.db.row(sql, span) or (0, 0)
+        sql = "SELECT ifnull(min(at_ms),0), ifnull(max(at_ms),0) FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
+        begun, ended = reader.db.row(sql, span) or (0, 0)
+        messages, tokens = messages + more, tokens + dear
+        first, last = min(filter(None, (first, begun)), default=0), max(last, ended)
+    names = (facts.persona, facts.parent_session)
+    return SessionInfo(
+        original(label),
+        thread,
+        facts.title,
+        row.turn,
+        messages,
+        tokens,
+        first,
+        last,
+        row.open_turn,
+        facts.status,
+        *names,
+    )
+
+
+def known_keys(reader: Reader, session: str) -> dict[str, int]:
+    """The idempotency keys that were used on the session's path, and where."""
+    thread = reader.thread_of(session)
+    sql = "SELECT key, seq FROM idempotency WHERE tenant=? AND thread=? AND seq<=?"
+    return {
+        original(str(key)): int(seq)
+        for part in (reader.path(thread) if thread is not None else ())
+        for key, seq in reader.db.rows(sql, (reader.tenant, part.thread, part.high))
+    }
+
+
+def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
+    """Where a key was used: one look for each thread, so no second index is needed."""
+    sql = (
+        "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
+        " WHERE t.tenant=? ORDER BY t.id"
+    )
+    return [(int(thread), int(seq)) for thread, seq in reader.db.rows(sql, (storable(key), reader.tenant))]

@@ -1,0 +1,218 @@
+"""Writing sessions to a SQLite ledger: threads, pointer moves, aliases, inside the transaction that the writer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import astuple
+
+from nexus.errors import BadReference, HeadMoved, NoSuchSession
+from nexus.ledger import chain
+from nexus.ledger.entries import Calibration
+from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread
+from nexus.ledger.sqlite.connection import Database, Value
+from nexus.ledger.sqlite.read import END, THREAD_COLUMNS, Reader
+from nexus.ledger.sqlite.read_sessions import ALIAS
+from nexus.ledger.text_rule import original, storable, to_json
+
+MOST_PARENTS = 1_000
+"""Sessions that spawn sessions, at most so many deep."""
+
+
+def thread_columns(thread: Thread) -> tuple[Value, ...]:
+    """A thread's columns as stored: flags are 0 or 1."""
+    columns = astuple(thread)
+    return (*columns[:8], int(columns[8]), *columns[9:14], int(columns[14]))
+
+
+class SessionWriter:
+    """One transaction's writes to sessions of one tenant. `reader` reads on the same connection."""
+
+    def __init__(self, db: Database, reader: Reader, clock_ms: Callable[[], int]) -> None:
+        self.db, self.reader, self.clock_ms = db, reader, clock_ms
+        self.tenant = reader.tenant
+
+    def new_thread(self, parent: int | None, fork_seq: int, digest: bytes) -> Thread:
+        """A new thread, empty, or one that continues its parent after `fork_seq`, where `digest` is the chain value."""
+        number = int(self.db.value("SELECT ifnull(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
+        root = digest or chain.root_hash(self.tenant, number)
+        turn, open_turn = self.end_of(parent, fork_seq) if parent is not None else (0, False)
+        thread = Thread(number, parent, fork_seq, root, self.clock_ms(), fork_seq, root, turn, open_turn)
+        self.put_new_thread(thread)
+        return thread
+
+    def put_new_thread(self, thread: Thread) -> None:
+        """A thread's row, for the first time."""
+        stored = thread_columns(thread)
+        digest = chain.columns_hash("thread", (self.tenant, *stored))
+        marks = ",".join("?" * (len(stored) + 2))
+        self.db.run(
+            f"INSERT INTO thread(tenant,{THREAD_COLUMNS},hash) VALUES ({marks})",  # noqa: S608 - constants
+            (self.tenant, *stored, digest),
+        )
+
+    def end_of(self, thread: int, seq: int) -> tuple[int, bool]:
+        """The turn at entry `seq` of a path, and whether it was open there."""
+        row = self.reader.thread(thread)
+        if row.head_seq == seq:
+            return row.turn, row.open_turn
+        turn: int | None = None
+        sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq DESC"
+        for part in reversed(self.reader.path(thread)):
+            for at_turn, kind in self.db.each(sql, (self.tenant, part.thread, part.low, min(part.high, seq))):
+                turn = int(at_turn) if turn is None else turn
+                if kind in ("messages", "lost", "completed", "failed", "clear"):
+                    return turn, kind in ("messages", "lost") and turn > 0
+        return turn or 0, False
+
+    def fork(self, session: str, source: str, at_seq: int, reason: str, facts: SessionFacts | None) -> int:
+        """Points `session` to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
+        self.db.memo.clear()
+        parent = self.reader.thread_of(source)
+        if parent is None:
+            raise NoSuchSession(f"there is no session {source!r} to fork; `nexus sessions` lists them")
+        head = self.reader.thread(parent).head_seq
+        if not 0 <= at_seq <= head:
+            raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {head}; nothing was forked")
+        digest = self.reader.hash_at(parent, at_seq)
+        thread = self.new_thread(parent, at_seq, digest)
+        label = self.reader.resolve(storable(session)) or storable(session)
+        self.point(label, thread.id, reason, facts)
+        return thread.id
+
+    def point(self, label: str, thread: int | None, reason: str, facts: SessionFacts | None) -> MoveRecord:
+        """Appends a move of a label (in storable form); without facts it keeps those that it has."""
+        old = self.reader.moves_of(label)
+        if facts is None:
+            facts = self.reader.facts(old[-1]) if old else SessionFacts()
+        else:
+            self._check_parent(label, facts)
+        before = old[-1].hash if old else b""
+        columns = (label, len(old) + 1, thread, to_json(facts), storable(reason), self.clock_ms())
+        record = MoveRecord(*columns, chain.move_hash(self.tenant, before, MoveRecord(*columns, b"")))
+        self.put_move(record, facts.status)
+        return record
+
+    def put_move(self, record: MoveRecord, status: str) -> None:
+        """A move, and that it is the label's newest. A label that has an alias and no thread stays an alias."""
+        row = (record.label, record.number, record.thread, record.facts, record.reason, record.at_ms, record.hash)
+        self.db.run("INSERT INTO session_move VALUES (?,?,?,?,?,?,?,?)", (self.tenant, *row))
+        alias = self.reader.aliases_of(record.label) if record.thread is None else []
+        if alias and alias[-1].target is not None:
+            self._point_row(record.label, alias[-1].number, None, ALIAS, alias[-1].hash)
+        else:
+            self._point_row(record.label, record.number, record.thread, status, record.hash)
+
+    def point_again(self, label: str) -> None:
+        """Points to the newest move of a label that had an alias, if it has any move."""
+        moves = self.reader.moves_of(label)
+        if moves:
+            newest = moves[-1]
+            self._point_row(label, newest.number, newest.thread, self.reader.facts(newest).status, newest.hash)
+
+    def _point_row(self, label: str, number: int, thread: int | None, status: str, digest: bytes) -> None:
+        self.db.run(
+            "INSERT INTO session VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET"
+            " number=excluded.number, thread=excluded.thread, status=excluded.status, hash=excluded.hash",
+            (self.tenant, label, number, thread, status, digest),
+        )
+
+    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias]) -> list[Move]:
+        """Appends moves and alias changes; see `LedgerStore.move`."""
+        self.db.memo.clear()
+        done: list[Move] = []
+        for new in moves:
+            label = storable(new.label)
+            newest = self.reader.move_of(label)
+            number = newest.number if newest is not None else 0
+            if new.expected_number is not None and new.expected_number != number:
+                raise HeadMoved(new.label, new.expected_number, number)
+            if new.thread is not None:
+                self.check_thread(new.thread)
+            done.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts)))
+        for alias in aliases:
+            self._alias(alias)
+        return done
+
+    def check_thread(self, thread: int) -> None:
+        """Raises BadReference for a thread that is not there, or was deleted for good."""
+        try:
+            erased = self.reader.thread(thread).erased
+        except NoSuchSession as error:
+            raise BadReference(f"there is no thread {thread}; nothing was changed") from error
+        if erased:
+            raise BadReference(f"thread {thread} was deleted for good; nothing was changed")
+
+    def _alias(self, alias: Alias) -> None:
+        name = storable(alias.name)
+        target = storable(alias.target) if alias.target is not None else None
+        if target is not None and self.reader.resolve(name) == name:
+            raise BadReference(f"{alias.name!r} is a session itself; rename or merge it instead of giving it an alias")
+        old = self.reader.aliases_of(name)
+        before = old[-1].hash if old else b""
+        columns = (name, len(old) + 1, target, storable(alias.reason), alias.at_ms or self.clock_ms())
+        record = AliasRecord(*columns, chain.alias_hash(self.tenant, before, AliasRecord(*columns, b"")))
+        self.put_alias(record)
+        if target is not None and self.reader.resolve(name) is None:
+            raise BadReference(f"the alias {alias.name!r} leads to {alias.target!r}, which is no session")
+
+    def put_alias(self, record: AliasRecord) -> None:
+        """A change of an alias, and that it is the newest of its name. A session of that name comes before it."""
+        row = (record.name, record.number, record.target, record.reason, record.at_ms, record.hash)
+        self.db.run("INSERT INTO alias VALUES (?,?,?,?,?,?,?)", (self.tenant, *row))
+        pointer = self.db.row("SELECT thread FROM session WHERE tenant=? AND label=?", (self.tenant, record.name))
+        if pointer is None or pointer[0] is None:
+            self._point_row(record.name, record.number, None, ALIAS, record.hash)
+
+    def _check_parent(self, label: str, facts: SessionFacts) -> None:
+        """Raises BadReference when the session that spawned this one is not there, or was spawned by it."""
+        if not facts.parent_session:
+            return
+        at, deep = storable(facts.parent_session), 0
+        while at:
+            found = self.reader.resolve(at)
+            if found is None:
+                raise BadReference(f"there is no session {original(at)!r} that could have spawned {original(label)!r}")
+            if found == label or deep > MOST_PARENTS:
+                raise BadReference(f"session {original(label)!r} would be spawned by itself; nothing was stored")
+            move = self.reader.move_of(found)
+            at = storable(self.reader.facts(move).parent_session) if move is not None else ""
+            deep += 1
+        thread = self.reader.thread_of(facts.parent_session)
+        if thread is None:
+            return
+        turns = self.reader.thread(thread).turn
+        if facts.parent_turn > turns:
+            raise BadReference(
+                f"session {facts.parent_session!r} has {turns} turns, there is no turn {facts.parent_turn}"
+            )
+        if facts.parent_call_id and not self._has_call(thread, storable(facts.parent_call_id)):
+            raise BadReference(f"session {facts.parent_session!r} has no tool call {facts.parent_call_id!r}")
+
+    def _has_call(self, thread: int, call_id: str) -> bool:
+        sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND NOT is_result LIMIT 1"
+        return any(
+            self.db.row(sql, (self.tenant, part.thread, call_id, min(part.high, END)))
+            for part in self.reader.path(thread)
+        )
+
+    def calibrate(self, provider: str, model: str, new: Calibration) -> None:
+        """A newer calibration, and that it is the newest."""
+        names = (storable(provider), storable(model))
+        sql = "SELECT number FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
+        number = int(self.db.value(sql, (self.tenant, *names)) or 0) + 1
+        columns = (*names, number, new.factor_64, new.samples, new.at_ms or self.clock_ms())
+        digest = chain.calibration_hash(self.tenant, CalibrationRecord(*columns, b""))
+        self.put_calibration(CalibrationRecord(*columns, digest))
+
+    def put_calibration(self, record: CalibrationRecord) -> None:
+        """A calibration, and that it is the newest of its model."""
+        key = (self.tenant, record.provider, record.model, record.number)
+        row = (*key, record.factor_64, record.samples, record.at_ms, record.hash)
+        self.db.run("INSERT INTO calibration VALUES (?,?,?,?,?,?,?,?)", row)
+        self.db.run(
+            "INSERT INTO calibration_head VALUES (?,?,?,?,?) ON CONFLICT DO UPDATE"
+            " SET number=excluded.number, hash=excluded.hash",
+            (*key, record.hash),
+        )

@@ -1,0 +1,145 @@
+"""Who writes to a SQLite ledger: one at a time, on one connection. What waits together is committed together.
+
+A caller that finds the seat free writes in its own thread, which costs least. Where several come at once, a writer
+thread takes all that waits into one transaction, with one sync of the disk for all; each piece of work stands in a
+savepoint of its own, so one that fails takes nothing of its neighbours with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from nexus.ledger.sqlite.connection import Database
+
+T = TypeVar("T")
+
+MOST_TOGETHER = 64
+"""Pieces of work in one transaction, at most."""
+
+
+class _Work(Generic[T]):
+    """A piece of work, and what became of it once `done` is free."""
+
+    __slots__ = ("call", "done", "error", "result")
+
+    def __init__(self, call: Callable[[Database], T]) -> None:
+        self.call = call
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs work in write transactions on its connection. The thread starts when two callers meet for the first time."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._seat = threading.Lock()
+        self._starting = threading.Lock()
+        self._queue: SimpleQueue[_Work[object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, call: Callable[[Database], T], *, alone: bool = False) -> T:
+        """The result of the work, once it is committed. Its error is raised here.
+
+        Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
+        """
+        if alone:
+            with self._seat:
+                return _alone(self._db, call)
+        if not self._seat.locked() and self._queue.empty():
+            with self._seat:
+                return _alone(self._db, call)
+        self._start()
+        work = _Work(call)
+        self._queue.put(work)  # pyright: ignore[reportArgumentType]
+        work.done.acquire()
+        if work.error is not None:
+            raise work.error
+        return work.result  # pyright: ignore[reportReturnType]
+
+    def close(self) -> None:
+        """Closes the connection after the work that waits."""
+        with self._starting:
+            thread = self._thread
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+        with self._seat:
+            self._db.close()
+
+    def let_go(self) -> None:
+        """Ends the thread without waiting for it: for a ledger that nobody closed."""
+        self._queue.put(None)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                given = (self._db, self._seat, self._queue)
+                self._thread = threading.Thread(target=_loop, args=given, name="nexus-ledger-writer", daemon=True)
+                self._thread.start()
+
+
+def _alone(db: Database, call: Callable[[Database], T]) -> T:
+    """One piece of work in a transaction of its own. An interrupt at any point leaves no transaction open."""
+    try:
+        with db.transaction():
+            return call(db)
+    finally:
+        if db.in_transaction:
+            db.memo.clear()
+            db.run("ROLLBACK")
+
+
+def _loop(db: Database, seat: threading.Lock, queue: SimpleQueue[_Work[object] | None]) -> None:
+    while True:
+        group = [queue.get()]
+        with seat:
+            while len(group) < MOST_TOGETHER and group[-1] is not None:
+                try:
+                    group.append(queue.get_nowait())
+                except Empty:
+                    break
+            together = [work for work in group if work is not None]
+            if together:
+                _commit(db, together)
+        for work in together:
+            work.done.release()
+        if group[-1] is None:
+            return
+        del group, together
+
+
+def _commit(db: Database, group: list[_Work[object]]) -> None:
+    """Runs and commits a group; where the transaction as a whole fails, each piece has one of its own."""
+    if len(group) > 1:
+        try:
+            with db.transaction():
+                for work in group:
+                    _part(db, work)
+        except BaseException:  # noqa: BLE001 - tried again one by one, where each has its own error
+            if db.in_transaction:
+                db.memo.clear()
+                db.run("ROLLBACK")
+        else:
+            return
+    for work in group:
+        work.result = work.error = None
+        try:
+            work.result = _alone(db, work.call)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the work came from
+            work.error = error
+
+
+def _part(db: Database, work: _Work[object]) -> None:
+    try:
+        with db.savepoint():
+            work.result = work.call(db)
+    except BaseException as error:
+        if not db.in_transaction:
+            raise
+        work.error = error
