@@ -14,10 +14,13 @@ import click
 import pytest
 
 from cli.running import ESCAPE, environment, run
+from ledger.stores import append
 from nexus.cli import ledger_command
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
+from nexus.message import user
 
-JOBS = ["backup", "doctor", "export", "import", "migrate", "repair", "restore", "stats", "verify"]
+JOBS = ["backup", "doctor", "erase-tenant", "export", "import", "migrate", "repair", "restore", "stats", "verify"]
 FILE = Path(".nexus") / "ledger.db"
 
 
@@ -200,3 +203,22 @@ def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path
     os.close(mine)
     assert done.stdout.endswith(b"is sound.\n")
     assert ESCAPE.encode() not in done.stdout
+
+
+def test_a_tenants_data_is_taken_elsewhere_and_then_deleted_for_good(tmp_path: Path) -> None:
+    file = tmp_path / "l.db"
+    for tenant in ("acme", "other"):
+        store = SqliteLedger(str(file), tenant=tenant)
+        append(store, "main", user(f"the words of {tenant} are heliotrope"))
+        store.close()
+    place = ("--ledger", str(file))
+    run("ledger", "export", str(tmp_path / "acme.jsonl"), "--tenant", "acme", *place, folder=tmp_path)
+    refused = run("ledger", "erase-tenant", "acme", *place, folder=tmp_path)
+    assert refused.code == 2 and "--yes" in refused.err
+    erased = run("ledger", "erase-tenant", "acme", "--yes", "--json", *place, folder=tmp_path).json
+    assert (erased["messages"], erased["found"]) == (1, 0)
+    assert b"acme are heliotrope" not in file.read_bytes()
+    assert run("ledger", "stats", "--tenant", "other", "--json", *place, folder=tmp_path).json["messages"] == 1
+    taken = run("ledger", "import", str(tmp_path / "acme.jsonl"), "--tenant", "acme", *place, folder=tmp_path)
+    assert taken.code == 0
+    assert run("ledger", "stats", "--tenant", "acme", "--json", *place, folder=tmp_path).json["messages"] == 1

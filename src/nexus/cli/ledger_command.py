@@ -58,6 +58,9 @@ def _chosen(workspace: str | None, ledger: str | None, *, as_json: bool) -> tupl
     return Path(named).expanduser() if named else folder / LEDGER_FILE, as_json or earlier[2]
 
 
+TENANT = click.option("--tenant", default="local", show_default=True, help="Whose rows.")
+
+
 @command.command("verify", epilog="Example: nexus ledger verify --ledger old.db")
 @common
 def verify(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
@@ -95,7 +98,7 @@ def repair(target: str, workspace: str | None, ledger: str | None, *, force: boo
         emit(msgspec.to_builtins(done))
         return
     click.echo(
-        f"{done.path}: {done.entries:,} entries with {done.messages:,} messages saved, {done.lost:,} entries lost."
+        f"{printable(done.path)}: {done.entries:,} entries with {done.messages:,} messages saved, {done.lost:,} entries lost."
     )
     for one in done.sessions:
         gone = f", {one.lost:,} lost" if one.lost else ""
@@ -144,15 +147,16 @@ def restore(backup: str, workspace: str | None, ledger: str | None, *, force: bo
 @command.command("export", epilog="Example: nexus ledger export - | gzip > talks.jsonl.gz")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--force", is_flag=True, help="Overwrite TARGET.")
+@TENANT
 @common
-def export(target: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
+def export(target: str, tenant: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
     """Write all records to TARGET, one a line as JSON.
 
     `-` is standard output. A damaged ledger is refused.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
     to_output = target == jsonl.STANDARD
-    with _ledger(file) as store, _progress("Writing") as progress:
+    with _ledger(file, tenant) as store, _progress("Writing") as progress:
         done = jsonl.export(store, target, force=force, progress=progress)
     if as_json and not to_output:
         emit({"file": target, **msgspec.to_builtins(done)})
@@ -162,8 +166,9 @@ def export(target: str, workspace: str | None, ledger: str | None, *, force: boo
 
 @command.command("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
+@TENANT
 @common
-def load(source: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
+def load(source: str, tenant: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     """Store the records of SOURCE, which an export wrote.
 
     `-` is standard input. All is checked before anything is stored; importing again adds nothing.
@@ -173,7 +178,7 @@ def load(source: str, workspace: str | None, ledger: str | None, *, as_json: boo
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerError(f"no ledger can be made at {file}: {error.strerror or error}") from error
-    with closing(SqliteLedger(str(file.absolute()))) as store, _progress("Reading") as progress:
+    with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, _progress("Reading") as progress:
         done = jsonl.load(store, source, progress=progress)
     if as_json:
         emit({"file": source, "ledger": str(file), **msgspec.to_builtins(done)})
@@ -203,12 +208,38 @@ def migrate(workspace: str | None, ledger: str | None, *, dry_run: bool, as_json
         click.echo(f"The old one is {printable(done.backup)}.")
 
 
-@command.command("stats", epilog="Example: nexus ledger stats --json")
+@command.command("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
+@click.argument("tenant")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 @common
-def figures(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
+def erase_tenant(tenant: str, workspace: str | None, ledger: str | None, *, yes: bool, as_json: bool) -> None:
+    """Delete everything of TENANT for good, and search the file for what was deleted."""
+    file, as_json = _chosen(workspace, ledger, as_json=as_json)
+    with _ledger(file, tenant) as store:
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError("this deletes for good: add --yes")
+        if not yes:
+            click.confirm(
+                f"Delete all {len(store.threads()):,} threads of tenant {printable(tenant)} for good?", abort=True
+            )
+        with _progress("Deleting"):
+            erased = store.erase(None)
+    if as_json:
+        emit(msgspec.to_builtins(erased))
+    else:
+        click.echo(
+            f"Deleted for good: {erased.entries:,} entries with {erased.messages:,} messages. {erased.needles:,} pieces of "
+            f"their text were looked for in the file, {erased.found:,} were found."
+        )
+
+
+@command.command("stats", epilog="Example: nexus ledger stats --json")
+@TENANT
+@common
+def figures(tenant: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     """Show figures of the ledger, its calls and its file."""
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    found = care.stats(file)
+    found = care.stats(file, tenant)
     if as_json:
         emit({**msgspec.to_builtins(found), "cached_share": round(found.cached_share, 4)})
         return
@@ -257,11 +288,11 @@ def examine(workspace: str | None, ledger: str | None, *, as_json: bool) -> None
 
 
 @contextmanager
-def _ledger(file: Path) -> Generator[SqliteLedger]:
+def _ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
     """The ledger, which must be there."""
     if not file.is_file():
         raise UnreadableFile(f"{file} is not there; name a ledger's file with --ledger")
-    with closing(SqliteLedger(str(file.absolute()), create=False)) as store:
+    with closing(SqliteLedger(str(file.absolute()), tenant=tenant, create=False)) as store:
         yield store
 
 

@@ -69,9 +69,9 @@ def _row(seq: int, columns: MessageRow, blob: Callable[[str], bytes]) -> Row:
 
 
 def payload_hash(entry: NewEntry, rows: list[MessageRow]) -> bytes:
-    """What an idempotency key stands for. Without the counts: another counter makes no other payload."""
+    """What an idempotency key stands for. Without the counts: another counter makes no other payload. Raises BadEntry."""
     said = [row[:-4] for row in rows]
-    return hashlib.sha256(_payload((entry.kind, to_json(entry.body), said))).digest()
+    return hashlib.sha256(_payload((entry.kind, body_json(entry.body), said))).digest()
 
 
 def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:

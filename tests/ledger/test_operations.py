@@ -1,0 +1,309 @@
+"""What one does with sessions, on both stores: turns, forks, undoing, names, and deletion for good."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.stores import COUNTER, behind_its_back
+from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseIncomplete, ForksDepend, NoSuchSession
+from nexus.ledger.entries import Commit, Compaction, NewEntry, Place, Sized
+from nexus.ledger.memory import MemoryLedger
+from nexus.ledger.operations import Ledger
+from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.message import Message, ToolCall, assistant, tool, user
+from nexus.record import sized
+
+
+@pytest.fixture(params=["file", "memory"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
+    return Ledger(SqliteLedger(str(tmp_path / "l.db")) if request.param == "file" else MemoryLedger())
+
+
+def said(*messages: Message | str) -> tuple[Sized, ...]:
+    return sized([user(one) if isinstance(one, str) else one for one in messages], COUNTER)
+
+
+def talk(ledger: Ledger, session: str, *pairs: str) -> None:
+    """One completed turn for each text."""
+    for text in pairs:
+        ledger.open_turn(session, said(text, assistant(f"to {text}")))
+        ledger.close_turn(session)
+
+
+def texts(ledger: Ledger, session: str) -> list[str]:
+    return [row.message.text() for entry in ledger.entries(session) for row in entry.rows]
+
+
+def test_a_turn_is_pending_then_streaming_then_completed_with_all_that_is_known_of_it(ledger: Ledger) -> None:
+    known = {"model": "gpt-5", "provider": "openai", "role": "worker", "toolset": "web", "tools": ["find"]}
+    ledger.open_turn("main", said("go"), permissions=["net"], source_event="e1", workspace="/w", **known)
+    assert ledger.turns("main")[-1].status == "pending"
+    usage = {
+        "input_tokens": 10,
+        "cache_read_tokens": 7,
+        "cache_write_tokens": 2,
+        "output_tokens": 3,
+        "reasoning_tokens": 1,
+    }
+    ledger.append("main", said(assistant("", ToolCall("c", "find", "null"))), body={"usage": usage})
+    assert ledger.turns("main")[-1].status == "streaming"
+    assert [call.status for call in ledger.calls("main")] == ["pending"]
+    ledger.append("main", said(tool("c", "found", "find")), body={"usage": usage, "permissions_used": ["net"]})
+    ledger.close_turn("main")
+    (turn,) = ledger.turns("main")
+    assert (turn.status, turn.messages, turn.calls, turn.first_seq, turn.last_seq) == ("completed", 3, 1, 1, 4)
+    assert (turn.model, turn.provider, turn.role, turn.toolset) == ("gpt-5", "openai", "worker", "web")
+    assert (turn.tools_available, turn.permissions_granted, turn.permissions_used) == (("find",), ("net",), ("net",))
+    assert (turn.input_tokens, turn.cache_read_tokens, turn.cache_write_tokens) == (20, 14, 4)
+    assert (turn.output_tokens, turn.reasoning_tokens) == (6, 2)
+    assert (turn.source_event, turn.workspace) == ("e1", "/w")
+    (call,) = ledger.calls("main")
+    assert (call.name, call.status, call.place, call.result) == ("find", "completed", Place(2, 0), Place(3, 0))
+    with pytest.raises(BadEntry, match="no open turn"):
+        ledger.close_turn("main")
+
+
+def test_an_open_turn_is_interrupted_for_everyone_but_who_is_at_work_on_it(ledger: Ledger) -> None:
+    ledger.open_turn("main", said("go", assistant("", ToolCall("c", "find", "{}"))))
+    assert ledger.turns("main")[0].status == "streaming"
+    other = Ledger(ledger.store)
+    assert other.turns("main")[0].status == "interrupted"
+    assert other.calls("main")[0].status == "interrupted"
+    ledger.close_turn("main", error="the network is gone")
+    assert (other.turns("main")[0].status, other.turns("main")[0].error) == ("failed", "the network is gone")
+
+
+def test_the_same_key_again_is_the_same_append_whatever_came_since(ledger: Ledger) -> None:
+    first = ledger.append("main", said("one"), key="k", expected_head=0)
+    ledger.append("main", said("two"))
+    again = ledger.append("main", said("one"), key="k", expected_head=0)
+    assert (first.added, again.added, texts(ledger, "main")) == (1, 0, ["one", "two"])
+
+
+def test_appends_go_on_while_a_summary_is_made_and_stay_after_it(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    planned, asked = threading.Event(), threading.Event()
+    done: list[Any] = []
+
+    def compacts() -> None:
+        plan = Compaction(1, 2, 3, "")
+        planned.set()
+        assert asked.wait(10)  # the model takes its time; no lock is held
+        done.append(ledger.compact("main", Compaction(1, 2, plan.first_kept, "about one"), after_mark=0))
+
+    worker = threading.Thread(target=compacts)
+    worker.start()
+    assert planned.wait(10)
+    talk(ledger, "main", "three")
+    asked.set()
+    worker.join(10)
+    assert done[0].added == 1
+    visible = ledger.visible("main")
+    assert visible.summary == "about one"
+    assert [row.message.text() for row in visible.rows] == ["two", "to two", "three", "to three"]
+    assert texts(ledger, "main") == ["one", "to one", "two", "to two", "three", "to three"]
+
+
+def test_a_compaction_that_another_mark_overtook_is_refused_and_changes_nothing(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    ledger.compact("main", Compaction(1, 2, 3, "first"), after_mark=0)
+    before = list(ledger.store.dump())
+    with pytest.raises(CompactionSuperseded, match="plan again"):
+        ledger.compact("main", Compaction(1, 2, 3, "second"), after_mark=0)
+    assert list(ledger.store.dump()) == before
+
+
+def test_undo_and_redo_change_what_is_shown_and_no_row(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_mark=0)
+    rows = [record for record in ledger.store.dump() if getattr(record, "seq", 0) in range(1, 6)]
+    ledger.undo("main")
+    assert len(ledger.visible("main").rows) == 4
+    assert ledger.live("main").undone_at == 6
+    with pytest.raises(BadEntry, match="no compaction"):
+        ledger.undo("main")
+    ledger.redo("main")
+    assert ledger.visible("main").summary == "so far"
+    assert ledger.live("main").undone_at == 0
+    with pytest.raises(BadEntry, match="no undo"):
+        ledger.redo("main")
+    assert [record for record in ledger.store.dump() if getattr(record, "seq", 0) in range(1, 6)] == rows
+
+
+def test_a_fork_begins_at_the_end_of_any_turn_and_a_rewind_leaves_what_came_after(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two", "three")
+    ledger.fork("side", "main", turn=1)
+    assert texts(ledger, "side") == ["one", "to one"]
+    ledger.fork("whole", "main")
+    assert texts(ledger, "whole") == texts(ledger, "main")
+    ledger.rewind("main", turn=2)
+    talk(ledger, "main", "another three")
+    assert texts(ledger, "main")[-2:] == ["another three", "to another three"]
+    assert [move.reason for move in ledger.moves("main")] == ["created", "rewind to entry 4"]
+    old = ledger.moves("main")[0].thread
+    assert old is not None and len(list(ledger.store.entries(old))) == 6
+    assert [(one.first_turn, one.last_turn) for one in ledger.ancestry("main")] == [(1, 2), (3, 3)]
+    for wrong in ({"turn": 9}, {"turn": -1}, {"seq": 99}):
+        with pytest.raises(BadReference):
+            ledger.fork("wrong", "main", **wrong)
+    with pytest.raises(BadReference, match="already"):
+        ledger.fork("side", "main")
+    with pytest.raises(NoSuchSession):
+        ledger.fork("new", "nobody")
+
+
+def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Ledger) -> None:
+    ledger.open_turn("main", said("go", assistant("", ToolCall("c1", "spawn", "{}"))))
+    facts = SessionFacts(parent_session="main", parent_turn=1, parent_call_id="c1", task="look", task_status="running")
+    ledger.create("sub", facts)
+    assert ledger.facts("sub") == facts
+    assert [one.label for one in ledger.spawned("main")] == ["sub"]
+    ledger.update("sub", task_status="done")
+    assert ledger.facts("sub").task_status == "done"
+    for wrong in (
+        {"parent_session": "nobody"},
+        {"parent_turn": 7},
+        {"parent_call_id": "c9"},
+        {"parent_session": "sub"},
+    ):
+        with pytest.raises(BadReference):
+            ledger.update("sub", **wrong)
+    with pytest.raises(BadReference, match=r"itself|lead back"):
+        ledger.update("main", parent_session="sub")
+    with pytest.raises(BadReference, match="already"):
+        ledger.create("sub")
+
+
+def test_an_identity_is_promoted_and_two_are_merged_without_mixing_what_they_said(ledger: Ledger) -> None:
+    talk(ledger, "dm:telegram:7", "hello")
+    talk(ledger, "dm:alice", "good day")
+    ledger.merge("dm:telegram:7", "dm:alice", "the same person")
+    assert ledger.resolve("dm:telegram:7") == "dm:alice"
+    assert texts(ledger, "dm:telegram:7") == ["good day", "to good day"]
+    assert texts(ledger, "dm:telegram:7~merged") == ["hello", "to hello"]
+    talk(ledger, "dm:telegram:7", "again")
+    assert texts(ledger, "dm:alice")[-2] == "again"
+    ledger.rename("dm:alice", "dm:alice@example", "promoted")
+    assert ledger.resolve("dm:telegram:7") == "dm:alice@example"
+    assert {alias.name: alias.reason for alias in ledger.store.aliases()} == {
+        "dm:telegram:7": "the same person", "dm:alice": "promoted",
+    }  # fmt: skip
+    with pytest.raises(BadReference, match="same session"):
+        ledger.merge("dm:alice", "dm:telegram:7")
+
+
+def test_what_is_archived_or_deleted_is_not_listed_and_all_there(ledger: Ledger) -> None:
+    talk(ledger, "main", "one")
+    ledger.archive("main")
+    assert ledger.sessions() == []
+    talk(ledger, "main", "two")
+    assert [one.status for one in ledger.sessions(every=True)] == ["archived"]
+    ledger.delete("main")
+    assert ledger.search("one") == []
+    ledger.restore("main")
+    assert [hit.sessions for hit in ledger.search("one", roles=["user"])] == [("main",)]
+
+
+# deletion for good ---------------------------------------------------------------------------------------------------
+
+SECRET = "the zanzibar password is heliotrope"
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: Path) -> None:
+    ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+    talk(ledger, "keep", *(f"harmless words number {number} go here" for number in range(60)))
+    for number in range(40):
+        talk(ledger, "main", f"{SECRET} {number} " + "filler " * (number * 40))
+    ledger.rewind("main", turn=20)
+    talk(ledger, "main", f"{SECRET} after the rewind")
+    ledger.rename("main", "heliotrope-project")
+    ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_mark=0)
+    assert b"heliotrope" in everything_in(tmp_path)
+    erased = ledger.erase("heliotrope-project")
+    assert erased.needles > 0 and erased.found == 0
+    assert len(erased.threads) == 2
+    held = everything_in(tmp_path)
+    assert b"zanzibar" not in held and b"heliotrope" not in held
+    with behind_its_back(tmp_path / "l.db") as db:
+        db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', 'search', 'row')").fetchall()
+        terms = {row[0] for row in db.execute("SELECT term FROM temp.terms")}
+    assert "harmless" in terms and not terms & {"zanzibar", "heliotrope", "filler"}
+    assert ledger.sessions(every=True)[0].label == "keep"
+    assert ledger.search("harmless", limit=99) != [] and ledger.search("zanzibar") == []
+    for name in ("main", "heliotrope-project"):
+        with pytest.raises(NoSuchSession):
+            ledger.entries(name)
+    talk(ledger, "main", "a new beginning")
+    assert ledger.thread("main") not in erased.threads
+
+
+def test_what_a_fork_still_needs_is_not_deleted_and_the_fork_is_named(ledger: Ledger) -> None:
+    talk(ledger, "main", "one")
+    ledger.fork("side", "main")
+    before = list(ledger.store.dump())
+    with pytest.raises(ForksDepend, match="side"):
+        ledger.erase("main")
+    assert list(ledger.store.dump()) == before
+    gone = ledger.erase("main", with_forks=True)
+    assert len(gone.threads) == 2
+    assert ledger.sessions(every=True) == []
+
+
+def test_a_reader_that_holds_the_old_state_keeps_the_proof_from_being_given(tmp_path: Path) -> None:
+    ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+    talk(ledger, "main", f"{SECRET} and more of it")
+    with behind_its_back(tmp_path / "l.db") as db:
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM message").fetchall()
+        with pytest.raises(EraseIncomplete, match="another process"):
+            ledger.erase("main")
+        db.execute("COMMIT")
+    assert ledger.sessions(every=True) == []
+
+
+def test_a_tenants_data_is_deleted_and_no_other_tenants(tmp_path: Path) -> None:
+    file = str(tmp_path / "l.db")
+    mine, theirs = Ledger(SqliteLedger(file, tenant="acme")), Ledger(SqliteLedger(file, tenant="other"))
+    talk(mine, "main", SECRET)
+    talk(theirs, "main", "their own words are many")
+    assert texts(theirs, "main")[0] == "their own words are many"
+    mine.erase_everything()
+    assert mine.sessions(every=True) == [] and list(mine.store.threads()) == []
+    assert texts(theirs, "main")[0] == "their own words are many"
+    assert b"heliotrope" not in everything_in(tmp_path)
+
+
+def test_pins_are_inherited_up_to_the_fork_and_taken_back_alone(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    ledger.pin("main", Place(1, 0), "the task")
+    ledger.fork("side", "main")
+    ledger.pin("main", Place(3, 1))
+    assert ledger.live("side").pins == (Place(1, 0),)
+    ledger.unpin("side", Place(1, 0))
+    assert ledger.live("side").pins == ()
+    assert ledger.live("main").pins == (Place(1, 0), Place(3, 1))
+    for place in (Place(9, 0), Place(1, 5), Place(0, 0)):
+        with pytest.raises(BadEntry):
+            ledger.pin("main", place)
+    with pytest.raises(BadEntry, match="not pinned"):
+        ledger.unpin("main", Place(1, 1))
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 10**5000, object()], ids=["not a number", "endless", "huge", "no JSON"]
+)
+def test_a_body_that_json_has_no_exact_form_for_is_refused_whole(ledger: Ledger, value: object) -> None:
+    talk(ledger, "main", "one")
+    before = list(ledger.store.dump())
+    with pytest.raises(BadEntry, match="as text"):
+        ledger.store.commit("main", Commit((NewEntry(messages=said("x")), NewEntry(body={"value": value}))))
+    assert list(ledger.store.dump()) == before

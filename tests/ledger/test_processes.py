@@ -1,0 +1,195 @@
+"""Threads, forks and interrupts of a process with an open ledger, and files that change under it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.stores import COUNTER, append, behind_its_back, replay, texts
+from nexus.errors import BadEntry, LedgerClosed, LedgerGone, LedgerTooNew
+from nexus.ledger.entries import Commit, NewEntry
+from nexus.ledger.sqlite import SqliteLedger, open_ledgers
+from nexus.message import user
+from nexus.record import sized
+
+INTERRUPTED = """
+import signal, sys
+from ledger.stores import append
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.message import user
+
+armed = False
+
+def interrupt(*_):
+    global armed
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+    print(number, flush=True)
+
+signal.signal(signal.SIGINT, interrupt)
+ledger = SqliteLedger(sys.argv[1])
+number = 0
+print("begin", flush=True)
+while True:
+    try:
+        armed = True
+        while True:
+            append(ledger, "main", user(f"n{number}"), key=f"k{number}")
+            number += 1
+    except KeyboardInterrupt:
+        print(number, flush=True)
+"""
+
+
+def test_what_waits_is_committed_together_and_a_part_that_fails_takes_nothing_with_it(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("first"))
+    failed: list[BaseException] = []
+    begin = threading.Barrier(12)
+
+    def work(name: int) -> None:
+        begin.wait()
+        for number in range(15):
+            try:
+                kind = "undone" if number % 5 == 4 else "messages"
+                entry = NewEntry(
+                    kind, sized((user(f"{name}/{number}"),), COUNTER) if kind == "messages" else (), {"of": 1}
+                )
+                ledger.commit("main", Commit((entry,)))
+            except BadEntry as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 12 * 3
+    found = replay(ledger, "main")
+    assert [entry.seq for entry in found] == list(range(1, 2 + 12 * 12))
+    assert sorted(texts(ledger, "main")[1:]) == sorted(f"{a}/{b}" for a in range(12) for b in range(15) if b % 5 != 4)
+    for name in range(12):
+        own = [text for text in texts(ledger, "main") if text.startswith(f"{name}/")]
+        assert own == sorted(own, key=lambda text: int(text.split("/")[1])), "each thread's own order is kept"
+
+
+def test_interrupts_between_and_inside_appends_leave_the_ledger_usable_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begin\n"
+    acknowledged = 0
+    for _ in range(40):
+        process.send_signal(signal.SIGINT)
+        acknowledged = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    said = texts(SqliteLedger(str(path)), "main")
+    assert said[:acknowledged] == [f"n{number}" for number in range(acknowledged)], "each once, and in order"
+
+
+def test_a_forked_process_is_told_to_open_the_ledger_itself(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("one"))
+    assert (str(tmp_path / "l.db"), os.getpid()) in open_ledgers()
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for call in (ledger.sessions, lambda: append(ledger, "main", user("two")), ledger.close):
+            try:
+                call()
+                said.append("done")
+            except LedgerClosed as error:
+                said.append("told" if "fork" in str(error) else "wrong")
+        os.write(writes, ",".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reads, 100) == b"told,told,done"
+    append(ledger, "main", user("three"))
+    assert texts(ledger, "main") == ["one", "three"]
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "moved"])
+def test_a_file_that_is_not_the_one_that_was_opened_is_neither_read_nor_written(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "l.db"
+    ledger = SqliteLedger(str(path))
+    append(ledger, "main", user("one"))
+    if change == "deleted":
+        path.unlink()
+    elif change == "moved":
+        path.rename(tmp_path / "elsewhere.db")
+    else:
+        other = SqliteLedger(str(tmp_path / "other.db"))
+        append(other, "main", user("other"))
+        other.close()
+        (tmp_path / "other.db").replace(path)
+    for call in (lambda: append(ledger, "main", user("two")), lambda: replay(ledger, "main"), ledger.sessions):
+        with pytest.raises(LedgerGone, match="open the ledger again"):
+            call()
+    ledger.close()
+
+
+def test_a_closed_ledger_says_so_and_closing_twice_is_no_error(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("one"))
+    ledger.close()
+    ledger.close()
+    for call in (lambda: append(ledger, "main", user("two")), ledger.sessions):
+        with pytest.raises(LedgerClosed, match="closed"):
+            call()
+
+
+def test_a_new_ledger_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    SqliteLedger(str(tmp_path / "l.db")).close()
+    assert (tmp_path / "l.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    program = (
+        "import sys; from ledger.stores import append; from nexus.ledger.sqlite import SqliteLedger;"
+        "from nexus.message import user; sys.stdin.readline(); append(SqliteLedger(sys.argv[1]), 'main', user(sys.argv[2]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    waiting: list[Any] = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(path), str(number)], stdin=subprocess.PIPE, text=True, env=environment
+        )
+        for number in range(6)
+    ]
+    for process in waiting:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in waiting:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in waiting] == [0] * 6
+    assert sorted(texts(SqliteLedger(str(path)), "main")) == [str(number) for number in range(6)]
+
+
+def test_reading_in_this_process_leaves_the_locks_that_it_holds_on_the_file(tmp_path: Path) -> None:
+    """A file that is opened and closed beside SQLite loses all locks of the process: others could take the log away."""
+    path = tmp_path / "l.db"
+    ledger = SqliteLedger(str(path))
+    append(ledger, "main", user("one"))
+    locks = Path("/proc/locks").read_text("utf-8").count(f":{path.stat().st_ino} ")
+    again = SqliteLedger(str(path))
+    append(again, "main", user("two"))
+    again.close()
+    with behind_its_back(path) as db:
+        db.execute("PRAGMA user_version=99")
+        with pytest.raises(LedgerTooNew):
+            SqliteLedger(str(path))
+    assert locks > 0
+    assert Path("/proc/locks").read_text("utf-8").count(f":{path.stat().st_ino} ") >= locks
