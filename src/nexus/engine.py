@@ -190,8 +190,9 @@ class Engine:
         if kept is not None and kept.cut_number == number and self._extended(kept.window, thread):
             self._kept.move_to_end(key)
             return kept
-        mark = replay.live(self.store.marks(thread)).mark
-        window, first = start(self.counter, mark=mark, cut=cut, wire=model.wire, model=model.name)
+        live = replay.live(self.store.marks(thread))
+        mark, changed = live.mark, live.changed_at
+        window, first = start(self.counter, mark=mark, cut=cut, changed_at=changed, wire=model.wire, model=model.name)
         extend(window, self.store.entries(thread, first.seq - 1), self.counter, first)
         if not window.seqs:
             window.head, window.head_hash = self.store.head(thread)

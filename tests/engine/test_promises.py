@@ -13,6 +13,7 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.errors import BadEvent, HeadMoved, LedgerDamaged
+from nexus.ledger.entries import Compaction
 from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from support.recount import recount
 from support.replay import append
@@ -203,3 +204,23 @@ def test_what_is_asked_for_as_output_is_reserved_and_thinking_has_room_beside_th
         thinking = {"thinking": {"type": "enabled", "budget_tokens": 10_000}}
         body = nx.assemble("x", model="claude-sonnet-4-5", model_config=thinking).to_anthropic()
         assert body["max_tokens"] == 18_000
+
+
+def test_a_cut_from_before_an_undo_does_not_hold_any_more_and_every_message_is_shown_or_listed(tmp_path: Path) -> None:
+    with nexus.open(ledger=tmp_path / "ledger.db", model="gpt-4o") as nx:
+        for number in range(12):
+            ctx = nx.assemble(f"question {number} " + "word " * 60, session="main", budget=100_000)
+            nx.record(ctx, nexus.AgentResult((assistant(f"answer {number}"),)))
+        nx.ledger.compact("main", Compaction(1, 12, 13, "SUMMARY"), after_mark=0)
+        ctx = nx.assemble("small", session="main", budget=700)
+        assert ctx.cut is not None and "SUMMARY" in str(ctx.to_openai())
+        nx.record(ctx, nexus.AgentResult((assistant("yes"),)))
+        nx.ledger.undo("main")
+        whole = nx.assemble("and now", session="main", budget=100_000)
+        assert "question 0 " in str(whole.to_openai()) and "SUMMARY" not in str(whole.to_openai())
+        small = nx.assemble("and now", session="main", budget=700)
+        shown = sum(isinstance(message["content"], str) for message in small.to_openai()["messages"])
+        assert small.cut is not None and small.cut.left_out_messages + shown >= 26
+        nx.ledger.redo("main")
+        again = nx.assemble("and now", session="main", budget=100_000)
+        assert "SUMMARY" in str(again.to_openai()) and "question 0 " not in str(again.to_openai())

@@ -92,18 +92,25 @@ class Window:
 
 
 def start(
-    counter: TokenCounter, *, mark: Entry | None = None, cut: Cut | None = None, wire: Wire = "openai", model: str = ""
+    counter: TokenCounter,
+    *,
+    mark: Entry | None = None,
+    cut: Cut | None = None,
+    changed_at: int = 0,
+    wire: Wire = "openai",
+    model: str = "",
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
-    `mark` is the newest clear or compaction. The later of mark and cut decides.
+    `mark` is the newest clear or compaction that holds. The later of mark and cut decides; a cut from before
+    `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
     """
     opening: tuple[Message, ...] = ()
     first, plain_until = Place(mark.seq + 1 if mark else 1, 0), 0
     if mark is not None and mark.kind == "compaction":
         opening = (Message("user", (Text(f"{SUMMARY_MARKER}\n{mark.body.get('summary', '')}"),)),)
         first, plain_until = Place(int(mark.body["first_kept"]), 0), mark.seq
-    if cut is not None and (mark is None or cut.at_seq >= mark.seq):
+    if cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0):
         opening = (*(opening if cut.keeps_summary else ()), Message("user", (Text(cut.marker),)))
         first, plain_until = cut.first, cut.plain_until
     else:

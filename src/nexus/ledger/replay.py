@@ -21,13 +21,15 @@ class Live(Struct, frozen=True):
     """What holds at the end of a path: the newest clear or live compaction, the pins, which compactions are undone.
 
     `undone_at` is the seq of the newest `undone` mark that still holds (0: none): what it brought back is not compacted
-    by itself again before the session went on.
+    by itself again before the session went on. `changed_at` is the seq of the newest clear, compaction or undo: what a
+    view decided before it was decided about another history.
     """
 
     mark: Entry | None = None
     pins: tuple[Place, ...] = ()
     undone: frozenset[int] = frozenset()
     undone_at: int = 0
+    changed_at: int = 0
 
 
 class Turn(Struct, frozen=True):
@@ -93,7 +95,8 @@ def live(marks: Sequence[Entry]) -> Live:
             mark = entry
     undone = frozenset(entry.seq for entry in marks if entry.kind == "compaction" and entry.seq in out)
     newest = next((entry.seq for entry in marks if entry.kind == "undone" and entry.seq not in out), 0)
-    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0)
+    changed = next((entry.seq for entry in marks if entry.kind in ("clear", "compaction", "undone")), 0)
+    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed)
 
 
 def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
