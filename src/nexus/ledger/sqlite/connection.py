@@ -171,12 +171,15 @@ def connect(path: str, *, create: bool = True, readonly: bool = False, vfs: str 
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
     with typed(path):
-        if path != MEMORY and not vfs and not _was_being_made(Path(f"{path}-journal")):
-            _check_identity(Path(path))
+        wrong = _wrong_header(path) if path != MEMORY and not vfs else None
+        if wrong is not None and not _interrupted(path):
+            raise wrong
         db = Database(path, flags, vfs)
         try:
             db.busy_timeout(BUSY_TIMEOUT_MS)
             check_version(int(db.value("PRAGMA user_version")), path)
+            if wrong is not None:
+                _check_recovered(db, wrong)
         except BaseException:
             db.close()
             raise
@@ -199,33 +202,43 @@ def settle(db: Database) -> None:
         db.run(setting)
 
 
-def _was_being_made(journal: Path) -> bool:
-    """Whether the file was new and empty when a power cut ended its making: SQLite brings it back to that by itself.
+def _wrong_header(path: str) -> LedgerError | None:
+    """What is wrong with a file's header (sqlite.org/fileformat.html), read before SQLite opens it: that can change it."""
+    place = Path(path)
+    if not place.exists():
+        return None
+    if place.is_dir():
+        raise LedgerError(f"{path} cannot be opened: it is a folder. Choose another --ledger")
+    header = next(blocks(path, 100), b"")
+    if not header:
+        return None
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        return NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
+        return NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
+    check_version(int.from_bytes(header[60:64]), path)
+    return None
 
-    The journal's header (sqlite.org/fileformat.html) says how many pages the file had before.
-    """
+
+def _interrupted(path: str) -> bool:
+    """Whether a power cut left a file that SQLite puts right from the journal or log beside it: its header may be torn."""
+    magic = {"-journal": ("d9d505f920a163d7",), "-wal": ("377f0682", "377f0683")}
+    return any(_begins(Path(path + end), [bytes.fromhex(one) for one in wanted]) for end, wanted in magic.items())
+
+
+def _check_recovered(db: Database, wrong: LedgerError) -> None:
+    """Raises what was wrong unless what SQLite put right is a ledger, or a new file that was still empty."""
+    if db.value("PRAGMA application_id") != APPLICATION_ID and db.value("PRAGMA page_count"):
+        raise wrong
+
+
+def _begins(file: Path, wanted: list[bytes]) -> bool:
     try:
-        with journal.open("rb") as file:
-            header = file.read(20)
+        with file.open("rb") as stream:
+            start = stream.read(8)
     except OSError:
         return False
-    return header.startswith(bytes.fromhex("d9d505f920a163d7")) and header[16:20] == bytes(4)
-
-
-def _check_identity(path: Path) -> None:
-    """Reads the file's header (sqlite.org/fileformat.html) before SQLite opens it: opening can already change a file."""
-    if not path.exists():
-        return
-    if path.is_dir():
-        raise LedgerError(f"{path} cannot be opened: it is a folder. Choose another --ledger")
-    header = next(blocks(str(path), 100), b"")
-    if not header:
-        return
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
-    if int.from_bytes(header[68:72]) != APPLICATION_ID:
-        raise NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
-    check_version(int.from_bytes(header[60:64]), str(path))
+    return any(start.startswith(one) for one in wanted)
 
 
 def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:

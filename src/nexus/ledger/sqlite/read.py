@@ -43,6 +43,8 @@ class Reader(SessionReader):
         if row is None:
             self._check_unknown(thread)
             raise NoSuchSession(f"{self.place} has no thread {thread}")
+        # In a damaged tree a search for one row can end at another one, which is whole.
+        self.check(row[0] == thread, f"the row of thread {thread}")
         return self._thread(row)
 
     def _check_unknown(self, thread: int) -> None:
@@ -220,36 +222,30 @@ class Reader(SessionReader):
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """The newest cut of the view on the path."""
         view = storable(view)
-        sql = (
-            "SELECT number, kind, at_seq, body, at_ms, hash FROM decision"
-            " WHERE tenant=? AND thread=? AND view=? AND at_seq<=? ORDER BY number DESC LIMIT 1"
-        )
+        sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in reversed(self.path(thread)):
             head = self.view_head(part.thread, view)
             if head is None or head[0] == 0:
                 continue
-            row = self.db.row(sql, (self.tenant, part.thread, view, part.high))
-            if row is None or row[-1] != head[1]:
-                count = "SELECT count(*) FROM decision WHERE tenant=? AND thread=? AND view=?"
-                whole = self.db.value(count, (self.tenant, part.thread, view)) == head[0]
-                later = self.db.value(
-                    "SELECT 1 FROM decision WHERE tenant=? AND thread=? AND view=? AND hash=? AND at_seq>?",
-                    (self.tenant, part.thread, view, head[1], part.high),
-                )
-                self.check(whole and later == 1, f"the newest view decision of thread {part.thread}")
-            if row is not None:
-                return self._cut(part.thread, view, row)
+            rows = self.db.rows(f"{sql} ORDER BY number DESC LIMIT 2", (self.tenant, part.thread, view))
+            if rows and rows[0][-1] == head[1] and rows[0][2] <= part.high:
+                return self._cut(part.thread, view, rows[0], rows[1:])
+            # A fork from before the newest decision: all of them are looked at, so that none is missed.
+            rows = self.db.rows(f"{sql} ORDER BY number DESC", (self.tenant, part.thread, view))
+            whole = len(rows) == head[0] and rows[0][-1] == head[1]
+            self.check(whole, f"the newest view decision of thread {part.thread}")
+            cuts = [(row[2], self._cut(part.thread, view, row, rows[at:])) for at, row in enumerate(rows, 1)]
+            found = next((cut for at_seq, cut in cuts if at_seq <= part.high), None)
+            if found is not None:
+                return found
         return None
 
-    def _cut(self, thread: int, view: str, row: tuple[Any, ...]) -> Cut:
+    def _cut(self, thread: int, view: str, row: tuple[Any, ...], earlier: list[tuple[Any, ...]]) -> Cut:
+        """A decision, checked against the one before it, which is the first of the earlier ones."""
         number, kind, at_seq, body, at_ms, stored = row
-        sql = (
-            "SELECT hash FROM decision WHERE tenant=? AND thread=? AND view=? AND number<? ORDER BY number DESC LIMIT 1"
-        )
-        before = self.db.value(sql, (self.tenant, thread, view, number)) or b""
+        before = earlier[0][-1] if earlier else b""
         columns = (self.tenant, thread, view, number, kind, at_seq, body, at_ms)
-        digest = chain.decision_hash(before, columns)
-        self.check(digest == stored, f"view decision {number} of thread {thread}")
+        self.check(chain.decision_hash(before, columns) == stored, f"view decision {number} of thread {thread}")
         return from_json(body, _cut)
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
@@ -271,9 +267,10 @@ class Reader(SessionReader):
             else:
                 every = "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=?"
                 rows = self.db.rows(every, (self.tenant, part.thread, view))
-                self.check(len(rows) == head[2], f"a manifest of thread {part.thread}")
                 for one in rows:
                     self._manifest(part.thread, view, one)
+                until = max((one for one in rows if one[0] <= part.high), default=None)
+                self.check(len(rows) == head[2] and until == row, f"a manifest of thread {part.thread}")
             if row is not None:
                 return self._manifest(part.thread, view, row)
         return None
