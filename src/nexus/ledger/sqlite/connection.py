@@ -17,6 +17,7 @@ import apsw
 
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerTooNew, NotALedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
+from nexus.ledger.sqlite.torn import is_ours
 
 BUSY_TIMEOUT_MS = 5_000
 
@@ -172,7 +173,7 @@ def connect(path: str, *, create: bool = True, readonly: bool = False, vfs: str 
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
     with typed(path):
         wrong = _wrong_header(path) if path != MEMORY and not vfs else None
-        if wrong is not None and not _interrupted(path):
+        if wrong is not None and not is_ours(path):
             raise wrong
         db = Database(path, flags, vfs)
         try:
@@ -220,25 +221,10 @@ def _wrong_header(path: str) -> LedgerError | None:
     return None
 
 
-def _interrupted(path: str) -> bool:
-    """Whether a power cut left a file that SQLite puts right from the journal or log beside it: its header may be torn."""
-    magic = {"-journal": ("d9d505f920a163d7",), "-wal": ("377f0682", "377f0683")}
-    return any(_begins(Path(path + end), [bytes.fromhex(one) for one in wanted]) for end, wanted in magic.items())
-
-
 def _check_recovered(db: Database, wrong: LedgerError) -> None:
     """Raises what was wrong unless what SQLite put right is a ledger, or a new file that was still empty."""
     if db.value("PRAGMA application_id") != APPLICATION_ID and db.value("PRAGMA page_count"):
         raise wrong
-
-
-def _begins(file: Path, wanted: list[bytes]) -> bool:
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(8)
-    except OSError:
-        return False
-    return any(start.startswith(one) for one in wanted)
 
 
 def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
