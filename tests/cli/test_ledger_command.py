@@ -219,6 +219,7 @@ def test_a_tenants_data_is_taken_elsewhere_and_then_deleted_for_good(tmp_path: P
     assert (erased["messages"], erased["found"]) == (1, 0)
     assert b"acme are heliotrope" not in file.read_bytes()
     assert run("ledger", "stats", "--tenant", "other", "--json", *place, folder=tmp_path).json["messages"] == 1
+    place = ("--ledger", str(tmp_path / "elsewhere.db"))
     taken = run("ledger", "import", str(tmp_path / "acme.jsonl"), "--tenant", "acme", *place, folder=tmp_path)
     assert taken.code == 0
     assert run("ledger", "stats", "--tenant", "acme", "--json", *place, folder=tmp_path).json["messages"] == 1

@@ -8,20 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadEntry
-from nexus.ledger.entries import Entry, NewEntry, Place, Row
+from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row
 from nexus.ledger.records import MessageRow
 from nexus.ledger.text_rule import from_json, original, storable, to_json
-from nexus.message import Image, Message, Part, ToolCall, ToolResult, Unknown
+from nexus.message import Image, Message, Part, Role, ToolCall, ToolResult, Unknown
 from nexus.size import Size
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])
+_KINDS = frozenset(get_args(EntryKind))
+_ROLES = frozenset(get_args(Role))
 _body = msgspec.json.Decoder(dict[str, Any])
 _payload = msgspec.msgpack.Encoder().encode
 
@@ -40,8 +42,12 @@ class CallRow(msgspec.Struct, frozen=True):
 def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     """The columns of an entry's messages; image data is put into `blobs`."""
     rows: list[MessageRow] = []
+    if entry.kind not in _KINDS:
+        raise BadEntry(f"there is no kind of entry {entry.kind!r}; nothing was stored")
     for order, sized in enumerate(entry.messages):
         m, size = sized.message, sized.size
+        if m.role not in _ROLES:
+            raise BadEntry(f"there is no role {m.role!r}; nothing was stored")
         content = encode_parts(m.parts, blobs)
         names = (storable(m.id), storable(m.run_id), storable(m.source), storable(m.model))
         counts = (size.openai, size.anthropic, size.gemini, size.aside)
@@ -158,6 +164,8 @@ def _without_data(part: Part, blobs: dict[str, bytes]) -> Part:
 
 
 def _stored(image: Image, blobs: dict[str, bytes]) -> Image:
+    if not image.data and image.sha256:
+        raise BadEntry("an image names its data by a hash and brings none; nothing was stored. Give the data, or a url")
     if not image.data:
         return image
     data = image.data.encode("utf-8", "surrogatepass")

@@ -107,12 +107,15 @@ class Ledger:
         old = self._move(session)
         if self.store.resolve(new) not in (None, old.label) or new == old.label:
             raise BadReference(f"there is a session {new!r} already; `merge` leads one identity to the other")
-        aliases = [Alias(old.label, new, reason or "renamed")]
-        if any(alias.name == new for alias in self.store.aliases()):
-            aliases.insert(0, Alias(new, None, f"now the label of {old.label!r}"))
+        known = self.store.aliases()
+        aliases = [Alias(new, None, f"now the label of {old.label!r}")] if any(a.name == new for a in known) else []
+        # Names from before lead straight to the new one: chains of aliases have an end.
+        aliases += [Alias(a.name, new, a.reason) for a in known if a.target == old.label and a.name != new]
+        aliases.append(Alias(old.label, new, reason or "renamed"))
+        taken = self.store.session(new)
         moves = [
             NewMove(old.label, None, f"renamed to {new}", None, old.number),
-            NewMove(new, old.thread, f"renamed from {old.label}", old.facts),
+            NewMove(new, old.thread, f"renamed from {old.label}", old.facts, taken.number if taken else 0),
         ]
         return self.store.move(moves, aliases)[1]
 
@@ -150,7 +153,8 @@ class Ledger:
         """Everything in one transaction, or nothing; see `LedgerStore.commit`."""
         done = self.store.commit(session, commit, facts)
         if done.added:
-            self._begun.add((done.thread, done.turn))
+            over = commit.entries[-1].kind in ("completed", "failed")
+            (self._begun.discard if over else self._begun.add)((done.thread, done.turn))
         return done
 
     def append(
@@ -176,7 +180,8 @@ class Ledger:
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
         """Ends the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
         row = self.store.thread(self.thread(session))
-        if not row.open_turn:
+        known = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
+        if not row.open_turn and not known:
             raise BadEntry(f"session {session!r} has no open turn to close; nothing was stored")
         kind, told = ("failed", {"error": error, **body}) if error else ("completed", body)
         entry = NewEntry(kind, body=told, keys=(key,) if key else ())
@@ -193,9 +198,8 @@ class Ledger:
     def undo(self, session: str) -> Entry:
         """Undoes the compaction that holds; what it covered is shown again. Returns it. Raises BadEntry if none holds."""
         marks = self.store.marks(self.thread(session))
-        out = replay.revoked(marks)
-        target = next((mark for mark in marks if mark.kind == "compaction" and mark.seq not in out), None)
-        if target is None:
+        target = replay.live(marks).mark
+        if target is None or target.kind != "compaction":
             raise BadEntry(f"session {session!r} has no compaction that could be undone")
         self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
         return target
@@ -307,11 +311,11 @@ class Ledger:
         """
         label = self._label(session)
         labels = {label}
-        threads = {move.thread for move in self.store.moves(label) if move.thread is not None}
         elsewhere = {one.thread for one in self.store.sessions(every=True) if one.label != label}
+        threads = self._ever(label) - elsewhere
         for alias in self.store.aliases():
             if self.store.resolve(alias.name) == label:  # its names from before it was renamed
-                threads |= {m.thread for m in self.store.moves(alias.name) if m.thread is not None} - elsewhere
+                threads |= self._ever(alias.name) - elsewhere
         if with_forks:
             self._with_forks(threads, labels)
         return self.store.erase(sorted(threads), sorted(labels))
@@ -322,16 +326,21 @@ class Ledger:
 
     # helpers -----------------------------------------------------------------------------------------------------
 
+    def _ever(self, label: str) -> set[int]:
+        """Every thread that a label pointed to."""
+        return {move.thread for move in self.store.moves(label) if move.thread is not None}
+
     def _with_forks(self, threads: set[int], labels: set[str]) -> None:
-        """Adds every thread that continues one of these, and every label that ever pointed to one of them."""
+        """Adds every thread that continues one of these, and every session that points to one of them now."""
         rows = self.store.threads()
-        everyone = [move for one in self.store.sessions(every=True) for move in self.store.moves(one.label)]
+        now = {one.label: one.thread for one in self.store.sessions(every=True)}
         size = -1
         while size != len(threads) + len(labels):
             size = len(threads) + len(labels)
             threads |= {row.id for row in rows if row.parent in threads and not row.erased}
-            labels |= {move.label for move in everyone if move.thread in threads}
-            threads |= {move.thread for move in everyone if move.label in labels and move.thread is not None}
+            for label in {label for label, thread in now.items() if thread in threads} - labels:
+                labels.add(label)
+                threads |= self._ever(label) - {thread for other, thread in now.items() if other not in labels}
 
     def _label(self, session: str) -> str:
         label = self.store.resolve(session)

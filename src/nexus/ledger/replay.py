@@ -6,7 +6,7 @@ Nothing here is stored: a status that is derived cannot disagree with what happe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -152,10 +152,11 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
     for entry in group:
         body = entry.body
         told.update({name: value for name, value in body.items() if value not in (None, "", [], {})})
-        used.update(dict.fromkeys(map(str, body.get("permissions_used") or ())))
-        reported = msgspec.convert(body.get("usage") or {}, dict[str, Any])
+        used.update(dict.fromkeys(_names(body.get("permissions_used"))))
+        reported = body.get("usage")
+        counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
         for name in _USAGE:
-            usage[name] += int(reported.get(name) or 0)
+            usage[name] += counts[name] if isinstance(counts.get(name), int) else 0
     end = next((entry for entry in reversed(group) if entry.kind in ("completed", "failed")), None)
     rows = [row for entry in group for row in entry.rows]
     status: TurnStatus = "interrupted"
@@ -174,8 +175,8 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
         ended_ms=end.at_ms if end else 0,
         messages=len(rows),
         calls=sum(1 for row in rows for _ in row.message.calls()),
-        tools_available=tuple(map(str, told.get("tools") or ())),
-        permissions_granted=tuple(map(str, told.get("permissions") or ())),
+        tools_available=_names(told.get("tools")),
+        permissions_granted=_names(told.get("permissions")),
         permissions_used=tuple(used),
         **words,
         **usage,
@@ -184,6 +185,10 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
 
 _WORDS = ("model", "provider", "role", "toolset", "source_event", "workspace", "stop_reason", "error")
 _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
 
 
 def place_of(entry: NewEntry) -> Place:

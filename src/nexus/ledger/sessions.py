@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
+from nexus.errors import BadReference
 from nexus.ledger.entries import Place
 from nexus.message import Role
 
@@ -35,6 +37,19 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     origin: str = ""
     origin_id: str = ""
     routing_key: str = ""
+
+
+def checked(facts: SessionFacts) -> SessionFacts:
+    """The facts, if each is what it should be. Raises BadReference."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(facts), SessionFacts)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadReference(f"these facts cannot be stored: {error}; nothing was stored") from error
+
+
+def parent_of(facts: SessionFacts) -> tuple[str, int, str]:
+    """What spawned a session: parent session, turn and call."""
+    return facts.parent_session, facts.parent_turn, facts.parent_call_id
 
 
 class Move(Struct, frozen=True):
@@ -124,7 +139,7 @@ class Query(Struct, frozen=True):
     """What to search for. All words must occur in a message; words in double quotes stand side by side.
 
     `session` limits it to one session's path; `roles` to messages of these roles. `order` is `relevance` (the backend's
-    ranking, the newer one first among equals) or `newest`. Messages that only deleted sessions have are left out, unless
+    ranking, the newer one first among equals) or `newest` (what was stored last). Messages that only deleted sessions have are left out, unless
     `every` asks for them; those that a rewind left behind are found.
     """
 

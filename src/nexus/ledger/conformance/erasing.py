@@ -118,7 +118,7 @@ def aliases_go_too(case: Case) -> None:
 
 @checks.add
 def everything(case: Case) -> None:
-    """Deleting everything leaves a tenant's ledger as it was before the first append, and other tenants' alone."""
+    """Deleting everything leaves a tenant nothing but the last thread's number, and other tenants' rows alone."""
     other = case.open("other")
     for store in (case.store, other):
         append(store, "main", "one", Message("user", (Image("image/png", data="c2hhcmVk"),)), key="k")
@@ -128,10 +128,14 @@ def everything(case: Case) -> None:
     before = list(other.dump())
     erased = case.store.erase(None)
     equal((erased.threads, erased.entries, erased.messages, erased.blobs), ((1, 2), 1, 2, 1), "the proof")
-    equal(list(case.store.dump()), [Header(tenant="local")], "what is left")
+    left = list(case.store.dump())
+    equal(left[:1], [Header(tenant="local")], "the header of what is left")
+    equal([(row.id, row.erased, row.messages) for row in case.store.threads()], [(2, True, 0)], "the threads left")
+    equal(len(left), 2, "how many records are left")
     equal((case.store.aliases(every=True), case.store.calibration("p", "m")), ([], None), "aliases and calibration")
     equal(list(other.dump()), before, "what the other tenant has")
     put(case.store, "main", entry("anew", keys=("k",)))
+    equal(case.store.thread_of("main"), 3, "the new session's thread: no number is used again")
     equal((texts(case.store, "main"), texts(other, "main")), (["anew"], ["one", ""]), "the texts of both")
 
 

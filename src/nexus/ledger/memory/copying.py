@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from nexus.errors import BadReference, ForksDepend, LedgerConflict
+from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of
 from nexus.ledger.memory.rows import Rows, ThreadRows
 from nexus.ledger.records import (
@@ -191,7 +192,7 @@ def erase(rows: Rows, threads: Sequence[int] | None, labels: Sequence[str]) -> t
     """A copy of the rows without threads and labels, and what is gone; see `LedgerStore.erase`."""
     if threads is None:
         chosen = [number for number in sorted(rows.threads) if not rows.threads[number].row.erased]
-        left = Rows(rows.tenant)
+        left = _emptied(rows)
     else:
         chosen, stored = sorted(set(threads)), {storable(label) for label in labels}
         stored |= {
@@ -204,6 +205,17 @@ def erase(rows: Rows, threads: Sequence[int] | None, labels: Sequence[str]) -> t
     entries = sum(len(rows.threads[number].entries) for number in chosen)
     messages = sum(rows.threads[number].row.messages for number in chosen)
     return left, Erased(tuple(chosen), entries, messages, len(rows.blobs) - len(left.blobs))
+
+
+def _emptied(rows: Rows) -> Rows:
+    """Nothing but the last thread's number, so that no number is used again."""
+    left = Rows(rows.tenant)
+    last = max(rows.threads, default=0)
+    if last:
+        root = chain.root_hash(rows.tenant, last)
+        row = Thread(last, None, 0, root, rows.threads[last].row.at_ms, 0, root, erased=True)
+        left.threads[last] = ThreadRows(row)
+    return left
 
 
 def _check_free(rows: Rows, chosen: set[int], labels: set[str]) -> None:

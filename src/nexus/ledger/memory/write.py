@@ -20,7 +20,7 @@ from nexus.ledger.entries import STEPS, AssemblyRow, Commit, Committed, Cut, Ent
 from nexus.ledger.memory.names import Names, facts_of, move_of
 from nexus.ledger.memory.rows import Rows, ThreadRows
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, checked, parent_of
 from nexus.ledger.text_rule import storable, to_json
 
 
@@ -185,10 +185,10 @@ def point(
     rows: Rows, names: Names, label: str, thread: int | None, reason: str, facts: SessionFacts | None, now: int
 ) -> MoveRecord:
     """Appends a move to `names`; without facts the label keeps those that it has. Raises BadReference."""
-    if facts is None:
-        newest = names.newest(label)
-        facts = facts_of(newest) if newest is not None else SessionFacts()
-    elif facts.parent_session:
+    newest = names.newest(label)
+    before = facts_of(newest) if newest is not None and newest.thread is not None else SessionFacts()
+    facts = checked(facts) if facts is not None else before
+    if facts.parent_session and parent_of(facts) != parent_of(before):
         _check_parent(rows, names, label, facts)
     return names.add_move(label, thread, facts, reason, now)
 

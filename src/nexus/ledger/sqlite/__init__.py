@@ -32,10 +32,10 @@ from nexus.ledger.sessions import (
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle, spoils, typed
-from nexus.ledger.sqlite.files import identity, in_files, opened
+from nexus.ledger.sqlite.files import held, identity, opened
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.sqlite.writer import Writer
+from nexus.ledger.sqlite.writer import Writer, run_alone
 from nexus.ledger.text_rule import original, storable
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class SqliteLedger:
         clock_ms: Callable[[], int] | None = None,
         vfs: str = "",
     ) -> None:
+        path = path if path == MEMORY or vfs else os.path.abspath(path)  # noqa: PTH100 - no link is followed
         self.file, self._tenant, self._vfs = path, tenant, vfs
         self._name = storable(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
@@ -106,8 +107,6 @@ class SqliteLedger:
             writer.close()
         for db in [*idle, *([self._memory] if self._memory else [])]:
             db.close()
-
-    # what every method goes through ------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self.pid != os.getpid():
@@ -179,8 +178,11 @@ class SqliteLedger:
 
         with typed(self.file):
             if self._memory is not None:
-                with self._lock, self._memory.transaction():
-                    return work(self._memory)
+                with self._lock:
+                    if not self._memory.in_transaction:
+                        return run_alone(self._memory, work)
+                    with self._memory.transaction():
+                        return work(self._memory)
             writer = self._own_writer()
             try:
                 return writer.run(work, alone=alone)
@@ -213,8 +215,6 @@ class SqliteLedger:
         """One read transaction for all reads of this thread inside."""
         with self._reading():
             yield
-
-    # sessions ----------------------------------------------------------------------------------------------------
 
     def resolve(self, name: str) -> str | None:
         """The label that a name stands for."""
@@ -252,8 +252,6 @@ class SqliteLedger:
         with self._reading() as reader:
             return reader.aliases(every=every)
 
-    # writing -----------------------------------------------------------------------------------------------------
-
     def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
         """One transaction for everything, or nothing."""
         return self._write(lambda writing: writing.commit(session, commit, facts))
@@ -276,7 +274,7 @@ class SqliteLedger:
         if found:
             raise EraseIncomplete(
                 f"{erased.messages} messages were deleted, but {len(found)} of {len(needles)} pieces of their text are "
-                f"still in {self.file}: another process may be reading it. Close it there and erase again"
+                f"still in {self.file}: close it everywhere and run `sqlite3 FILE VACUUM`"
             )
         return Erased(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
 
@@ -287,18 +285,17 @@ class SqliteLedger:
         with typed(self.file):
             db = self._taken()
             try:
-                db.empty_log()
-                kept = [needle for needle in needles if in_files(self.file, needle)]
-                sql = "SELECT count(*) FROM message WHERE instr(content, ?)"
-                return [needle for needle in kept if not db.value(sql, (needle,))]
+                found = held(db, self.file, needles)
+                if found:  # what an older version left in the unused part of pages
+                    db.run("VACUUM")
+                    found = held(db, self.file, needles)
+                return found
             finally:
                 self._give_back(db)
 
     def load(self, records: Iterable[Record]) -> int:
         """Stores records that `dump` gave."""
         return self._write(lambda writing: sqlite_dump.load(writing, records), alone=True)
-
-    # reading -----------------------------------------------------------------------------------------------------
 
     def thread(self, thread: int) -> Thread:
         """A thread's row."""
@@ -373,8 +370,21 @@ class SqliteLedger:
 
     def dump(self) -> Iterator[Record]:
         """All rows of the tenant as records, unchecked, as they were when it began."""
-        with self._reading() as reader:
-            yield from sqlite_dump.dump(reader.db, self._name)
+        held: Reader | None = getattr(self._here, "reader", None)
+        self._check_open()
+        if held is not None or self._memory is not None:
+            with self._reading() as reader:
+                records = list(sqlite_dump.dump(reader.db, self._name))
+            yield from records
+            return
+        # A connection of its own: a generator may be ended by another thread than began it.
+        with typed(self.file):
+            db = self._taken()
+            try:
+                with db.snapshot():
+                    yield from sqlite_dump.dump(db, self._name)
+            finally:
+                self._give_back(db)
 
 
 _open = weakref.WeakSet()

@@ -15,7 +15,16 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerTooNew, NotALedger
+from nexus.errors import (
+    BadEntry,
+    BadReference,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerError,
+    LedgerFull,
+    LedgerTooNew,
+    NotALedger,
+)
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 from nexus.ledger.sqlite.torn import is_ours
 
@@ -285,6 +294,10 @@ def typed(place: str) -> Generator[None]:
             "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
         )
         raise LedgerDamaged(text) from error
+    except apsw.ConstraintError as error:
+        raise BadReference(f"{place}: rows do not fit together ({error}); nothing was stored") from error
+    except OverflowError as error:
+        raise BadEntry(f"{place}: a number is too large to be stored ({error}); nothing was stored") from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
         text = f"{place} cannot be opened or written ({error}); check that its folder exists and is writable"
         raise LedgerError(text) from error

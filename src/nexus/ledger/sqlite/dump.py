@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadReference, ForksDepend, LedgerConflict
+from nexus.ledger import chain
 from nexus.ledger.codec import call_rows, decode_parts
 from nexus.ledger.records import (
     AliasRecord,
@@ -109,6 +110,7 @@ class _Loader:
         self.writing, self.db, self.tenant = writing, writing.db, writing.tenant
         self.new = 0
         self.thread: Thread | None = None
+        self.grown = False
         self.told: ThreadRecord | None = None
 
     def take(self, record: Record) -> None:
@@ -129,7 +131,7 @@ class _Loader:
 
     def finish(self) -> None:
         """Stores the totals of the thread whose entries were taken."""
-        if self.thread is not None and self.told is not None:
+        if self.thread is not None and self.told is not None and self.grown:
             if (self.thread.head_seq, self.thread.head_hash) != (self.told.head_seq, self.told.head_hash):
                 raise BadReference(
                     f"thread {self.told.id} should end with entry {self.told.head_seq}, its records end with "
@@ -137,6 +139,7 @@ class _Loader:
                 )
             self.writing.put_thread(self.thread)
         self.thread = self.told = None
+        self.grown = False
 
     def _begin(self, record: ThreadRecord) -> None:
         sql = "SELECT parent, fork_seq, root_hash, at_ms, erased, head_seq FROM thread WHERE tenant=? AND id=?"
@@ -147,12 +150,14 @@ class _Loader:
                 f"the ledger has another thread {record.id}; nothing was stored. Import into a new ledger"
             )
         if old is not None:
-            self.thread = self.writing.reader.thread(record.id)
             # A ledger that went on since keeps what it has.
-            self.told = record if record.head_seq > self.thread.head_seq else None
+            self.thread, self.told = self.writing.reader.thread(record.id), record
+            self.grown = record.head_seq > self.thread.head_seq
             return
         parent = record.parent
-        turn, open_turn = self.writing.end_of(parent, record.fork_seq) if parent is not None else (0, False)
+        turn, open_turn = (0, False)
+        if parent is not None and not record.erased:
+            turn, open_turn = self.writing.end_of(parent, record.fork_seq)
         self.thread = Thread(
             record.id,
             parent,
@@ -167,7 +172,7 @@ class _Loader:
         )
         self.writing.put_new_thread(self.thread)
         self.new += 1
-        self.told = record
+        self.told, self.grown = record, True
 
     def _entry(self, record: EntryRecord) -> None:
         if self.thread is None or record.thread != self.thread.id:
@@ -185,7 +190,7 @@ class _Loader:
         messages = tuple(Message(row[1], decode_parts(row[7], lambda _: b"")) for row in record.messages)  # pyright: ignore[reportArgumentType]
         texts = [search_text(message.parts) for message in messages]
         self.writing.insert(record, texts, call_rows(messages))
-        self.thread = grown(self.thread, record)
+        self.thread, self.grown = grown(self.thread, record), True
         self.new += 1
 
     def _blob(self, record: BlobRecord) -> None:
@@ -250,7 +255,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     if not everything:
         _check_free(writing, chosen, stored)
         stored = sorted({*stored, *_given_up(writing, chosen)})
-    needles = _needles(db, tenant, chosen)
+    needles = _needles(db, tenant, chosen, stored)
     count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
     number = {
         name: sum(int(db.value(count.format(name), (tenant, thread))) for thread in chosen)
@@ -277,8 +282,12 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
             db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
             writing.point_again(name)
     if everything:
+        last = max(writing.reader.threads(), key=lambda row: row.id, default=None)
         for table in TABLES:
             db.run(f"DELETE FROM {table} WHERE tenant=?", (tenant,))  # noqa: S608 - constants
+        if last is not None:  # so that no number is used again, for what others still remember of it
+            root = chain.root_hash(tenant, last.id)
+            writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))
     db.run(
         "DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)", (tenant,)
     )
@@ -322,17 +331,27 @@ def _labels(writing: Writing, thread: int) -> list[str]:
 NEEDLE = 24
 """Length in characters of a piece of text that is looked for after a deletion."""
 
-MOST_NEEDLES = 400
+MOST_NEEDLES = 96
 
 
-def _needles(db: Database, tenant: str, threads: list[int]) -> list[str]:
-    """Pieces of the texts as stored, from the beginning, the middle and the end of each message."""
-    found: set[str] = set()
+def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -> list[str]:
+    """Pieces of what is deleted, as it is stored: of messages, summaries and titles taken at random."""
+    texts: list[str] = []
     for thread in threads:
-        for (content,) in db.each("SELECT content FROM message WHERE tenant=? AND thread=?", (tenant, thread)):
-            size = len(content)
-            for at in (20, size // 3, size // 2, size - NEEDLE - 4):
-                piece = content[max(at, 0) : max(at, 0) + NEEDLE]
-                if len(piece) == NEEDLE and len(found) < MOST_NEEDLES:
-                    found.add(piece)
+        for sql in (
+            "SELECT content FROM message WHERE tenant=? AND thread=? ORDER BY random() LIMIT 24",
+            "SELECT body FROM entry WHERE tenant=? AND thread=? AND kind='compaction' ORDER BY random() LIMIT 8",
+        ):
+            texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
+    for label in labels:
+        texts += [
+            str(t) for (t,) in db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        ]
+    found: set[str] = set()
+    for text in texts:
+        size = len(text)
+        for at in {20, size // 2, size - NEEDLE - 4}:
+            piece = text[max(at, 0) : max(at, 0) + NEEDLE]
+            if len(piece) == NEEDLE and len(found) < MOST_NEEDLES:
+                found.add(piece)
     return sorted(found)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
-from nexus.errors import LedgerError
-from nexus.ledger.sqlite.connection import MEMORY, Database, blocks, connect, settle
+from nexus.errors import EraseIncomplete, LedgerError
+from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
 
 
@@ -17,6 +17,7 @@ def opened(path: str, *, create: bool, vfs: str) -> Database:
         _make(path)
     db = connect(path, create=create, vfs=vfs)
     try:
+        db.run("PRAGMA secure_delete=ON")  # what a migration leaves behind is deleted for good
         migrate(db)
         settle(db)
     except BaseException:
@@ -46,17 +47,33 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def in_files(path: str, needle: str) -> bool:
-    """Whether the ledger's file or its log holds a piece of text."""
-    wanted = needle.encode()
+def held(db: Database, path: str, needles: list[str]) -> list[str]:
+    """The pieces that are in the files and in no row. Raises EraseIncomplete while a reader keeps the log."""
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while not db.empty_log():
+        if time.monotonic() > until:
+            raise EraseIncomplete(
+                f"the rows are deleted, but another process reads an older state of {path}, so their text is still "
+                "in its log. It goes when that process ends its reading and the ledger is closed everywhere"
+            )
+        time.sleep(0.05)
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM message WHERE instr(content, ?1)) OR EXISTS (SELECT 1 FROM entry WHERE"
+        " instr(body, ?1)) OR EXISTS (SELECT 1 FROM session_move WHERE instr(facts, ?1))"
+    )
+    return [needle for needle in _in_files(path, needles) if not db.value(sql, (needle,))]
+
+
+def _in_files(path: str, needles: list[str]) -> list[str]:
+    """Which pieces of text the ledger's file or its log hold; each file is read once."""
+    wanted = {needle: needle.encode() for needle in needles}
+    longest = max(map(len, wanted.values()), default=0)
     logs = [file for file in (Path(f"{path}-wal"), Path(f"{path}-journal")) if file.exists()]
-    return _within(blocks(path), wanted) or any(_within(iter([log.read_bytes()]), wanted) for log in logs)
-
-
-def _within(parts: Iterator[bytes], wanted: bytes) -> bool:
-    kept = b""
-    for part in parts:
-        if wanted in kept + part:
-            return True
-        kept = part[-len(wanted) :]
-    return False
+    found: set[str] = set()
+    for parts in (blocks(path), *(iter([log.read_bytes()]) for log in logs)):
+        kept = b""
+        for part in parts:
+            whole = kept + part
+            found.update(needle for needle, text in wanted.items() if needle not in found and text in whole)
+            kept = part[-longest:] if longest else b""
+    return sorted(found)

@@ -37,7 +37,7 @@ class Reader(SessionReader):
     """Reads of one tenant on one connection."""
 
     def thread(self, thread: int) -> Thread:
-        """A thread's row, checked. Raises NoSuchSession if there is none, or it was erased."""
+        """A thread's row, checked. Raises NoSuchSession if there is none."""
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
         row = self.db.row(sql, (self.tenant, thread))
         if row is None:
@@ -73,6 +73,8 @@ class Reader(SessionReader):
             at, high = cast("int | None", thread), END
             while at is not None:
                 row = self.thread(at)
+                if row.erased:
+                    raise NoSuchSession(f"thread {at} of {self.place} was deleted for good")
                 known.append(Segment(at, row.fork_seq, high, row.root_hash))
                 high, at = min(row.fork_seq, high), row.parent
             known.reverse()

@@ -99,6 +99,7 @@ CREATE TABLE blob_use (
     tenant TEXT NOT NULL, sha256 TEXT NOT NULL, thread INTEGER NOT NULL, seq INTEGER NOT NULL,
     PRIMARY KEY (tenant, sha256, thread, seq), FOREIGN KEY (tenant, thread, seq) REFERENCES entry (tenant, thread, seq)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX blob_use_entry ON blob_use (tenant, thread, seq);
 CREATE TABLE calibration (
     tenant TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL,
     factor_64 INTEGER NOT NULL, samples INTEGER NOT NULL, at_ms INTEGER NOT NULL, hash BLOB NOT NULL,

@@ -10,7 +10,7 @@ from nexus.errors import BadReference, HeadMoved, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.entries import Calibration
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread, checked, parent_of
 from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.sqlite.read import END, THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.read_sessions import ALIAS
@@ -84,9 +84,9 @@ class SessionWriter:
     def point(self, label: str, thread: int | None, reason: str, facts: SessionFacts | None) -> MoveRecord:
         """Appends a move of a label (in storable form); without facts it keeps those that it has."""
         old = self.reader.moves_of(label)
-        if facts is None:
-            facts = self.reader.facts(old[-1]) if old else SessionFacts()
-        else:
+        before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionFacts()
+        facts = checked(facts) if facts is not None else before_facts
+        if parent_of(facts) != parent_of(before_facts):
             self._check_parent(label, facts)
         before = old[-1].hash if old else b""
         columns = (label, len(old) + 1, thread, to_json(facts), storable(reason), self.clock_ms())
@@ -172,6 +172,8 @@ class SessionWriter:
         at, deep = storable(facts.parent_session), 0
         while at:
             found = self.reader.resolve(at)
+            if found is None and deep:
+                break
             if found is None:
                 raise BadReference(f"there is no session {original(at)!r} that could have spawned {original(label)!r}")
             if found == label or deep > MOST_PARENTS:

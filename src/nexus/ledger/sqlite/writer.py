@@ -12,6 +12,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from nexus.errors import LedgerClosed
 from nexus.ledger.sqlite.connection import Database
 
 T = TypeVar("T")
@@ -42,21 +43,20 @@ class Writer:
         self._starting = threading.Lock()
         self._queue: SimpleQueue[_Work[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def run(self, call: Callable[[Database], T], *, alone: bool = False) -> T:
         """The result of the work, once it is committed. Its error is raised here.
 
         Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
         """
-        if alone:
+        if alone or (not self._seat.locked() and self._queue.empty()):
             with self._seat:
-                return _alone(self._db, call)
-        if not self._seat.locked() and self._queue.empty():
-            with self._seat:
-                return _alone(self._db, call)
-        self._start()
+                if self._closed:
+                    raise LedgerClosed("the ledger was closed; open it again")
+                return run_alone(self._db, call)
         work = _Work(call)
-        self._queue.put(work)  # pyright: ignore[reportArgumentType]
+        self._hand_over(work)
         work.done.acquire()
         if work.error is not None:
             raise work.error
@@ -65,9 +65,9 @@ class Writer:
     def close(self) -> None:
         """Closes the connection after the work that waits."""
         with self._starting:
-            thread = self._thread
+            self._closed, thread = True, self._thread
+            self._queue.put(None)  # nothing comes after it
         if thread is not None:
-            self._queue.put(None)
             thread.join()
         with self._seat:
             self._db.close()
@@ -76,15 +76,18 @@ class Writer:
         """Ends the thread without waiting for it: for a ledger that nobody closed."""
         self._queue.put(None)
 
-    def _start(self) -> None:
+    def _hand_over(self, work: _Work[T]) -> None:
         with self._starting:
+            if self._closed:
+                raise LedgerClosed("the ledger was closed; open it again")
+            self._queue.put(work)  # pyright: ignore[reportArgumentType]
             if self._thread is None:
                 given = (self._db, self._seat, self._queue)
                 self._thread = threading.Thread(target=_loop, args=given, name="nexus-ledger-writer", daemon=True)
                 self._thread.start()
 
 
-def _alone(db: Database, call: Callable[[Database], T]) -> T:
+def run_alone(db: Database, call: Callable[[Database], T]) -> T:
     """One piece of work in a transaction of its own. An interrupt at any point leaves no transaction open."""
     try:
         with db.transaction():
@@ -130,7 +133,7 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
     for work in group:
         work.result = work.error = None
         try:
-            work.result = _alone(db, work.call)
+            work.result = run_alone(db, work.call)
         except BaseException as error:  # noqa: BLE001 - it is raised again where the work came from
             work.error = error
 
