@@ -33,6 +33,14 @@ THREAD_COLUMNS = (
 )
 
 
+_MARKS = """
+SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
+    (SELECT hash FROM entry p WHERE p.tenant=e.tenant AND p.thread=e.thread AND p.seq=e.seq-1),
+    EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
+FROM entry e WHERE e.tenant=? AND e.thread=? AND e.kind NOT IN ('messages','completed','failed') ORDER BY e.seq DESC
+"""
+
+
 class Reader(SessionReader):
     """Reads of one tenant on one connection."""
 
@@ -164,24 +172,32 @@ class Reader(SessionReader):
 
     def marks(self, thread: int) -> list[Entry]:
         """The path's marks, newest first. Their number is known, so one that is lost is noticed."""
-        sql = (
-            "SELECT seq, kind FROM entry WHERE tenant=? AND thread=?"
-            " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
-        )
         found: list[Entry] = []
         for part in reversed(self.path(thread)):
-            rows = self.db.rows(sql, (self.tenant, part.thread))
-            seqs = [seq for seq, kind in rows if kind not in STEPS and isinstance(seq, int)]
-            if len(seqs) != self.thread(part.thread).marks:
+            rows = [row for row in self.db.rows(_MARKS, (self.tenant, part.thread)) if row[1] not in STEPS]
+            if len(rows) != self.thread(part.thread).marks:
                 self.damaged(f"thread {part.thread} has lost one of its marks")
-            for seq in seqs:
-                if part.low < seq <= part.high:
-                    read = self.read(part, seq - 1, seq)
-                    self.check(bool(read), f"mark {seq} of thread {part.thread}")
-                    found.extend(read)
-        for entry in found:
-            self.check(entry.kind not in STEPS, f"mark {entry.seq} of thread {thread}")
+            for seq, kind, turn, at_ms, body, digest, before, messages in rows:
+                if not isinstance(seq, int) or not part.low < seq <= part.high:
+                    continue
+                columns = (part.thread, seq, kind, turn, at_ms, body)
+                previous = part.root if seq == part.low + 1 else before or b""
+                whole = chain.entry_hash(previous, self.tenant, columns, []) == digest
+                self.check(whole and not messages, f"mark {seq} of thread {part.thread}")
+                found.append(read_entry((seq, kind, turn, at_ms, body, digest), [], self.blob))
         return found
+
+    def newest_mark(self, thread: int) -> int:
+        """The seq of the path's newest mark, 0 if it has none."""
+        sql = (
+            "SELECT seq, kind FROM entry WHERE tenant=? AND thread=? AND seq<=?"
+            " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
+        )
+        for part in reversed(self.path(thread)):
+            for seq, kind in self.db.each(sql, (self.tenant, part.thread, part.high)):
+                if kind not in STEPS:
+                    return int(seq)
+        return 0
 
     def instructions(self, thread: int) -> Sequence[Row]:
         """The leading system messages of the path's first entry."""

@@ -161,8 +161,7 @@ class Writing(SessionWriter):
             if seq > head or self.reader.hash_on(self.reader.path(thread.id), seq) != digest:
                 raise HeadMoved(session, seq, head)
         if commit.expected_mark is not None:
-            marks = self.reader.marks(thread.id)
-            newest = marks[0].seq if marks else 0
+            newest = self.reader.newest_mark(thread.id)
             if newest != commit.expected_mark:
                 raise CompactionSuperseded(
                     f"session {session!r} has the mark {newest} and not {commit.expected_mark}, after which this was "
