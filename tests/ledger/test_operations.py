@@ -15,7 +15,7 @@ from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Message, ToolCall, assistant, tool, user
+from nexus.message import Image, Message, ToolCall, assistant, tool, user
 from nexus.record import sized
 
 
@@ -307,3 +307,97 @@ def test_a_body_that_json_has_no_exact_form_for_is_refused_whole(ledger: Ledger,
     with pytest.raises(BadEntry, match="as text"):
         ledger.store.commit("main", Commit((NewEntry(messages=said("x")), NewEntry(body={"value": value}))))
     assert list(ledger.store.dump()) == before
+
+
+def test_a_deleted_threads_number_is_not_used_again(ledger: Ledger) -> None:
+    talk(ledger, "x", "secret")
+    ledger.erase_everything()
+    talk(ledger, "y", "new")
+    assert ledger.thread("y") == 2
+    assert texts(ledger, "y") == ["new", "to new"]
+
+
+def test_what_is_left_after_rewinds_and_a_deletion_can_be_taken_elsewhere(ledger: Ledger) -> None:
+    talk(ledger, "a", "one", "two", "three")
+    ledger.rewind("a", turn=2)
+    ledger.rewind("a", turn=1)
+    talk(ledger, "b", "kept")
+    ledger.erase("a")
+    other = MemoryLedger()
+    other.load(ledger.store.dump())
+    assert list(other.dump()) == list(ledger.store.dump())
+    assert texts(Ledger(other), "b") == ["kept", "to kept"]
+
+
+def test_deleting_takes_what_a_label_means_now_and_nothing_that_another_one_has(ledger: Ledger) -> None:
+    talk(ledger, "a", "old")
+    ledger.rename("a", "x")
+    ledger.unalias("a")
+    talk(ledger, "a", "new")
+    assert ledger.facts("a") == SessionFacts()
+    assert ledger.erase("a").messages == 2
+    assert texts(ledger, "x") == ["old", "to old"]
+    talk(ledger, "f", "base")
+    ledger.fork("b", "f")
+    ledger.rename("b", "c")
+    ledger.unalias("b")
+    talk(ledger, "b", "unrelated")
+    ledger.erase("f", with_forks=True)
+    assert sorted(one.label for one in ledger.sessions()) == ["b", "x"]
+
+
+def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(ledger: Ledger) -> None:
+    talk(ledger, "parent", "one", "two")
+    ledger.create("child", SessionFacts(parent_session="parent", parent_turn=2))
+    talk(ledger, "child", "work")
+    ledger.rewind("parent", turn=1)
+    ledger.archive("child")
+    ledger.erase("parent")
+    ledger.rename("child", "orphan")
+    ledger.restore("orphan")
+    assert ledger.facts("orphan").parent_session == "parent"
+
+
+def test_names_from_long_ago_lead_straight_to_the_newest_one(ledger: Ledger) -> None:
+    talk(ledger, "n0", "one")
+    for number in range(40):
+        ledger.rename(f"n{number}", f"n{number + 1}")
+    assert ledger.resolve("n0") == "n40"
+    ledger.rename("n40", "n0")
+    assert (ledger.resolve("n40"), ledger.resolve("n7")) == ("n0", "n0")
+
+
+def test_closing_a_turn_can_be_retried_by_its_key(ledger: Ledger) -> None:
+    ledger.open_turn("main", said("go"))
+    assert [ledger.close_turn("main", key="end").added for _ in range(2)] == [1, 0]
+
+
+def test_an_undo_behind_a_clear_is_refused(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_mark=0)
+    ledger.commit("main", Commit((NewEntry("clear"),)))
+    with pytest.raises(BadEntry, match="no compaction"):
+        ledger.undo("main")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        NewEntry("bogus"),  # pyright: ignore[reportArgumentType]
+        NewEntry(messages=said(Message("wizard", ()))),  # pyright: ignore[reportArgumentType]
+        NewEntry(messages=said(Message("user", (Image("image/png", sha256="0" * 64),)))),
+    ],
+    ids=["kind", "role", "image without data"],
+)
+def test_what_could_never_be_read_back_is_refused_at_the_door(ledger: Ledger, entry: NewEntry) -> None:
+    with pytest.raises(BadEntry, match="nothing was stored"):
+        ledger.commit("main", Commit((entry,)))
+    with pytest.raises(BadReference, match="facts"):
+        ledger.create("main", SessionFacts(status="open"))  # pyright: ignore[reportArgumentType]
+    assert ledger.sessions(every=True) == []
+
+
+def test_a_body_with_figures_of_another_shape_does_not_keep_turns_from_being_read(ledger: Ledger) -> None:
+    ledger.open_turn("main", said("go"), usage={"input_tokens": "many"}, tools=5, permissions="all")
+    (turn,) = ledger.turns("main")
+    assert (turn.input_tokens, turn.tools_available, turn.permissions_granted) == (0, (), ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -164,6 +164,8 @@ def fork(rows: Rows, session: str, source: str, at_seq: int, reason: str, facts:
 def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: int) -> list[Move]:
     """Appends moves and alias changes; see `LedgerStore.move`."""
     names = rows.names.copy()
+    newest = [names.newest(storable(new.label)) for new in moves]
+    known = [parent_of(facts_of(one)) for one in newest if one is not None]
     done: list[Move] = []
     for new in moves:
         label = storable(new.label)
@@ -172,7 +174,7 @@ def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: in
             raise HeadMoved(new.label, new.expected_number, number)
         if new.thread is not None and (new.thread not in rows.threads or rows.threads[new.thread].row.erased):
             raise BadReference(f"there is no thread {new.thread}, or it was deleted for good; nothing was changed")
-        done.append(move_of(point(rows, names, label, new.thread, new.reason, new.facts, now)))
+        done.append(move_of(point(rows, names, label, new.thread, new.reason, new.facts, now, known)))
     for alias in aliases:
         names.add_alias(alias, alias.at_ms or now)
     for new in moves:
@@ -182,13 +184,20 @@ def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: in
 
 
 def point(
-    rows: Rows, names: Names, label: str, thread: int | None, reason: str, facts: SessionFacts | None, now: int
+    rows: Rows,
+    names: Names,
+    label: str,
+    thread: int | None,
+    reason: str,
+    facts: SessionFacts | None,
+    now: int,
+    known: Collection[tuple[str, int, str]] = (),
 ) -> MoveRecord:
     """Appends a move to `names`; without facts the label keeps those that it has. Raises BadReference."""
     newest = names.newest(label)
     before = facts_of(newest) if newest is not None and newest.thread is not None else SessionFacts()
     facts = checked(facts) if facts is not None else before
-    if facts.parent_session and parent_of(facts) != parent_of(before):
+    if facts.parent_session and parent_of(facts) not in (parent_of(before), *known):
         _check_parent(rows, names, label, facts)
     return names.add_move(label, thread, facts, reason, now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import astuple
 
@@ -81,12 +81,22 @@ class SessionWriter:
         self.point(label, thread.id, reason, facts)
         return thread.id
 
-    def point(self, label: str, thread: int | None, reason: str, facts: SessionFacts | None) -> MoveRecord:
-        """Appends a move of a label (in storable form); without facts it keeps those that it has."""
+    def point(
+        self,
+        label: str,
+        thread: int | None,
+        reason: str,
+        facts: SessionFacts | None,
+        known: Collection[tuple[str, int, str]] = (),
+    ) -> MoveRecord:
+        """Appends a move of a label (in storable form); without facts it keeps those that it has.
+
+        What spawned the session is checked when it is new; `known` has what is taken over from another label.
+        """
         old = self.reader.moves_of(label)
         before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionFacts()
         facts = checked(facts) if facts is not None else before_facts
-        if parent_of(facts) != parent_of(before_facts):
+        if parent_of(facts) not in (parent_of(before_facts), *known):
             self._check_parent(label, facts)
         before = old[-1].hash if old else b""
         columns = (label, len(old) + 1, thread, to_json(facts), storable(reason), self.clock_ms())
@@ -122,15 +132,17 @@ class SessionWriter:
         """Appends moves and alias changes; see `LedgerStore.move`."""
         self.db.memo.clear()
         done: list[Move] = []
+        newest = [self.reader.move_of(storable(new.label)) for new in moves]
+        known = [parent_of(self.reader.facts(one)) for one in newest if one is not None]
         for new in moves:
             label = storable(new.label)
-            newest = self.reader.move_of(label)
-            number = newest.number if newest is not None else 0
+            last = self.reader.move_of(label)
+            number = last.number if last is not None else 0
             if new.expected_number is not None and new.expected_number != number:
                 raise HeadMoved(new.label, new.expected_number, number)
             if new.thread is not None:
                 self.check_thread(new.thread)
-            done.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts)))
+            done.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known)))
         for alias in aliases:
             self._alias(alias)
         return done
