@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from nexus.ledger.entries import Place
-from nexus.ledger.sessions import Hit, Query, SessionFacts, SessionInfo
+from nexus.ledger.sessions import Hit, Query, Segment, SessionFacts, SessionInfo
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.text_rule import original, storable
 from nexus.ledger.words import all_text, phrases
@@ -91,28 +93,54 @@ def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
     if lost is not None:
         reader.damaged(f"the pointer of session {original(str(lost))!r} is lost")
     found: list[SessionInfo] = []
+    totals = _Totals(reader)
     for (label,) in reader.db.rows(_SESSIONS, (reader.tenant,)):
         move = reader.move_of(label)
         facts = reader.facts(move) if move is not None else None
         if move is not None and facts is not None and move.thread is not None and (every or facts.status == "active"):
-            found.append(_info(reader, label, move.thread, facts))
+            found.append(_info(reader, label, move.thread, facts, totals))
     return sorted(found, key=lambda info: (-info.last_ms, info.label))
 
 
-def _info(reader: Reader, label: str, thread: int, facts: SessionFacts) -> SessionInfo:
+class _Totals:
+    """Messages, base tokens and times of parts of threads. A thread is read once, however many forks share it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._known: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
+
+    def of(self, part: Segment) -> tuple[int, int, list[int]]:
+        """Messages and tokens of a part, and the times of its entries."""
+        seqs, messages, tokens, times = self._known.get(part.thread) or self._read(part.thread)
+        low, high = bisect_right(seqs, part.low), bisect_right(seqs, part.high)
+        return messages[high] - messages[low], tokens[high] - tokens[low], times[low:high]
+
+    def _read(self, thread: int) -> tuple[list[int], list[int], list[int], list[int]]:
+        key = (self._reader.tenant, thread)
+        sql = (
+            "SELECT e.seq, e.at_ms, count(m.id_row), ifnull(sum(max(m.openai, m.anthropic, m.gemini)),0) FROM entry e"
+            " LEFT JOIN message m ON m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq"
+            " WHERE e.tenant=? AND e.thread=? GROUP BY e.seq ORDER BY e.seq"
+        )
+        found: tuple[list[int], list[int], list[int], list[int]] = ([], [0], [0], [])
+        for seq, at_ms, count, dear in self._reader.db.rows(sql, key):
+            found[0].append(seq)
+            found[1].append(found[1][-1] + count)
+            found[2].append(found[2][-1] + dear)
+            found[3].append(at_ms)
+        self._known[thread] = found
+        return found
+
+
+def _info(reader: Reader, label: str, thread: int, facts: SessionFacts, totals: _Totals) -> SessionInfo:
     row = reader.thread(thread)
     messages, tokens, first, last = row.messages, row.tokens, row.first_ms, row.last_ms
     for part in reader.path(thread)[:-1]:
-        sql = (
-            "SELECT count(*), ifnull(sum(max(openai, anthropic, gemini)),0) FROM message"
-            " WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
-        )
-        span = (reader.tenant, part.thread, part.low, part.high)
-        more, dear = reader.db.row(sql, span) or (0, 0)
-        sql = "SELECT ifnull(min(at_ms),0), ifnull(max(at_ms),0) FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
-        begun, ended = reader.db.row(sql, span) or (0, 0)
-        messages, tokens = messages + more, tokens + dear
-        first, last = min(filter(None, (first, begun)), default=0), max(last, ended)
+        if part.low < part.high:
+            more, dear, times = totals.of(part)
+            messages, tokens = messages + more, tokens + dear
+            first = min(filter(None, (first, min(times, default=0))), default=0)
+            last = max(last, max(times, default=0))
     names = (facts.persona, facts.parent_session)
     return SessionInfo(
         original(label),

@@ -1,0 +1,144 @@
+"""What of a ledger costs how much besides appends and reads: forks, the list of sessions, search, many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from threading import Thread
+
+from benchmarks.bare import SESSION, in_turns
+from benchmarks.measure import Spent, middle, timed
+from benchmarks.report import Cell, Outcome, Table, Target
+from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, open_ledger
+from nexus.ledger.entries import Commit, NewEntry, Row
+from nexus.ledger.sessions import Query
+from nexus.ledger.sqlite import SqliteLedger
+
+COMMAND = "python -m benchmarks ledger"
+FORKS = 100
+WINDOW_ROUNDS = 100
+FIRST_ROUNDS = 15
+SESSIONS_ROUNDS = 3
+SEARCH_ROUNDS = 30
+THREADS, THREAD_TURNS, THREAD_ROUNDS = 8, 800, 3
+QUERIES = (("one word", "fork"), ("two words", "prompt cache"), ("Chinese, a run of four", "全文检索"))
+MOST_FORKED = 1.5
+
+
+def forks(file: Path, entries: Sequence[NewEntry]) -> Outcome:
+    """Two chains of forks on the ledger: at its head, and each with one of the newest turns of its own."""
+    ledger = open_ledger(file)
+    one = in_turns({"sessions": ledger.sessions}, SESSIONS_ROUNDS)["sessions"]
+    made: list[Spent] = []
+    behind = through = SESSION
+    for number in range(FORKS):
+        made.append(timed(partial(ledger.fork, f"head-{number}", behind, TURNS))[1])
+        behind = f"head-{number}"
+    for number, entry in enumerate(entries[-FORKS:]):
+        made.append(timed(partial(ledger.fork, f"turn-{number}", through, TURNS - FORKS + number))[1])
+        through = f"turn-{number}"
+        ledger.commit(through, Commit((entry,)))
+    names = {"no fork": SESSION, f"behind {FORKS} forks": behind, f"{FORKS} forks, one turn in each": through}
+    threads = {name: ledger.thread_of(session) or 0 for name, session in names.items()}
+    reads = {name: partial(_window, ledger, thread) for name, thread in threads.items()}
+    plain = _window(ledger, threads["no fork"])
+    if len(plain) != WINDOW_TURNS * TURN_MESSAGES or any(read() != plain for read in reads.values()):
+        raise AssertionError("the window through forks shows other messages than the one without")
+    windows = in_turns(reads, WINDOW_ROUNDS)
+    every = in_turns({"sessions": ledger.sessions}, SESSIONS_ROUNDS)["sessions"]
+    ledger.close()
+    rows = [(f"window, {name}", spent, WINDOW_ROUNDS) for name, spent in windows.items()]
+    rows += [(f"first read, {name}", _first(file, thread), FIRST_ROUNDS) for name, thread in threads.items()]
+    rows.append(("a fork", middle(made), len(made)))
+    rows.append(("list of 1 session", one, SESSIONS_ROUNDS))
+    rows.append((f"list of {2 * FORKS + 1} sessions", every, SESSIONS_ROUNDS))
+    cells = tuple((name, spent.wall_ms, spent.cpu_ms, rounds) for name, spent, rounds in rows)
+    table = Table("Forks", COMMAND, DATA, ("what", "wall ms", "CPU ms", "rounds"), cells, _FORK_NOTES)
+    return Outcome((table,), tuple(_fork_targets({name: spent.wall_ms for name, spent in windows.items()})))
+
+
+_FORK_NOTES = (
+    f"window: the newest {WINDOW_TURNS} turns, verified and decoded; the same messages in all three. behind: each fork",
+    "  continues the last one at its head and adds nothing. one turn in each: the last hundred turns lie in as many",
+    f"  threads, the window's in {WINDOW_TURNS}. first read: the same by a ledger that was just opened, without opening.",
+    "list: SqliteLedger.sessions(), with the counts of each session's whole path.",
+)
+
+
+def _fork_targets(windows: dict[str, float]) -> list[Target]:
+    plain, *forked = windows.items()
+    return [
+        Target(
+            f"window of {WINDOW_TURNS} turns, {name}, over {plain[0]}",
+            f"nothing noticeable: at most {MOST_FORKED}",
+            f"{wall_ms / plain[1]:.2f}",
+            wall_ms <= MOST_FORKED * plain[1],
+        )
+        for name, wall_ms in forked
+    ]
+
+
+def _window(ledger: SqliteLedger, thread: int) -> list[Row]:
+    return [row for entry in ledger.entries(thread, TURNS - WINDOW_TURNS) for row in entry.rows]
+
+
+def _first(file: Path, thread: int) -> Spent:
+    runs: list[Spent] = []
+    for _ in range(FIRST_ROUNDS):
+        ledger = open_ledger(file)
+        runs.append(timed(partial(_window, ledger, thread))[1])
+        ledger.close()
+    return middle(runs)
+
+
+def searches(file: Path) -> Outcome:
+    """Queries among all messages, by relevance and by age."""
+    ledger = open_ledger(file)
+    cells: list[tuple[Cell, ...]] = []
+    for what, text in QUERIES:
+        found = len(ledger.search(Query(text, limit=TURNS * TURN_MESSAGES)))
+        if not found:
+            raise AssertionError(f"no message has {text!r}")
+        works = {
+            "relevance": partial(ledger.search, Query(text)),
+            "newest": partial(ledger.search, Query(text, order="newest")),
+        }
+        for order, spent in in_turns(works, SEARCH_ROUNDS).items():
+            cells.append((what, text, order, found, spent.wall_ms, spent.cpu_ms, SEARCH_ROUNDS))
+    ledger.close()
+    columns = ("query", "text", "order", "messages that match", "wall ms", "CPU ms", "rounds")
+    notes = ("The first 20 hits, each message read through its hash, with the sessions that have it. Medians.",)
+    return Outcome((Table("Search", COMMAND, DATA, columns, tuple(cells), notes),))
+
+
+def many_threads(file: Path, entries: Sequence[NewEntry]) -> Outcome:
+    """Appends by one thread and by several at a time, to one new ledger."""
+    ledger = open_ledger(file)
+    rates: dict[int, list[float]] = {1: [], THREADS: []}
+    for number in range(THREAD_ROUNDS):
+        for count, found in rates.items():
+            shares = {f"{number}-{count}-{at}": entries[at:THREAD_TURNS:count] for at in range(count)}
+            spent = timed(partial(_at_one_time, ledger, shares))[1]
+            found.append(THREAD_TURNS / spent.wall_ms * 1e3)
+    ledger.close()
+    cells = tuple((f"{count} at one time", median(found), THREAD_ROUNDS) for count, found in rates.items())
+    columns = ("threads", "turns a second", "rounds")
+    data = f"{THREAD_TURNS} of the same turns in each round, each thread's to a session of its own, in a new ledger"
+    notes = ("Every append is on the disk when it returns; those that wait together are committed with one sync.",)
+    return Outcome((Table("Appends of several threads", COMMAND, data, columns, cells, notes),))
+
+
+def _at_one_time(ledger: SqliteLedger, shares: dict[str, Sequence[NewEntry]]) -> None:
+    def append(session: str, share: Sequence[NewEntry]) -> None:
+        for entry in share:
+            ledger.commit(session, Commit((entry,)))
+
+    threads = [Thread(target=append, args=share) for share in shares.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if any(ledger.thread(ledger.thread_of(name) or 0).turn != len(share) for name, share in shares.items()):
+        raise AssertionError("a thread's appends are not all there")
