@@ -594,7 +594,7 @@ def test_a_name_with_control_characters_has_no_power_over_the_terminal_in_any_co
                 ("session", "aliases"), ("rewind", "NAME", "--turn", "1"), ("session", "archive", "NAME"),
                 ("session", "delete", "NAME", "--for-good", "--with-forks", "--yes")]  # fmt: skip
     for command in (*looking, *changing):
-        shown = done(*named(command, f"{name} too"), folder=folder)
+        shown = done(*named(command, name if "--for-good" in command else f"{name} too"), folder=folder)
         assert [sign for sign in ("\x1b", "\x07") if sign in shown] == [], command
         assert "il\nna" not in shown, command
 
@@ -637,3 +637,12 @@ def test_options_may_stand_before_or_after_the_name_of_a_command_of_the_group(fo
     before = run("session", "--json", "-w", folder, "turns", "main", folder=tmp_path)
     assert before.json == after.json
     assert len(before.json) == 3
+
+
+def test_what_is_deleted_for_good_is_named_by_its_own_label(folder: Path) -> None:
+    done("fork", "maria", "main", folder=folder)
+    done("fork", "guest", "main", folder=folder)
+    done("session", "merge", "guest", "maria", folder=folder)
+    refused(run("session", "delete", "guest", "--for-good", "--yes", folder=folder), "alias of 'maria'")
+    done("session", "delete", "maria", "--for-good", "--yes", folder=folder)
+    assert len(texts(folder, "guest~merged")) > 0

@@ -10,6 +10,7 @@ import pytest
 
 from ledger.stores import COUNTER, behind_its_back
 from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseIncomplete, ForksDepend, NoSuchSession
+from nexus.ledger import care
 from nexus.ledger.entries import Commit, Compaction, NewEntry, Place, Sized
 from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.operations import Ledger
@@ -401,3 +402,21 @@ def test_a_body_with_figures_of_another_shape_does_not_keep_turns_from_being_rea
     ledger.open_turn("main", said("go"), usage={"input_tokens": "many"}, tools=5, permissions="all")
     (turn,) = ledger.turns("main")
     assert (turn.input_tokens, turn.tools_available, turn.permissions_granted) == (0, (), ())
+
+
+def test_two_halves_of_a_surrogate_pair_come_back_and_are_found_as_one_character(ledger: Ledger) -> None:
+    ledger.append("main", said("\ud840\udc00 word", "\ud83d\ude00"))
+    assert texts(ledger, "main") == ["\U00020000 word", "😀"]
+    assert [hit.place for hit in ledger.search("\U00020000")] == [Place(1, 0)]
+
+
+def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tmp_path: Path) -> None:
+    ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+    talk(ledger, "parent", "one", "two")
+    ledger.create("child", SessionFacts(parent_session="parent", parent_turn=2))
+    talk(ledger, "child", "\ud83d\ude00 work")
+    ledger.erase("parent")
+    assert care.verify(tmp_path / "l.db") == []
+    talk(ledger, "parent", "another one of that name")
+    assert care.verify(tmp_path / "l.db") == []
+    care.backup(tmp_path / "l.db", tmp_path / "copy.db")

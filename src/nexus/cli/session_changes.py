@@ -11,7 +11,7 @@ import msgspec
 from nexus.cli.listing import label_of, new_name, quoted
 from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
-from nexus.errors import ForksDepend
+from nexus.errors import BadReference, ForksDepend
 from nexus.ledger.sessions import Erased, Move, SessionFacts, SessionStatus
 
 SETTABLE = tuple(name for name in SessionFacts.__struct_fields__ if name != "status")
@@ -68,13 +68,19 @@ def delete(
         return
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, name)
-        labels = [label, *(_continuing(nx, label) if with_forks else ())]
+        if label != name:
+            raise BadReference(
+                f"{quoted(name)} is an alias of {quoted(label)}: what is deleted for good is named by its own label"
+            )
         if not yes:
-            _ask(nx, labels)
+            _ask(nx, [label, *(_continuing(nx, label) if with_forks else ())])
+        before = [one.label for one in nx.sessions(every=True)]
         try:
             proof = nx.ledger.erase(label, with_forks=with_forks)
         except ForksDepend as error:
             raise ForksDepend(f"{error}; --with-forks erases them too") from error
+        left = {one.label for one in nx.sessions(every=True)}
+        labels = [label, *(one for one in before if one not in left and one != label)]
     if as_json:
         emit({"sessions": labels, **msgspec.to_builtins(proof)})
     else:

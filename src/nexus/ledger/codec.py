@@ -17,6 +17,7 @@ from nexus.errors import BadEntry
 from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row
 from nexus.ledger.records import MessageRow
 from nexus.ledger.text_rule import from_json, original, storable, to_json
+from nexus.ledger.words import search_text
 from nexus.message import Image, Message, Part, Role, ToolCall, ToolResult, Unknown
 from nexus.size import Size
 
@@ -78,6 +79,11 @@ def payload_hash(entry: NewEntry, rows: list[MessageRow]) -> bytes:
     """What an idempotency key stands for. Without the counts: another counter makes no other payload. Raises BadEntry."""
     said = [row[:-4] for row in rows]
     return hashlib.sha256(_payload((entry.kind, body_json(entry.body), said))).digest()
+
+
+def indexed(parts: tuple[Part, ...], content: str) -> str:
+    """The searchable text of a message. Two halves of a surrogate pair come back as one character, and are found as one."""
+    return search_text(decode_parts(content, lambda _: b"") if "\\ud" in content else parts)
 
 
 def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:

@@ -123,7 +123,8 @@ class LabelAudit:
             yield Damage("alias", f"alias {original(name)!r}", "leads back to itself", "the alias")
 
     def _orphaned(self, known: _Label) -> str:
-        if not known.parent:
+        """What is wrong with a parent; a session outlives one that was deleted for good."""
+        if not known.parent or self._threads.some_erased:
             return ""
         found = self._stands_for(known.parent)
         if not found:

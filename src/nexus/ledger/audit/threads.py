@@ -105,6 +105,11 @@ class ThreadAudit:
         past = self._threads.get(thread)
         return past.row.erased if past is not None else None
 
+    @property
+    def some_erased(self) -> bool:
+        """Whether anything was deleted for good."""
+        return any(past.row.erased for past in self._threads.values())
+
     def turn(self, thread: int) -> int:
         """The number of the newest turn on the thread's path."""
         return self._threads[thread].turn

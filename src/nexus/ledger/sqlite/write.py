@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadEntry, CompactionSuperseded, HeadMoved, IdempotencyConflict
 from nexus.ledger import chain, replay
-from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, message_rows, payload_hash
+from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
 from nexus.ledger.entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord
 from nexus.ledger.sessions import SessionFacts, Thread
@@ -17,7 +17,6 @@ from nexus.ledger.sqlite.connection import Value
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.write_sessions import SessionWriter, thread_columns
 from nexus.ledger.text_rule import storable, to_json
-from nexus.ledger.words import search_text
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)
@@ -55,7 +54,7 @@ class Writing(SessionWriter):
             digest = chain.entry_hash(thread.head_hash, self.tenant, (number, seq, entry.kind, turn, at_ms, body), rows)
             keys = [KeyRecord(storable(key), payload) for key in dict.fromkeys(entry.keys)]
             record = EntryRecord(number, seq, entry.kind, turn, at_ms, body, digest, rows, keys)
-            texts = [search_text(sized.message.parts) for sized in entry.messages]
+            texts = [indexed(sized.message.parts, row[7]) for sized, row in zip(entry.messages, rows, strict=True)]
             calls = call_rows(tuple(sized.message for sized in entry.messages))
             for sha256, data in blobs.items():
                 self.db.run("INSERT OR IGNORE INTO blob VALUES (?,?,?)", (self.tenant, sha256, data))
