@@ -420,3 +420,14 @@ def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tm
     talk(ledger, "parent", "another one of that name")
     assert care.verify(tmp_path / "l.db") == []
     care.backup(tmp_path / "l.db", tmp_path / "copy.db")
+
+
+def test_the_end_of_a_turn_is_before_the_clear_or_compaction_behind_it(ledger: Ledger) -> None:
+    talk(ledger, "main", "one", "two")
+    ledger.commit("main", Commit((NewEntry("clear"),)))
+    talk(ledger, "main", "three")
+    ledger.compact("main", Compaction(6, 7, 8, "so far"), after_mark=5)
+    for turn, end in ((0, 0), (1, 2), (2, 4), (3, 7)):
+        ledger.fork(f"at {turn}", "main", turn=turn)
+        assert ledger.store.head(ledger.thread(f"at {turn}"))[0] == end
+    assert len(ledger.visible("at 2").rows) == 4

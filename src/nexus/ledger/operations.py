@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadEntry, BadReference, NoSuchSession
 from nexus.ledger import replay
-from nexus.ledger.entries import Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
+from nexus.ledger.entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
 from nexus.ledger.replay import Call, Live, Turn
 from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
 from nexus.ledger.store import LedgerStore
@@ -374,19 +374,21 @@ class Ledger:
         return {turn for begun, turn in self._begun if begun == thread}
 
     def _place(self, session: str, turn: int | None, seq: int | None) -> int:
-        """The seq at the end of a turn, or the one that was given, or the head."""
+        """The seq at the end of a turn, without the marks behind it, or the one that was given, or the head."""
         thread = self.thread(session)
         row = self.store.thread(thread)
         if seq is not None:
             return seq
-        if turn is None or turn == row.turn:
+        if turn is None:
             return row.head_seq
-        if not 0 <= turn < row.turn:
+        if not 0 <= turn <= row.turn:
             raise BadReference(f"session {session!r} has {row.turn} turns, there is no turn {turn}")
         low, high = 0, row.head_seq
         while low < high:  # the first entry of a later turn
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._turn_at(thread, middle + 1) <= turn else (low, middle)
+        while low and next(iter(self.store.entries(thread, low - 1, low))).kind not in STEPS:
+            low -= 1
         return low
 
     def _turn_at(self, thread: int, seq: int) -> int:
