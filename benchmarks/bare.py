@@ -6,7 +6,7 @@ No verification, no hashing, no encoding, no checks: what is left is what SQLite
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,16 +55,14 @@ class Finished(Struct, frozen=True):
     thread: tuple[Any, ...]
 
 
-def finished(entries: Iterable[NewEntry]) -> list[Finished]:
-    """The rows of these entries, read from a ledger in memory to which they were committed, one at a time."""
+def finished(entries: Iterable[NewEntry]) -> Iterator[tuple[NewEntry, Finished]]:
+    """Each entry with its rows, read from a ledger in memory to which it was committed."""
     db = opened(MEMORY, create=True, vfs="")
-    found: list[Finished] = []
     for entry in entries:
         with db.transaction():
             Writing(db, Reader(db, TENANT, MEMORY, {}), lambda: NOW_MS).commit(SESSION, Commit((entry,)), None)
-        found.append(_rows(db, entry))
+        yield entry, _rows(db, entry)
     db.close()
-    return found
 
 
 def _rows(db: Database, entry: NewEntry) -> Finished:

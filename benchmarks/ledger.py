@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,44 +23,45 @@ from benchmarks.ledger_uses import COMMAND, WINDOW_ROUNDS, forks, many_threads, 
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, Turns, open_ledger
-from nexus.ledger.entries import Commit, Entry, NewEntry
+from nexus.ledger.entries import Commit, Entry
 from nexus.ledger.sqlite import SqliteLedger
 
 WARM_UP = 100
+PREPARED = 100
 WALK_ROUNDS = 7
 MOST_APPEND, MOST_WINDOW_MS, MOST_WALK_MS, MOST_SIZE = 1.4, 1.0, 300.0, 2.0
 
 
 def run() -> Outcome:
     """All of it, on one ledger of 10,000 turns."""
-    entries = Turns().take(TURNS)
     with TemporaryDirectory() as folder:
         ours, bare = Path(folder, "ledger.db"), Path(folder, "bare.db")
         parts = (
-            appends(ours, bare, entries),
+            appends(ours, bare),
             reads(ours, bare),
-            size(ours, entries),
+            size(ours),
             searches(ours),
-            forks(ours, entries),
-            many_threads(Path(folder, "threads.db"), entries),
+            forks(ours),
+            many_threads(Path(folder, "threads.db")),
         )
     tables = tuple(table for part in parts for table in part.tables)
     return Outcome(tables, tuple(target for part in parts for target in part.targets))
 
 
-def appends(ours: Path, bare: Path, entries: Sequence[NewEntry]) -> Outcome:
+def appends(ours: Path, bare: Path) -> Outcome:
     """Fills both files, one turn here and the same one there; who is first changes with every turn."""
-    rows = finished(entries)
+    turns = finished(Turns().take(TURNS))
     begun = open_ledger(ours)
-    begun.commit(SESSION, Commit((entries[0],)))
+    begun.commit(SESSION, Commit((next(turns)[0],)))
     begun.close()
     shutil.copyfile(ours, bare)
     ledger, plain = open_ledger(ours), Bare(bare)
     runs: tuple[list[Spent], list[Spent]] = ([], [])
-    for number in range(1, len(entries)):
-        works = (partial(ledger.commit, SESSION, Commit((entries[number],))), partial(plain.append, rows[number]))
-        for side in (number % 2, 1 - number % 2):
-            runs[side].append(timed(works[side])[1])
+    while prepared := list(islice(turns, PREPARED)):
+        for number, (entry, rows) in enumerate(prepared):
+            works = (partial(ledger.commit, SESSION, Commit((entry,))), partial(plain.append, rows))
+            for side in (number % 2, 1 - number % 2):
+                runs[side].append(timed(works[side])[1])
     ledger.close()
     plain.close()
     check_same(ours, bare)
@@ -132,12 +134,12 @@ def _read(ledger: SqliteLedger, thread: int, after: int) -> list[Entry]:
     return list(ledger.entries(thread, after))
 
 
-def size(ours: Path, entries: Sequence[NewEntry]) -> Outcome:
+def size(ours: Path) -> Outcome:
     """The closed file, by table, beside JSON lines of the same messages."""
     if Path(f"{ours}-wal").exists():
         raise AssertionError("closing has not emptied the log")
     encode = msgspec.json.Encoder().encode
-    lines = sum(len(encode(sized.message)) + 1 for entry in entries for sized in entry.messages)
+    lines = sum(len(encode(sized.message)) + 1 for entry in Turns().take(TURNS) for sized in entry.messages)
     sql = (
         "SELECT ifnull(s.tbl_name, d.name), sum(d.pgsize) FROM dbstat d LEFT JOIN sqlite_schema s ON s.name=d.name"
         " GROUP BY 1 ORDER BY 2 DESC"

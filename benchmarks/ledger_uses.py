@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from threading import Thread
@@ -11,7 +12,7 @@ from threading import Thread
 from benchmarks.bare import SESSION, in_turns
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
-from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, open_ledger
+from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, Turns, open_ledger
 from nexus.ledger.entries import Commit, NewEntry, Row
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
@@ -27,7 +28,7 @@ QUERIES = (("one word", "fork"), ("two words", "prompt cache"), ("Chinese, a run
 MOST_FORKED = 1.5
 
 
-def forks(file: Path, entries: Sequence[NewEntry]) -> Outcome:
+def forks(file: Path) -> Outcome:
     """Two chains of forks on the ledger: at its head, and each with one of the newest turns of its own."""
     ledger = open_ledger(file)
     one = in_turns({"sessions": ledger.sessions}, SESSIONS_ROUNDS)["sessions"]
@@ -36,7 +37,7 @@ def forks(file: Path, entries: Sequence[NewEntry]) -> Outcome:
     for number in range(FORKS):
         made.append(timed(partial(ledger.fork, f"head-{number}", behind, TURNS))[1])
         behind = f"head-{number}"
-    for number, entry in enumerate(entries[-FORKS:]):
+    for number, entry in enumerate(islice(Turns().take(TURNS), TURNS - FORKS, None)):
         made.append(timed(partial(ledger.fork, f"turn-{number}", through, TURNS - FORKS + number))[1])
         through = f"turn-{number}"
         ledger.commit(through, Commit((entry,)))
@@ -113,13 +114,14 @@ def searches(file: Path) -> Outcome:
     return Outcome((Table("Search", COMMAND, DATA, columns, tuple(cells), notes),))
 
 
-def many_threads(file: Path, entries: Sequence[NewEntry]) -> Outcome:
+def many_threads(file: Path) -> Outcome:
     """Appends by one thread and by several at a time, to one new ledger."""
+    entries = list(Turns().take(THREAD_TURNS))
     ledger = open_ledger(file)
     rates: dict[int, list[float]] = {1: [], THREADS: []}
     for number in range(THREAD_ROUNDS):
         for count, found in rates.items():
-            shares = {f"{number}-{count}-{at}": entries[at:THREAD_TURNS:count] for at in range(count)}
+            shares = {f"{number}-{count}-{at}": entries[at::count] for at in range(count)}
             spent = timed(partial(_at_one_time, ledger, shares))[1]
             found.append(THREAD_TURNS / spent.wall_ms * 1e3)
     ledger.close()
@@ -130,7 +132,7 @@ def many_threads(file: Path, entries: Sequence[NewEntry]) -> Outcome:
     return Outcome((Table("Appends of several threads", COMMAND, data, columns, cells, notes),))
 
 
-def _at_one_time(ledger: SqliteLedger, shares: dict[str, Sequence[NewEntry]]) -> None:
+def _at_one_time(ledger: SqliteLedger, shares: Mapping[str, Sequence[NewEntry]]) -> None:
     def append(session: str, share: Sequence[NewEntry]) -> None:
         for entry in share:
             ledger.commit(session, Commit((entry,)))

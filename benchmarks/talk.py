@@ -68,11 +68,11 @@ class Place:
 
     def engine(self) -> nexus.Engine:
         """A new engine with a connection and caches of its own."""
-        return nexus.open(self.workspace, ledger=self.store, clock_ms=lambda: 1)
+        return nexus.open(self.workspace, ledger=self.ledger, clock_ms=lambda: 1)
 
     def connection(self) -> SqliteLedger:
         """Another connection to the same file."""
-        return SqliteLedger(str(self.store))
+        return SqliteLedger(str(self.ledger))
 
     def append(self, other: SqliteLedger, turns: int = 1) -> None:
         """Appends turns through another connection, in one commit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,9 +51,9 @@ class Turns:
         chinese = "".join(f"{choose(_WHO)}{choose(_DID)}{choose(_WHAT)}。" for _ in range(CHINESE_SENTENCES))
         self.corpus = "\n".join([*(file.read_text("utf-8") for file in files), chinese])
 
-    def take(self, count: int) -> list[NewEntry]:
-        """The next turns."""
-        return [self._entry(number) for number in range(count)]
+    def take(self, count: int) -> Iterator[NewEntry]:
+        """So many turns, made one at a time: many at hand would slow down what is measured beside them."""
+        return (self._entry(number) for number in range(count))
 
     def _entry(self, number: int) -> NewEntry:
         messages = tuple(Sized(message, _SIZE) for message in self._messages(number))
