@@ -25,6 +25,7 @@ _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "no
 _parts = msgspec.json.Decoder(tuple[Part, ...])
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
+_decode_parts = _parts.decode
 _body = msgspec.json.Decoder(dict[str, Any])
 _payload = msgspec.msgpack.Encoder().encode
 
@@ -60,19 +61,17 @@ def read_entry(
     head: tuple[int, str, int, int, str, bytes], messages: list[MessageRow], blob: Callable[[str], bytes]
 ) -> Entry:
     """An entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
-    seq, kind, turn, at_ms, body, digest = head
-    rows = tuple([_row(seq, columns, blob) for columns in messages])
-    return Entry(seq, kind, turn, at_ms, decode_body(body), rows, digest)  # pyright: ignore[reportArgumentType]
-
-
-def _row(seq: int, columns: MessageRow, blob: Callable[[str], bytes]) -> Row:
-    """A message from its columns."""
-    order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside = columns
-    if "\x1a" in id_ + run_id + source + model + meta:
-        id_, run_id, source, model, meta = map(original, (id_, run_id, source, model, meta))
-    parts = decode_parts(content, blob)
-    message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
-    return Row(Place(seq, order), message, Size(openai, anthropic, gemini, aside))
+    seq, kind, turn, entry_ms, body, digest = head
+    rows: list[Row] = []
+    for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside in messages:
+        parts = decode_parts(content, blob)
+        if "\x1a" in id_ or "\x1a" in run_id or "\x1a" in source or "\x1a" in model or "\x1a" in meta:
+            names = map(original, (run_id, source, model, meta))
+            message = Message(role, parts, original(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
+        else:
+            message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
+        rows.append(Row(Place(seq, order), message, Size(openai, anthropic, gemini, aside)))
+    return Entry(seq, kind, turn, entry_ms, decode_body(body), tuple(rows), digest)  # pyright: ignore[reportArgumentType]
 
 
 def payload_hash(entry: NewEntry, rows: list[MessageRow]) -> bytes:
@@ -118,7 +117,7 @@ def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
 def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]:
     """Reads what `encode_parts` wrote. Parts of a kind that a newer version wrote become `Unknown`, not an error."""
     try:
-        parts = _parts.decode(content)
+        parts = _decode_parts(content)
     except msgspec.DecodeError:
         parts = _unusual(content)
     if '"sha256"' in content:

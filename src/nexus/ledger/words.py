@@ -42,7 +42,7 @@ def spaced(text: str) -> str:
     if text.isascii():
         return text.replace("\x00", " ")
     bare = _MARKS.sub("", unicodedata.normalize("NFD", _UNSAFE.sub(" ", text)))
-    return _CJK.sub(r" \1 ", unicodedata.normalize("NFC", bare).casefold())
+    return " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
 
 
 def phrases(query: str) -> list[list[str]]:

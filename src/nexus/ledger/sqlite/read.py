@@ -7,9 +7,11 @@ is noticed.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, cast
+from operator import itemgetter
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -31,6 +33,17 @@ MESSAGE_COLUMNS = "ord,role,id,run_id,source,model,at_ms,content,meta,openai,ant
 THREAD_COLUMNS = (
     "id,parent,fork_seq,root_hash,at_ms,head_seq,head_hash,turn,open_turn,marks,messages,tokens,first_ms,last_ms,erased"
 )
+_HEADS = "SELECT seq,kind,turn,at_ms,body,hash FROM"
+_ROWS = f"SELECT seq,{MESSAGE_COLUMNS} FROM"
+_IN_ONE = "WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq"
+_SPANS = "(SELECT value FROM json_each(?1)) span CROSS JOIN"
+_IN_MANY = "WHERE tenant=?2 AND thread=span.value->>0 AND seq>span.value->>1 AND seq<=span.value->>2"
+
+_FROM_ONE = (f"{_HEADS} entry {_IN_ONE}", f"{_ROWS} message {_IN_ONE},ord")
+_FROM_MANY = (f"{_HEADS} {_SPANS} entry {_IN_MANY}", f"{_ROWS} {_SPANS} message {_IN_MANY}")
+
+Span: TypeAlias = tuple[Segment, int, int]
+"""A segment, and which of its entries: those with `after < seq <= until`."""
 
 
 _MARKS = """
@@ -117,33 +130,51 @@ class Reader(SessionReader):
         """The path's entries with `after < seq <= until`, all checked before the first one is given out."""
         row = self.thread(thread)
         last = row.head_seq if until is None else min(until, row.head_seq)
-        found: list[Entry] = []
         if last <= after:
-            return found
+            return []
         if row.erased:
             raise NoSuchSession(f"thread {thread} of {self.place} was deleted for good")
-        for part in self.path(thread):
-            start, end = max(part.low, after), min(part.high, last)
-            if start < end:
-                found.extend(self.read(part, start, end))
+        spans = [(part, max(part.low, after), min(part.high, last)) for part in self.path(thread)]
+        found = self._read([span for span in spans if span[1] < span[2]])
         if len(found) != last - max(after, 0) or (last == row.head_seq and found[-1].hash != row.head_hash):
             self.damaged(f"the newest entry of thread {thread} is not the one that was written last")
         return found
 
     def read(self, part: Segment, after: int, until: int) -> list[Entry]:
         """A segment's entries with `after < seq <= until`, checked against their hashes."""
-        span = (self.tenant, part.thread, after, until)
-        where = "tenant=? AND thread=? AND seq>? AND seq<=?"
-        heads = self.db.rows(f"SELECT seq,kind,turn,at_ms,body,hash FROM entry WHERE {where} ORDER BY seq", span)  # noqa: S608 - constants
+        return self._read([(part, after, until)])
+
+    def _read(self, spans: list[Span]) -> list[Entry]:
+        """The entries of several segments of a path, in order: two queries, however many there are."""
+        if len(spans) == 1:
+            part, after, until = spans[0]
+            sql, values = _FROM_ONE, (self.tenant, part.thread, after, until)
+        else:
+            named = [(part.thread, after, until) for part, after, until in spans]
+            sql, values = _FROM_MANY, (json.dumps(named), self.tenant)
+        heads, rows = (self.db.rows(one, values) for one in sql)
         if not heads:
             return []
-        before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
-        if before is None:
-            self.damaged(f"entry {after} of thread {part.thread} is lost")
+        if len(spans) > 1:  # those of one segment come in order
+            heads.sort(key=itemgetter(0))
+            rows.sort(key=itemgetter(0, 1))
         by_seq: dict[int, list[MessageRow]] = defaultdict(list)
-        for row in self.db.rows(f"SELECT seq,{MESSAGE_COLUMNS} FROM message WHERE {where} ORDER BY seq,ord", span):  # noqa: S608
+        for row in rows:
             by_seq[row[0]].append(row[1:])  # pyright: ignore[reportArgumentType]
-        return self._checked(part.thread, after, before, heads, by_seq)
+        found: list[Entry] = []
+        at = 0
+        for part, after, until in spans:
+            own = at
+            while at < len(heads) and heads[at][0] <= until:
+                at += 1
+            if own < at:
+                before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
+                if before is None:
+                    self.damaged(f"entry {after} of thread {part.thread} is lost")
+                found += self._checked(part.thread, after, before, heads[own:at], by_seq)
+        if by_seq:
+            self.damaged(f"a message of thread {spans[-1][0].thread} belongs to no entry")
+        return found
 
     def _checked(
         self,
@@ -166,8 +197,6 @@ class Reader(SessionReader):
                 self.damaged(f"entry {expected} of thread {thread} does not match its hash")
             found.append(read_entry(head, columns, self.blob))
             before = digest
-        if by_seq:
-            self.damaged(f"a message of thread {thread} belongs to no entry")
         return found
 
     def marks(self, thread: int) -> list[Entry]:
