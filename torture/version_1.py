@@ -53,7 +53,10 @@ def _entry(db: Any, seq: int, turn: int, entry: NewEntry, before: bytes) -> byte
         marks = ",".join("?" * (3 + len(row)))
         db.execute(f"INSERT INTO message VALUES (NULL,{marks})", (TENANT, THREAD, seq, *row))
     for key in entry.keys:
-        db.execute("INSERT INTO idempotency VALUES (?,?,?,?,?)", (TENANT, THREAD, key, seq, payload_hash(entry, rows)))
+        db.execute(
+            "INSERT INTO idempotency VALUES (?,?,?,?,?)",
+            (TENANT, THREAD, key, seq, payload_hash(entry, rows, to_json(entry.body))),
+        )
     for sha256, data in blobs.items():
         db.execute("INSERT OR IGNORE INTO blob VALUES (?,?,?)", (TENANT, sha256, data))
     return digest

@@ -58,7 +58,8 @@ def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter,
     answered = any(message.role == "assistant" for message in produced)
     manifest = AssemblyRow(ctx.manifest.view, {**msgspec.to_builtins(ctx.manifest), "answered": answered}, now_ms)
     follows = (ctx.manifest.head, bytes.fromhex(ctx.manifest.head_hash)) if ctx.manifest.head else None
-    return Commit(tuple(entries), ctx.cut, manifest, follows=follows)
+    # A context of a session that had nothing yet says so too: it must not be added to what it never saw.
+    return Commit(tuple(entries), ctx.cut, manifest, follows=follows, expected_head=None if follows else 0)
 
 
 def waiting(messages: Iterable[Message]) -> bool:

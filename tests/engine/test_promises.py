@@ -197,6 +197,15 @@ def test_a_context_of_another_history_is_refused_when_it_is_recorded() -> None:
             elsewhere.record(nx.assemble("x"), nexus.AgentResult((assistant("yes"),)))
 
 
+def test_a_context_of_an_empty_session_is_refused_when_somebody_else_began_it() -> None:
+    with opened() as nx:
+        ctx = nx.assemble("mine", session="main")
+        append(nx, "main", user("theirs"), assistant("yes"))
+        with pytest.raises(HeadMoved, match="assemble again"):
+            nx.record(ctx, nexus.AgentResult((assistant("to mine"),)))
+        assert [message.text() for message in nx.history("main")] == ["theirs", "yes"]
+
+
 def test_what_is_asked_for_as_output_is_reserved_and_thinking_has_room_beside_the_answer() -> None:
     with opened() as nx:
         asked = nx.assemble("x", model="claude-sonnet-4-5", model_config={"max_tokens": 64_000})

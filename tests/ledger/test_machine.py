@@ -36,7 +36,8 @@ class Plain:
     said: list[list[str]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     of: list[Any] = field(default_factory=list)
-    keys: dict[str, list[str]] = field(default_factory=dict)
+    keys: dict[str, tuple[list[str], int]] = field(default_factory=dict)
+    before: list[tuple[str, list[str], int]] = field(default_factory=list)
 
     def add(self, kind: str, texts: list[str], of: Any = None) -> None:
         self.said.append(texts)
@@ -44,7 +45,15 @@ class Plain:
         self.of.append(of)
 
     def first_parts(self, at: int) -> Plain:
-        return Plain(self.said[:at], self.kinds[:at], self.of[:at])
+        used = self.before + [(key, *use) for key, use in self.keys.items()]
+        kept = [one for one in used if one[2] <= at]
+        return Plain(self.said[:at], self.kinds[:at], self.of[:at], before=kept)
+
+    def knows(self, key: str, texts: list[str]) -> bool | None:
+        """Whether a key stands for these texts; None if it may be used for them."""
+        if key in self.keys:
+            return self.keys[key][0] == texts
+        return True if any((one, said) == (key, texts) for one, said, _ in self.before) else None
 
     def compaction(self) -> int | None:
         """The seq of the newest compaction that no undo takes away, unless a clear came after it."""
@@ -125,15 +134,15 @@ class EveryStore(RuleBasedStateMachine):
         new = NewEntry(messages=entry(*texts).messages, opens_turn=opens, keys=(key,) if key else ())
         done = self.everywhere(lambda ledger: ledger.store.commit(name, Commit((new,))))
         session = self.model.get(self.label(name))
-        known = session.keys.get(key) if session is not None and key else None
+        known = session.knows(key, texts) if session is not None and key else None
         if known is not None:
-            assert (done is None) == (known != texts)
+            assert (done is not None) == known
             return
         assert done is not None
         session = self.model.setdefault(self.label(name), Plain())
         session.add("messages", texts)
         if key:
-            session.keys[key] = texts
+            session.keys[key] = (texts, len(session.said))
 
     @rule(name=LABELS, kind=st.sampled_from(["completed", "failed", "clear"]))
     def closes(self, name: str, kind: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, replay, texts
-from nexus.errors import BadEntry, LedgerClosed, LedgerGone, LedgerTooNew
+from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.message import user
@@ -139,6 +139,12 @@ def test_a_file_that_is_not_the_one_that_was_opened_is_neither_read_nor_written(
         with pytest.raises(LedgerGone, match="open the ledger again"):
             call()
     ledger.close()
+
+
+def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "l.db")
+    with pytest.raises(LedgerError, match="no regular file"):
+        SqliteLedger(str(tmp_path / "l.db"))
 
 
 def test_a_closed_ledger_says_so_and_closing_twice_is_no_error(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadEntry
-from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row
+from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row, Sized
 from nexus.ledger.records import MessageRow
 from nexus.ledger.text_rule import from_json, original, storable, to_json
 from nexus.ledger.words import search_text
@@ -42,19 +42,36 @@ class CallRow(msgspec.Struct, frozen=True):
 
 
 def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
-    """The columns of an entry's messages; image data is put into `blobs`."""
-    rows: list[MessageRow] = []
+    """The columns of an entry's messages; image data is put into `blobs`.
+
+    Raises BadEntry for what could not be read back: values are not checked when they are made, so they are here.
+    """
     if entry.kind not in _KINDS:
         raise BadEntry(f"there is no kind of entry {entry.kind!r}; nothing was stored")
+    rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
-        m, size = sized.message, sized.size
-        if m.role not in _ROLES:
-            raise BadEntry(f"there is no role {m.role!r}; nothing was stored")
-        content = encode_parts(m.parts, blobs)
-        names = (storable(m.id), storable(m.run_id), storable(m.source), storable(m.model))
-        counts = (size.openai, size.anthropic, size.gemini, size.aside)
-        rows.append((order, m.role, *names, m.at_ms, content, storable(m.meta), *counts))
+        try:
+            rows.append(_message_row(order, sized, blobs))
+        except (TypeError, AttributeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            if isinstance(error, BadEntry):
+                raise
+            what = f"message {order} cannot be stored ({type(error).__name__}: {error})"
+            raise BadEntry(f"{what}; nothing was stored. Its fields have to be of their declared types") from error
     return rows
+
+
+def _message_row(order: int, sized: Sized, blobs: dict[str, bytes]) -> MessageRow:
+    m, size = sized.message, sized.size
+    if m.role not in _ROLES or type(m.at_ms) is not int:
+        raise BadEntry(f"there is no role {m.role!r} or time {m.at_ms!r}; nothing was stored")
+    content = encode_parts(m.parts, blobs)
+    decode_parts(content, blobs.__getitem__)
+    id_, run_id, source, model, meta = m.id, m.run_id, m.source, m.model, m.meta
+    names = id_ + run_id + source + model + meta
+    if not (names.isascii() and names.isprintable()):
+        id_, run_id, source, model, meta = map(storable, (id_, run_id, source, model, meta))
+    counts = (size.openai, size.anthropic, size.gemini, size.aside)
+    return (order, m.role, id_, run_id, source, model, m.at_ms, content, meta, *counts)
 
 
 def read_entry(
@@ -74,10 +91,10 @@ def read_entry(
     return Entry(seq, kind, turn, entry_ms, decode_body(body), tuple(rows), digest)  # pyright: ignore[reportArgumentType]
 
 
-def payload_hash(entry: NewEntry, rows: list[MessageRow]) -> bytes:
-    """What an idempotency key stands for. Without the counts: another counter makes no other payload. Raises BadEntry."""
+def payload_hash(entry: NewEntry, rows: list[MessageRow], body: str) -> bytes:
+    """What an idempotency key stands for. Without the counts: another counter makes no other payload. `body` is its JSON."""
     said = [row[:-4] for row in rows]
-    return hashlib.sha256(_payload((entry.kind, body_json(entry.body), said))).digest()
+    return hashlib.sha256(_payload((entry.kind, body, said))).digest()
 
 
 def indexed(parts: tuple[Part, ...], content: str) -> str:
@@ -136,8 +153,10 @@ def _unusual(content: str) -> tuple[Part, ...]:
 
 def body_json(body: dict[str, Any]) -> str:
     """An entry's body or a manifest as JSON text. Raises BadEntry for what JSON has no exact form for."""
+    if body == {}:
+        return "{}"
     try:
-        text = to_json(body)
+        text = to_json(_moderate(body))
         if "null" in text:  # which is what a number that is none would become
             json.dumps(msgspec.to_builtins(body), allow_nan=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -146,6 +165,28 @@ def body_json(body: dict[str, Any]) -> str:
             "moderate. Nothing was stored; give such a value as text"
         ) from error
     return text
+
+
+MOST_NESTED = 100
+"""Levels of a body, at most: it has to be readable from deep inside a program too."""
+
+
+def _moderate(body: dict[str, Any]) -> dict[str, Any]:
+    """The body itself. Raises TypeError if it is no object, ValueError if it is nested too deep."""
+    if not isinstance(body, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - nobody checked it so far
+        raise TypeError("it is no object")
+    level: list[object] = [body]
+    for _ in range(MOST_NESTED):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[object, object]", one).values())
+            elif isinstance(one, (list, tuple)):
+                inner.extend(cast("list[object]", one))
+        if not inner:
+            return body
+        level = inner
+    raise ValueError(f"it is nested more than {MOST_NESTED} deep")
 
 
 def decode_body(text: str) -> dict[str, Any]:

@@ -163,7 +163,8 @@ class LedgerStore(Protocol):
     def known_keys(self, session: str) -> dict[str, int]:
         """The seq at which each idempotency key was used, for all keys on the session's path, inherited ones included.
 
-        A key works once on each thread: what a fork inherited may be appended to the fork again.
+        A key works once on each path: the same append again adds nothing, also after a rewind. A fork may use a key
+        that it inherited for something else.
         """
         ...
 

@@ -7,7 +7,6 @@ forks, pins and undone marks that come later refer back to it.
 from __future__ import annotations
 
 import hashlib
-import json
 from array import array
 from collections.abc import Collection, Iterator
 from typing import get_args
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from nexus.ledger import chain
 from nexus.ledger.audit.damage import Damage
-from nexus.ledger.codec import blobs_of
+from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.entries import Compaction, Cut, EntryKind
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.text_rule import from_json, original
@@ -193,9 +192,12 @@ class ThreadAudit:
     def _refers(self, record: EntryRecord, past: _Past) -> Iterator[Damage]:
         """What an entry that matches its hash refers to: images, and the entries that a mark names."""
         try:
+            decode_body(record.body)
+            for row in record.messages:
+                decode_parts(row[7], lambda _: b"")
             blobs = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
             wrong = _wrong_mark(record, past)
-        except (msgspec.MsgspecError, json.JSONDecodeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             yield _entry(record, f"cannot be read ({error})", _said(record))
             return
         for sha256 in sorted(blobs):
@@ -299,7 +301,7 @@ def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
         return ""
     try:
         cut = from_json(record.body, _cut)
-    except (msgspec.MsgspecError, json.JSONDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         return f"cannot be read ({error})"
     same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == original(record.view)
     return "" if same else "has another view, number or place than its row"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from nexus.errors import NoSuchSession
+from nexus.errors import BadEntry, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.conformance.expecting import equal, raises
 from nexus.ledger.conformance.making import (
@@ -22,10 +23,11 @@ from nexus.ledger.conformance.making import (
     thread_of,
 )
 from nexus.ledger.conformance.running import Case, Checks
-from nexus.ledger.entries import Commit, Committed, NewEntry, Place
+from nexus.ledger.entries import Commit, Committed, NewEntry, Place, Sized
 from nexus.ledger.records import BlobRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
+from nexus.size import Size
 
 checks = Checks()
 
@@ -109,6 +111,31 @@ def arguments(case: Case) -> None:
     (read,) = entries(case.store, "main")
     for row, text in zip(read.rows, received, strict=True):
         equal([call.arguments for call in row.message.calls()], [text], "the arguments")
+
+
+@checks.add
+def unreadable_values(case: Case) -> None:
+    """Values that are not of their declared types, or nested too deep to be read everywhere, are refused."""
+    append(case.store, "main", "one")
+    before = list(case.store.dump())
+    deep: dict[str, object] = {}
+    for _ in range(985):
+        deep = {"in": deep}
+    wrong: tuple[Any, ...] = (
+        Message("user", ("plain text",)),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text(7),)),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text("x"),), at_ms=True),
+        Message("user", (Text("x"),), at_ms=1.5),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text("x"),), id=None),  # pyright: ignore[reportArgumentType]
+        Message("user", (Text("x"),), meta={}),  # pyright: ignore[reportArgumentType]
+        Message("user", None),  # pyright: ignore[reportArgumentType]
+    )
+    entries = [NewEntry(messages=(Sized(one, Size(1, 1, 1)),)) for one in wrong]
+    entries += [NewEntry(body=deep), NewEntry(body=None), NewEntry(body=[1])]  # pyright: ignore[reportArgumentType]
+    for new in entries:
+        with raises(BadEntry, f"an entry with {new.messages or type(new.body)}"):
+            put(case.store, "main", new)
+    equal(list(case.store.dump()), before, "what is stored")
 
 
 @checks.add

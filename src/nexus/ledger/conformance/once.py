@@ -107,6 +107,26 @@ def keys_of_threads(case: Case) -> None:
 
 
 @checks.add
+def retry_after_fork_and_rewind(case: Case) -> None:
+    """The very same append is known on a fork and after a rewind too, as far as their path goes."""
+    store = case.store
+    append(store, "main", "one", key="k1")
+    append(store, "main", "two", key="k2")
+    store.fork("main", "main", 2, reason="rewind")
+    store.fork("early", "main", 1)
+    before = list(store.dump())
+    for session, text, key in (("main", "one", "k1"), ("main", "two", "k2"), ("early", "one", "k1")):
+        equal(append(store, session, text, key=key).added, 0, f"entries added to {session} under its inherited {key}")
+    equal(list(store.dump()), before, "what is stored")
+    equal(append(store, "early", "two", key="k2").added, 1, "entries added under a key from after the fork")
+    equal(
+        append(store, "main", "else", key="k1").added, 1, "entries added under an inherited key, with another payload"
+    )
+    with raises(IdempotencyConflict, "the first payload, on the thread that used its key for another one"):
+        append(store, "main", "one", key="k1")
+
+
+@checks.add
 def expected_head(case: Case) -> None:
     """A commit with an expected head is refused when the session has another one, and nothing is stored."""
     store = case.store

@@ -40,7 +40,8 @@ class Draft:
         """Takes an entry, unless all its keys are known. Raises BadEntry, IdempotencyConflict."""
         blobs: dict[str, bytes] = {}
         messages = message_rows(entry, blobs)
-        payload = payload_hash(entry, messages)
+        body = body_json(entry.body)
+        payload = payload_hash(entry, messages, body)
         if self._known(entry, payload):
             return
         if not self.records:  # what is known already is no reason to refuse: the caller only asks again
@@ -49,7 +50,7 @@ class Draft:
         wrong = self._wrong(entry, seq)
         if wrong:
             raise BadEntry(f"{wrong}; nothing was stored")
-        number, at_ms, body = self.thread.row.id, entry.at_ms or now, body_json(entry.body)
+        number, at_ms = self.thread.row.id, entry.at_ms or now
         columns = (number, seq, entry.kind, turn, at_ms, body)
         digest = chain.entry_hash(self.digest, self.rows.tenant, columns, messages)
         keys = [KeyRecord(key, payload) for key in sorted({storable(key) for key in entry.keys})]
@@ -82,12 +83,22 @@ class Draft:
         found = {key: self._payload(storable(key)) for key in entry.keys}
         used = [key for key, stored in found.items() if stored is not None]
         if not used:
-            return False
+            return self._inherited(entry, payload)
         if all(stored == payload for stored in found.values()):
             return True
         raise IdempotencyConflict(
             f"session {self.session!r} has already used the key {used[0]!r} for something else: this context was recorded "
             "with another reply, or the key is not unique. Nothing was stored; assemble again and record that"
+        )
+
+    def _inherited(self, entry: NewEntry, payload: bytes) -> bool:
+        """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
+        parts = self.rows.path(self.thread.row.id)[:-1] if self.thread.row.parent is not None else []
+        known = [(self.rows.get(part.thread).keys, part.high) for part in parts]
+        wanted = {storable(key) for key in entry.keys}
+        return any(
+            bool(wanted) and all(key in keys and keys[key][1] == payload and keys[key][0] <= high for key in wanted)
+            for keys, high in known
         )
 
     def _payload(self, key: str) -> bytes | None:

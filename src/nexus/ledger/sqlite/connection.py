@@ -60,7 +60,8 @@ class Database:
 
     def run(self, sql: str, values: tuple[Value, ...] = ()) -> None:
         """Runs a statement (or a script) and reads it to its end."""
-        self._db.execute(sql, values or None).fetchall()
+        for _ in self._db.execute(sql, values or None):
+            pass
 
     def run_many(self, sql: str, rows: Iterable[tuple[Value, ...]]) -> None:
         """Runs a statement once for each row of values."""
@@ -217,8 +218,8 @@ def _wrong_header(path: str) -> LedgerError | None:
     place = Path(path)
     if not place.exists():
         return None
-    if place.is_dir():
-        raise LedgerError(f"{path} cannot be opened: it is a folder. Choose another --ledger")
+    if not place.is_file():
+        raise LedgerError(f"{path} cannot be opened: it is no regular file. Choose another --ledger")
     header = next(blocks(path, 100), b"")
     if not header:
         return None

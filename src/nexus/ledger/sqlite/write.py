@@ -20,6 +20,7 @@ from nexus.ledger.text_rule import storable, to_json
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)
+_UPDATE = f"UPDATE thread SET {_SET}hash=? WHERE tenant=? AND id=?"  # noqa: S608 - constants
 
 MOST_REMEMBERED = 1_000
 
@@ -41,8 +42,9 @@ class Writing(SessionWriter):
         for entry in commit.entries:
             blobs: dict[str, bytes] = {}
             rows = message_rows(entry, blobs)
-            payload = payload_hash(entry, rows)
-            if self._known(number, session, entry, payload):
+            body = body_json(entry.body)
+            payload = payload_hash(entry, rows, body)
+            if self._known(thread, session, entry, payload):
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
@@ -50,7 +52,7 @@ class Writing(SessionWriter):
             if added and entry.kind not in STEPS:
                 self.put_thread(thread)  # what follows reads what was just appended
             self._check_entry(number, entry, seq)
-            at_ms, body = entry.at_ms or self.clock_ms(), body_json(entry.body)
+            at_ms = entry.at_ms or self.clock_ms()
             digest = chain.entry_hash(thread.head_hash, self.tenant, (number, seq, entry.kind, turn, at_ms, body), rows)
             keys = [KeyRecord(storable(key), payload) for key in dict.fromkeys(entry.keys)]
             record = EntryRecord(number, seq, entry.kind, turn, at_ms, body, digest, rows, keys)
@@ -99,10 +101,7 @@ class Writing(SessionWriter):
         """The thread's row as it is now."""
         columns = thread_columns(thread)
         digest = chain.columns_hash("thread", (self.tenant, *columns))
-        self.db.run(
-            f"UPDATE thread SET {_SET}hash=? WHERE tenant=? AND id=?",  # noqa: S608 - constants
-            (*columns[5:], digest, self.tenant, thread.id),
-        )
+        self.db.run(_UPDATE, (*columns[5:], digest, self.tenant, thread.id))
 
     def put_decision(self, record: DecisionRecord) -> None:
         """A view's decision, and that it is the newest."""
@@ -167,14 +166,14 @@ class Writing(SessionWriter):
                     "planned: another compaction, undo, pin or clear came first. Nothing was stored; plan again"
                 )
 
-    def _known(self, thread: int, session: str, entry: NewEntry, payload: bytes) -> bool:
+    def _known(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
         """Whether all the entry's keys were used for this very payload. Raises IdempotencyConflict for another one."""
         if not entry.keys:
             return False
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=?"
-        found: list[bytes | None] = [self.db.value(sql, (self.tenant, thread, storable(key))) for key in entry.keys]
+        found: list[bytes | None] = [self.db.value(sql, (self.tenant, thread.id, storable(key))) for key in entry.keys]
         if not any(found):
-            return False
+            return thread.parent is not None and self._inherited(thread.id, entry, payload)
         if all(stored == payload for stored in found):
             return True
         used = next(key for key, stored in zip(entry.keys, found, strict=True) if stored)
@@ -182,6 +181,15 @@ class Writing(SessionWriter):
             f"session {session!r} has already used the key {used!r} for something else: this context was recorded with "
             "another reply, or the key is not unique. Nothing was stored; assemble again and record that"
         )
+
+    def _inherited(self, thread: int, entry: NewEntry, payload: bytes) -> bool:
+        """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
+        sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
+        for part in self.reader.path(thread)[:-1]:
+            found = [self.db.value(sql, (self.tenant, part.thread, storable(k), part.high)) for k in entry.keys]
+            if found and all(stored == payload for stored in found):
+                return True
+        return False
 
     def _check_entry(self, thread: int, entry: NewEntry, seq: int) -> None:
         """Raises BadEntry when an entry names positions that are not there."""
