@@ -11,10 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from nexus.ledger import sqlite as store
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
 from nexus.ledger.replay import turns
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, pool
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from nexus.size import Size
 from torture.figures import require
@@ -80,13 +79,13 @@ def check(ledger: SqliteLedger, session: str, acknowledged: int, attempted: int)
 
 def frequent_checkpoints(pages: int) -> None:
     """Has every ledger that this process opens from now on move its log into the file each so many pages."""
-    settle = store.settle
+    settle = pool.settle
 
     def often(db: Any) -> None:
         settle(db)
         db.run(f"PRAGMA wal_autocheckpoint={pages}")
 
-    store.settle = often
+    pool.settle = often
 
 
 def sound(path: Path) -> None:

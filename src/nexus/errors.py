@@ -24,6 +24,7 @@ Each is named for what happened; its text says what happened and what to do, and
         ├── LedgerFull          the disk (or the file's size limit) is full; the append is absent
         ├── IdempotencyConflict the same key came with another payload
         ├── HeadMoved           the session got a newer entry than the caller expected
+        │   └── SessionMoved    the session was renamed, rewound or changed meanwhile
         ├── CompactionSuperseded another compaction, undo or clear came while a summary was being made
         ├── BadEntry            an entry names positions that are not there
         ├── BadReference        a parent, thread or alias that is not there, or a circle of them
@@ -181,6 +182,18 @@ class HeadMoved(LedgerError):
             f"session {session!r} is at entry {actual} and not where this was made for, entry {expected}, or its history "
             "is another one. Nothing was stored: assemble again, then record"
         )
+
+
+class SessionMoved(HeadMoved):
+    """The session's pointer was moved by somebody else: renamed, rewound, archived or changed. Nothing was written."""
+
+    def __init__(self, session: str, expected: int, actual: int) -> None:
+        super().__init__(session, expected, actual)
+        text = (
+            f"session {session!r} was moved meanwhile (it is at move {actual}, this was made for move {expected}). Nothing "
+            "was changed: look at it again (`nexus session moves`), then repeat"
+        )
+        self.args = (text,)
 
 
 class CompactionSuperseded(LedgerError):

@@ -147,6 +147,15 @@ def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> N
         SqliteLedger(str(tmp_path / "l.db"))
 
 
+def test_a_log_that_was_deleted_under_an_open_ledger_is_noticed_at_the_next_append(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("one"))
+    (tmp_path / "l.db-wal").unlink()
+    with pytest.raises(LedgerGone, match="log of"):
+        append(ledger, "main", user("two"))
+    ledger.close()
+
+
 def test_a_closed_ledger_says_so_and_closing_twice_is_no_error(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -189,10 +190,18 @@ class AsyncLedger(AsyncReads):
         return await self._write(lambda: self._store.commit(session, commit, facts))
 
     async def fork(
-        self, session: str, source: str, at_seq: int, *, reason: str = "fork", facts: SessionFacts | None = None
+        self,
+        session: str,
+        source: str,
+        at_seq: int,
+        *,
+        reason: str = "fork",
+        facts: SessionFacts | None = None,
+        expected_number: int | None = None,
     ) -> int:
         """Points `session` to a new thread that shares `source`'s path up to `at_seq`; returns the new thread."""
-        return await self._write(lambda: self._store.fork(session, source, at_seq, reason=reason, facts=facts))
+        fork = partial(self._store.fork, reason=reason, facts=facts, expected_number=expected_number)
+        return await self._write(lambda: fork(session, source, at_seq))
 
     async def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
         """Stores a newer calibration for a provider and model."""

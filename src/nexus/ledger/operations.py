@@ -229,23 +229,23 @@ class Ledger:
     def fork(self, session: str, source: str, *, turn: int | None = None, seq: int | None = None) -> int:
         """Starts a session that shares `source`'s history up to the end of a turn (or to an entry); all of it if neither.
 
-        Returns the new thread. Raises NoSuchSession, and BadReference if the name is taken or the place is not there.
+        Returns the new thread. Raises NoSuchSession, SessionMoved, and BadReference if the name is taken or the place is not there.
         """
         if self.store.resolve(session) is not None:
             raise BadReference(f"there is a session {session!r} already; take another name, or `rewind` it")
+        last = self.store.session(session)
         at = self._place(source, turn, seq)
-        return self.store.fork(
-            session, source, at, reason=f"fork of {source} at entry {at}", facts=self._forked(source)
-        )
+        reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
+        return self.store.fork(session, source, at, reason=reason, facts=self._forked(source), expected_number=number)
 
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
         """Goes back to the end of a turn (0: the beginning) or to an entry. What came after stays, on the old thread.
 
-        Returns the new thread. Raises NoSuchSession, BadReference.
+        Returns the new thread. Raises NoSuchSession, BadReference, SessionMoved.
         """
-        label = self._label(session)
-        at = self._place(label, turn, seq)
-        return self.store.fork(label, label, at, reason=f"rewind to entry {at}")
+        old = self._move(session)
+        at = self._place(old.label, turn, seq)
+        return self.store.fork(old.label, old.label, at, reason=f"rewind to entry {at}", expected_number=old.number)
 
     # reading -----------------------------------------------------------------------------------------------------
 

@@ -118,6 +118,11 @@ class Segment(Struct, frozen=True):
     root: bytes
 
 
+def holder_of(path: list[Segment], seq: int) -> int:
+    """The thread of a path that entry `seq` lies in; at 0 the one that the path begins with."""
+    return next((part.thread for part in reversed(path) if part.low < seq), path[0].thread)
+
+
 class SessionInfo(Struct, frozen=True):
     """One line of the list of sessions. Counts are of the whole path, what a fork shares with its source included."""
 

@@ -73,7 +73,7 @@ class LedgerStore(Protocol):
         ...
 
     def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
-        """Appends moves and alias changes in one transaction. Raises HeadMoved (`expected_number`), BadReference.
+        """Appends moves and alias changes in one transaction. Raises SessionMoved (`expected_number`), BadReference.
 
         Refused as BadReference: a thread that is not there or was erased, a parent session, turn or call that is not
         there, a circle of parents or of aliases.
@@ -96,12 +96,20 @@ class LedgerStore(Protocol):
         ...
 
     def fork(
-        self, session: str, source: str, at_seq: int, *, reason: str = "fork", facts: SessionFacts | None = None
+        self,
+        session: str,
+        source: str,
+        at_seq: int,
+        *,
+        reason: str = "fork",
+        facts: SessionFacts | None = None,
+        expected_number: int | None = None,
     ) -> int:
         """Points `session` to a new thread that shares `source`'s path up to `at_seq`; returns the new thread.
 
         `session` may be `source` itself (a rewind). `facts` None keeps those that `session` has, if it has any.
-        Raises NoSuchSession, BadReference.
+        The new thread continues the one that entry `at_seq` lies in, so forks of forks are no deeper than they have to be.
+        `expected_number` refuses it if `session` was moved since. Raises NoSuchSession, BadReference, SessionMoved.
         """
         ...
 

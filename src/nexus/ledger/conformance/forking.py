@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.errors import BadReference, NoSuchSession
+from nexus.errors import BadReference, NoSuchSession, SessionMoved
 from nexus.ledger.conformance.expecting import equal, raises
 from nexus.ledger.conformance.making import append, compaction, entries, entry, mark, put, texts, thread_of
 from nexus.ledger.conformance.running import Case, Checks
@@ -90,6 +90,36 @@ def forks_of_forks(case: Case) -> None:
     append(store, "early", "on")
     store.fork("late", "early", 2)
     equal(texts(store, "late"), ["0", "1"], "the texts of its fork")
+
+
+@checks.add
+def forks_are_no_deeper_than_needed(case: Case) -> None:
+    """A fork continues the thread that its entry lies in, whatever threads it was reached through."""
+    store = case.store
+    put(store, "main", entry("one"), entry("two"))
+    for _ in range(50):
+        store.fork("main", "main", 1, reason="rewind")
+    store.fork("first", "main", 0)
+    append(store, "main", "other two")
+    store.fork("second", "main", 2)
+    found = [(row.parent, row.fork_seq) for row in store.threads()]
+    equal(found, [(None, 0), *[(1, 1)] * 50, (1, 0), (51, 2)], "what each thread continues, and after which entry")
+    equal(texts(store, "second"), ["one", "other two"], "the texts of the last fork")
+
+
+@checks.add
+def fork_of_what_was_moved(case: Case) -> None:
+    """A fork or rewind that expects a move of its session is refused when another one came."""
+    store = case.store
+    append(store, "main", "one")
+    before = list(store.dump())
+    for session, expected in (("main", 0), ("main", 2), ("new", 1)):
+        with raises(SessionMoved, f"a fork of {session} after move {expected}"):
+            store.fork(session, "main", 0, expected_number=expected)
+    equal(list(store.dump()), before, "what is stored")
+    store.fork("new", "main", 1, expected_number=0)
+    store.fork("main", "main", 0, reason="rewind", expected_number=1)
+    equal((texts(store, "new"), texts(store, "main")), (["one"], []), "the texts after both")
 
 
 @checks.add

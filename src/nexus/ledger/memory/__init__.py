@@ -133,11 +133,19 @@ class MemoryLedger:
             return memory_write.commit(rows, session, commit, facts, self._clock_ms())
 
     def fork(
-        self, session: str, source: str, at_seq: int, *, reason: str = "fork", facts: SessionFacts | None = None
+        self,
+        session: str,
+        source: str,
+        at_seq: int,
+        *,
+        reason: str = "fork",
+        facts: SessionFacts | None = None,
+        expected_number: int | None = None,
     ) -> int:
         """A new thread that begins with the source's chain value at `at_seq`."""
         with self._rows() as rows:
-            return memory_write.fork(rows, session, source, at_seq, reason, facts, self._clock_ms())
+            new = NewMove(session, None, reason, facts, expected_number)
+            return memory_write.fork(rows, new, source, at_seq, self._clock_ms())
 
     def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
         """Stores a newer calibration."""

@@ -13,6 +13,7 @@ from nexus.errors import (
     HeadMoved,
     IdempotencyConflict,
     NoSuchSession,
+    SessionMoved,
 )
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import body_json, message_rows, payload_hash
@@ -20,8 +21,8 @@ from nexus.ledger.entries import STEPS, AssemblyRow, Commit, Committed, Cut, Ent
 from nexus.ledger.memory.names import Names, facts_of, move_of
 from nexus.ledger.memory.rows import Rows, ThreadRows
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, checked, parent_of
-from nexus.ledger.text_rule import storable, to_json
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, checked, holder_of, parent_of
+from nexus.ledger.text_rule import original, storable, to_json
 
 
 class Draft:
@@ -155,21 +156,30 @@ def commit(rows: Rows, session: str, new: Commit, facts: SessionFacts | None, no
     return Committed(thread.row.id, thread.row.head_seq, len(draft.records), thread.row.turn)
 
 
-def fork(rows: Rows, session: str, source: str, at_seq: int, reason: str, facts: SessionFacts | None, now: int) -> int:
-    """Points a session to a new thread that shares the source's path; see `LedgerStore.fork`."""
+def fork(rows: Rows, new: NewMove, source: str, at_seq: int, now: int) -> int:
+    """Moves a session to a new thread that shares the source's path; see `LedgerStore.fork`."""
     parent = _thread_of(rows, source)
     if parent is None:
         raise NoSuchSession(f"there is no session {source!r} to fork; `nexus sessions` lists them")
     if not 0 <= at_seq <= parent.row.head_seq:
         newest = parent.row.head_seq
         raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {newest}; nothing was forked")
-    thread = rows.new_thread(parent.row.id, at_seq, now)
     names = rows.names.copy()
-    name = storable(session)
-    point(rows, names, names.resolve(name) or name, thread.row.id, reason, facts, now)
+    name = storable(new.label)
+    label = names.resolve(name) or name
+    _expect(names, label, new.expected_number)
+    thread = rows.new_thread(holder_of(rows.path(parent.row.id), at_seq), at_seq, now)
+    point(rows, names, label, thread.row.id, new.reason, new.facts, now)
     rows.names = names
     rows.threads[thread.row.id] = thread
     return thread.row.id
+
+
+def _expect(names: Names, label: str, expected: int | None) -> None:
+    """Raises SessionMoved unless the label's newest move has the expected number."""
+    number = len(names.moves.get(label, ()))
+    if expected is not None and number != expected:
+        raise SessionMoved(original(label), expected, number)
 
 
 def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: int) -> list[Move]:
@@ -180,9 +190,7 @@ def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: in
     done: list[Move] = []
     for new in moves:
         label = storable(new.label)
-        number = len(names.moves.get(label, ()))
-        if new.expected_number is not None and new.expected_number != number:
-            raise HeadMoved(new.label, new.expected_number, number)
+        _expect(names, label, new.expected_number)
         if new.thread is not None and (new.thread not in rows.threads or rows.threads[new.thread].row.erased):
             raise BadReference(f"there is no thread {new.thread}, or it was deleted for good; nothing was changed")
         done.append(move_of(point(rows, names, label, new.thread, new.reason, new.facts, now, known)))

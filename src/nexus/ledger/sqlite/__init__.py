@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from nexus.errors import EraseIncomplete, LedgerClosed, LedgerGone
+from nexus.errors import EraseIncomplete
 from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
@@ -31,17 +31,14 @@ from nexus.ledger.sessions import (
 )
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
-from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle, spoils, typed
-from nexus.ledger.sqlite.files import held, identity, opened
+from nexus.ledger.sqlite.connection import MEMORY, Database, typed
+from nexus.ledger.sqlite.files import held
+from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.sqlite.writer import Writer, run_alone
 from nexus.ledger.text_rule import original, storable
 
 T = TypeVar("T")
-
-IDLE_READERS = 8
-"""Connections that are kept open for the next read."""
 
 _open: weakref.WeakSet[SqliteLedger]
 
@@ -63,21 +60,13 @@ class SqliteLedger:
         vfs: str = "",
     ) -> None:
         path = path if path == MEMORY or vfs else os.path.abspath(path)  # noqa: PTH100 - no link is followed
-        self.file, self._tenant, self._vfs = path, tenant, vfs
+        self.file, self._tenant = path, tenant
         self._name = storable(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
-        self.pid = os.getpid()
         self._segments: dict[int, list[Segment]] = {}
-        self._lock = threading.RLock()
         self._here = threading.local()
-        self._idle: list[Database] = []
-        self._writer: Writer | None = None
-        self._closed = False
         with typed(path):
-            db = opened(path, create=create, vfs=vfs)
-        self._memory = db if path == MEMORY else None
-        self._idle = [] if path == MEMORY else [db]
-        self._identity = identity(path) if path != MEMORY and not vfs else None
+            self._pool = Pool(path, create=create, vfs=vfs)
         _open.add(self)
 
     @property
@@ -91,85 +80,39 @@ class SqliteLedger:
         return self._tenant
 
     @property
+    def pid(self) -> int:
+        """The process that opened it, the only one that may use it."""
+        return self._pool.pid
+
+    @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return self._closed
+        return self._pool.closed
 
     def close(self) -> None:
         """Closes all connections, after what waits to be written."""
-        with self._lock:
-            if self._closed or self.pid != os.getpid():
-                return
-            self._closed = True
-            writer, idle = self._writer, self._idle
-            self._idle = []
-        if writer is not None:
-            writer.close()
-        for db in [*idle, *([self._memory] if self._memory else [])]:
-            db.close()
-
-    def _check_open(self) -> None:
-        if self.pid != os.getpid():
-            raise LedgerClosed(
-                f"{self.file} was opened by process {self.pid} and this is a fork of it: SQLite's locks do not survive a "
-                "fork. Open the ledger again in this process"
-            )
-        if self._closed:
-            raise LedgerClosed(f"{self.file} was closed; open it again")
-        if self._identity is not None and identity(self.file) != self._identity:
-            raise LedgerGone(
-                f"the file at {self.file} is not the one that was opened: it was moved, replaced or deleted. Nothing was "
-                "read or written; open the ledger again"
-            )
+        self._pool.close()
 
     @contextmanager
     def _reading(self) -> Generator[Reader]:
         """A reader in a snapshot; inside `snapshot()` always the same one."""
         held: Reader | None = getattr(self._here, "reader", None)
-        self._check_open()
-        if held is not None:
-            with typed(self.file):
-                yield held
-            return
+        self._pool.check()
         with typed(self.file):
-            db = self._taken()
-            reader = Reader(db, self._name, self.file, self._segments)
-            self._here.reader = reader
-            spoilt = False
-            try:
-                with db.snapshot():
-                    yield reader
-            except BaseException as error:
-                spoilt = spoils(error)
-                raise
-            finally:
-                self._here.reader = None
-                self._give_back(db, spoilt=spoilt)
-
-    def _taken(self) -> Database:
-        if self._memory is not None:
-            self._lock.acquire()
-            return self._memory
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        db = connect(self.file, create=False, vfs=self._vfs)
-        settle(db)
-        return db
-
-    def _give_back(self, db: Database, *, spoilt: bool = False) -> None:
-        if self._memory is not None:
-            self._lock.release()
-            return
-        with self._lock:
-            if not spoilt and not self._closed and len(self._idle) < IDLE_READERS and not db.in_transaction:
-                self._idle.append(db)
+            if held is not None:
+                yield held
                 return
-        db.close()
+            with self._pool.connection() as db, db.snapshot():
+                reader = Reader(db, self._name, self.file, self._segments)
+                self._here.reader = reader
+                try:
+                    yield reader
+                finally:
+                    self._here.reader = None
 
     def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
         """Runs a write in the writer's transaction and waits until it is on the disk."""
-        self._check_open()
+        self._pool.check()
         tenant, path, clock_ms = self._name, self.file, self.clock_ms
 
         def work(db: Database) -> T:
@@ -177,38 +120,7 @@ class SqliteLedger:
             return call(Writing(db, Reader(db, tenant, path, {}), clock_ms))
 
         with typed(self.file):
-            if self._memory is not None:
-                with self._lock:
-                    if not self._memory.in_transaction:
-                        return run_alone(self._memory, work)
-                    with self._memory.transaction():
-                        return work(self._memory)
-            writer = self._own_writer()
-            try:
-                return writer.run(work, alone=alone)
-            except BaseException as error:
-                if spoils(error):
-                    self._drop(writer)
-                raise
-
-    def _drop(self, writer: Writer) -> None:
-        """Gives up a writer whose connection an error has spoilt; the next write opens another one."""
-        with self._lock:
-            if self._writer is not writer:
-                return
-            self._writer = None
-        writer.close()
-
-    def _own_writer(self) -> Writer:
-        with self._lock:
-            if self._closed:
-                raise LedgerClosed(f"{self.file} was closed; open it again")
-            if self._writer is None:
-                db = connect(self.file, create=False, vfs=self._vfs)
-                settle(db)
-                self._writer = Writer(db)
-                weakref.finalize(self, self._writer.let_go)
-            return self._writer
+            return self._pool.write(work, alone=alone)
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
@@ -257,10 +169,18 @@ class SqliteLedger:
         return self._write(lambda writing: writing.commit(session, commit, facts))
 
     def fork(
-        self, session: str, source: str, at_seq: int, *, reason: str = "fork", facts: SessionFacts | None = None
+        self,
+        session: str,
+        source: str,
+        at_seq: int,
+        *,
+        reason: str = "fork",
+        facts: SessionFacts | None = None,
+        expected_number: int | None = None,
     ) -> int:
         """A fork is one row: a thread that starts with its parent's hash at `at_seq`."""
-        return self._write(lambda writing: writing.fork(session, source, at_seq, reason, facts))
+        new = NewMove(session, None, reason, facts, expected_number)
+        return self._write(lambda writing: writing.fork(new, source, at_seq))
 
     def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
         """Stores a newer calibration."""
@@ -280,18 +200,14 @@ class SqliteLedger:
 
     def _remaining(self, needles: list[str]) -> list[str]:
         """The pieces that the file or its log still hold, though no row has them."""
-        if self._memory is not None:
+        if self._pool.in_memory:
             return []
-        with typed(self.file):
-            db = self._taken()
-            try:
+        with typed(self.file), self._pool.connection() as db:
+            found = held(db, self.file, needles)
+            if found:  # what an older version left in the unused part of pages
+                db.run("VACUUM")
                 found = held(db, self.file, needles)
-                if found:  # what an older version left in the unused part of pages
-                    db.run("VACUUM")
-                    found = held(db, self.file, needles)
-                return found
-            finally:
-                self._give_back(db)
+            return found
 
     def load(self, records: Iterable[Record]) -> int:
         """Stores records that `dump` gave."""
@@ -371,20 +287,15 @@ class SqliteLedger:
     def dump(self) -> Iterator[Record]:
         """All rows of the tenant as records, unchecked, as they were when it began."""
         held: Reader | None = getattr(self._here, "reader", None)
-        self._check_open()
-        if held is not None or self._memory is not None:
+        self._pool.check()
+        if held is not None or self._pool.in_memory:
             with self._reading() as reader:
                 records = list(sqlite_dump.dump(reader.db, self._name))
             yield from records
             return
         # A connection of its own: a generator may be ended by another thread than began it.
-        with typed(self.file):
-            db = self._taken()
-            try:
-                with db.snapshot():
-                    yield from sqlite_dump.dump(db, self._name)
-            finally:
-                self._give_back(db)
+        with typed(self.file), self._pool.connection() as db, db.snapshot():
+            yield from sqlite_dump.dump(db, self._name)
 
 
 _open = weakref.WeakSet()

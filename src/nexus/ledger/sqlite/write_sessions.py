@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import astuple
 
-from nexus.errors import BadReference, HeadMoved, NoSuchSession
+from nexus.errors import BadReference, NoSuchSession, SessionMoved
 from nexus.ledger import chain
 from nexus.ledger.entries import Calibration
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread, checked, parent_of
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread, checked, holder_of, parent_of
 from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.sqlite.read import END, THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.read_sessions import ALIAS
@@ -66,8 +66,8 @@ class SessionWriter:
                     return turn, kind in ("messages", "lost") and turn > 0
         return turn or 0, False
 
-    def fork(self, session: str, source: str, at_seq: int, reason: str, facts: SessionFacts | None) -> int:
-        """Points `session` to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
+    def fork(self, new: NewMove, source: str, at_seq: int) -> int:
+        """Moves a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
         self.db.memo.clear()
         parent = self.reader.thread_of(source)
         if parent is None:
@@ -76,9 +76,10 @@ class SessionWriter:
         if not 0 <= at_seq <= head:
             raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {head}; nothing was forked")
         digest = self.reader.hash_at(parent, at_seq)
-        thread = self.new_thread(parent, at_seq, digest)
-        label = self.reader.resolve(storable(session)) or storable(session)
-        self.point(label, thread.id, reason, facts)
+        label = self.reader.resolve(storable(new.label)) or storable(new.label)
+        self._expect(label, new.expected_number)
+        thread = self.new_thread(holder_of(self.reader.path(parent), at_seq), at_seq, digest)
+        self.point(label, thread.id, new.reason, new.facts)
         return thread.id
 
     def point(
@@ -136,16 +137,22 @@ class SessionWriter:
         known = [parent_of(self.reader.facts(one)) for one in newest if one is not None]
         for new in moves:
             label = storable(new.label)
-            last = self.reader.move_of(label)
-            number = last.number if last is not None else 0
-            if new.expected_number is not None and new.expected_number != number:
-                raise HeadMoved(new.label, new.expected_number, number)
+            self._expect(label, new.expected_number)
             if new.thread is not None:
                 self.check_thread(new.thread)
             done.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known)))
         for alias in aliases:
             self._alias(alias)
         return done
+
+    def _expect(self, label: str, expected: int | None) -> None:
+        """Raises SessionMoved unless the label's newest move has the expected number."""
+        if expected is None:
+            return
+        last = self.reader.move_of(label)
+        number = last.number if last is not None else 0
+        if number != expected:
+            raise SessionMoved(original(label), expected, number)
 
     def check_thread(self, thread: int) -> None:
         """Raises BadReference for a thread that is not there, or was deleted for good."""
