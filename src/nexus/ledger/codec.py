@@ -65,7 +65,10 @@ def _message_row(order: int, sized: Sized, blobs: dict[str, bytes]) -> MessageRo
     if m.role not in _ROLES or type(m.at_ms) is not int:
         raise BadEntry(f"there is no role {m.role!r} or time {m.at_ms!r}; nothing was stored")
     content = encode_parts(m.parts, blobs)
-    decode_parts(content, blobs.__getitem__)
+    try:
+        _decode_parts(content)
+    except msgspec.DecodeError:  # a lone surrogate
+        _unusual(content)
     id_, run_id, source, model, meta = m.id, m.run_id, m.source, m.model, m.meta
     names = id_ + run_id + source + model + meta
     if not (names.isascii() and names.isprintable()):
@@ -126,8 +129,9 @@ def blobs_of(content: str) -> list[str]:
 
 def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
     """The parts as JSON text; image data is put into `blobs` by its SHA-256 and replaced by that hash."""
-    if any(isinstance(part, (Image, ToolResult)) for part in parts):
-        parts = tuple(_without_data(part, blobs) for part in parts)
+    for part in parts:
+        if isinstance(part, (Image, ToolResult)):
+            return to_json(tuple(_without_data(one, blobs) for one in parts))
     return to_json(parts)
 
 
@@ -156,7 +160,9 @@ def body_json(body: dict[str, Any]) -> str:
     if body == {}:
         return "{}"
     try:
-        text = to_json(_moderate(body))
+        text = to_json(body)
+        if text[0] != "{" or text.count("{") + text.count("[") > MOST_NESTED:
+            _check_nesting(body)
         if "null" in text:  # which is what a number that is none would become
             json.dumps(msgspec.to_builtins(body), allow_nan=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -171,11 +177,11 @@ MOST_NESTED = 100
 """Levels of a body, at most: it has to be readable from deep inside a program too."""
 
 
-def _moderate(body: dict[str, Any]) -> dict[str, Any]:
-    """The body itself. Raises TypeError if it is no object, ValueError if it is nested too deep."""
-    if not isinstance(body, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - nobody checked it so far
+def _check_nesting(body: object) -> None:
+    """Raises TypeError if a body is no object, ValueError if it is nested too deep."""
+    if not isinstance(body, dict):
         raise TypeError("it is no object")
-    level: list[object] = [body]
+    level: list[object] = [cast("dict[object, object]", body)]
     for _ in range(MOST_NESTED):
         inner: list[object] = []
         for one in level:
@@ -184,7 +190,7 @@ def _moderate(body: dict[str, Any]) -> dict[str, Any]:
             elif isinstance(one, (list, tuple)):
                 inner.extend(cast("list[object]", one))
         if not inner:
-            return body
+            return
         level = inner
     raise ValueError(f"it is nested more than {MOST_NESTED} deep")
 

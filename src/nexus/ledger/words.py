@@ -41,8 +41,17 @@ def spaced(text: str) -> str:
     """
     if text.isascii():
         return text.replace("\x00", " ")
-    bare = _MARKS.sub("", unicodedata.normalize("NFD", _UNSAFE.sub(" ", text)))
+    bare = _MARKS.sub("", unicodedata.normalize("NFD", _without_unsafe(text)))
     return " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
+
+
+def _without_unsafe(text: str) -> str:
+    """The text with spaces for what a database may refuse. Most have none, which is found out fastest by encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _UNSAFE.sub(" ", text)
+    return text.replace("\x00", " ").replace("\x1a", " ")
 
 
 def phrases(query: str) -> list[list[str]]:

@@ -93,6 +93,15 @@ class Database:
         """Whether a transaction is open."""
         return bool(self._db.in_transaction)
 
+    def begin(self) -> None:
+        """Begins a write transaction."""
+        self.run(BEGIN)
+
+    def roll_back(self) -> None:
+        """Takes the open transaction back, and forgets what it wrote."""
+        self.memo.clear()
+        self.run("ROLLBACK")
+
     @contextmanager
     def transaction(self) -> Generator[None]:
         """One write transaction: committed whole, or rolled back when anything fails. Inside another one: a savepoint."""
@@ -100,14 +109,14 @@ class Database:
             with self.savepoint():
                 yield
             return
-        self.run(BEGIN)
+        self.begin()
         try:
             yield
             self.run("COMMIT")
         except BaseException:
             self.memo.clear()
             if self.in_transaction:
-                self.run("ROLLBACK")
+                self.roll_back()
             raise
 
     @contextmanager
@@ -266,41 +275,78 @@ def spoils(error: BaseException) -> bool:
     return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
 
 
-@contextmanager
-def typed(place: str) -> Generator[None]:
-    """Turns the engine's errors into ours, each with what to do."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        text = f"{place} was locked for over {BUSY_TIMEOUT_MS} ms; nothing was written, try again"
-        raise LedgerBusy(text) from error
-    except apsw.FullError as error:
-        raise LedgerFull(f"no space left for {place}; the append is absent, all earlier ones are safe") from error
-    except apsw.NotADBError as error:
-        raise NotALedger(f"{place} is not a SQLite file; it was not touched. Choose another --ledger") from error
-    except apsw.IOError as error:
-        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-            raise LedgerFull(
-                f"no space left beside {place}; the append is absent, all earlier ones are safe"
-            ) from error
-        text = f"{place} cannot be read or written ({error}): the disk reports a fault. What was acknowledged is safe"
-        raise LedgerError(text) from error
-    except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError) as error:
-        if "vtable constructor failed" in str(error):
-            raise LedgerError(
-                f"{place}: the search index could not be opened ({error}); open the ledger again"
-            ) from error
-        text = (
-            f"{place} is damaged ({error}); nothing was served from it. `nexus ledger verify` lists all damage, "
-            "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
-        )
-        raise LedgerDamaged(text) from error
-    except apsw.ConstraintError as error:
-        raise BadReference(f"{place}: rows do not fit together ({error}); nothing was stored") from error
-    except OverflowError as error:
-        raise BadEntry(f"{place}: a number is too large to be stored ({error}); nothing was stored") from error
-    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
-        text = f"{place} cannot be opened or written ({error}); check that its folder exists and is writable"
-        raise LedgerError(text) from error
-    except apsw.Error as error:
-        raise LedgerError(f"{place}: the database says {error}") from error
+class typed:  # noqa: N801 - used like a function
+    """Inside, the engine's errors come as ours, each with what to do. Every call goes through it, so it is kept light."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ours = _ours(self._place, error) if error is not None else None
+        if ours is not None:
+            raise ours from error
+
+
+def _ours(place: str, error: BaseException) -> LedgerError | None:
+    """What an error of the engine is to us; None for one that is not the engine's."""
+    if isinstance(error, OverflowError):
+        return BadEntry(f"{place}: a number is too large to be stored ({error}); nothing was stored")
+    if not isinstance(error, (apsw.Error, UnicodeDecodeError)):
+        return None
+    for kinds, make in _OURS:
+        if isinstance(error, kinds):
+            return make(place, error)
+    return LedgerError(f"{place}: the database says {error}")
+
+
+def _busy(place: str, _: BaseException) -> LedgerError:
+    return LedgerBusy(f"{place} was locked for over {BUSY_TIMEOUT_MS} ms; nothing was written, try again")
+
+
+def _full(place: str, _: BaseException) -> LedgerError:
+    return LedgerFull(f"no space left for {place}; the append is absent, all earlier ones are safe")
+
+
+def _no_database(place: str, _: BaseException) -> LedgerError:
+    return NotALedger(f"{place} is not a SQLite file; it was not touched. Choose another --ledger")
+
+
+def _fault(place: str, error: BaseException) -> LedgerError:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return LedgerFull(f"no space left beside {place}; the append is absent, all earlier ones are safe")
+    return LedgerError(
+        f"{place} cannot be read or written ({error}): the disk reports a fault. What was acknowledged is safe"
+    )
+
+
+def _damaged(place: str, error: BaseException) -> LedgerError:
+    if "vtable constructor failed" in str(error):
+        return LedgerError(f"{place}: the search index could not be opened ({error}); open the ledger again")
+    return LedgerDamaged(
+        f"{place} is damaged ({error}); nothing was served from it. `nexus ledger verify` lists all damage, "
+        "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+    )
+
+
+def _no_fit(place: str, error: BaseException) -> LedgerError:
+    return BadReference(f"{place}: rows do not fit together ({error}); nothing was stored")
+
+
+def _closed(place: str, error: BaseException) -> LedgerError:
+    return LedgerError(f"{place} cannot be opened or written ({error}); check that its folder exists and is writable")
+
+
+_OURS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, BaseException], LedgerError]], ...] = (
+    ((apsw.BusyError, apsw.LockedError), _busy),
+    ((apsw.FullError,), _full),
+    ((apsw.NotADBError,), _no_database),
+    ((apsw.IOError,), _fault),
+    ((apsw.CorruptError, apsw.SQLError, UnicodeDecodeError), _damaged),
+    ((apsw.ConstraintError,), _no_fit),
+    ((apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError), _closed),
+)

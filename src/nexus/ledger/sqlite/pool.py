@@ -130,18 +130,22 @@ class Pool:
                 db = connect(self.file, create=False, vfs=self._vfs)
                 settle(db)
                 self._writer = Writer(db)
-                self._log = self._log_now()
+                self._log = identity(f"{self.file}-wal") if self._watched else None
                 weakref.finalize(self, self._writer.let_go)
-            elif self._log_now() != self._log:
-                raise LedgerGone(
-                    f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what was "
-                    "appended last may be in no file. Nothing was written now. Make no copy by hand; close the ledger "
-                    "everywhere, then run `nexus ledger verify`"
-                )
+            elif self._watched:
+                self._check_log()
             return self._writer
 
-    def _log_now(self) -> tuple[int, int] | None:
-        return identity(f"{self.file}-wal") if self._watched else None
+    def _check_log(self) -> None:
+        """Raises LedgerGone if the log is not the one that the writer began with."""
+        log = identity(f"{self.file}-wal")
+        self._log = self._log or log
+        if log != self._log:
+            raise LedgerGone(
+                f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what was "
+                "appended last may be in no file. Nothing was written now. Make no copy by hand; close the ledger "
+                "everywhere, then run `nexus ledger verify`"
+            )
 
     def _drop(self, writer: Writer) -> None:
         """Gives up a writer whose connection an error has spoilt; the next write opens another one."""

@@ -80,7 +80,7 @@ class Writing(SessionWriter):
             db.run_many(
                 "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
                 "openai,anthropic,gemini,aside) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                ((*where, *row) for row in record.messages),
+                [(*where, *row) for row in record.messages],
             )
             # The rows of one statement have numbers in a row: each is one more than the largest there is.
             first = db.last_row() - len(record.messages) + 1

@@ -90,12 +90,16 @@ class Writer:
 def run_alone(db: Database, call: Callable[[Database], T]) -> T:
     """One piece of work in a transaction of its own. An interrupt at any point leaves no transaction open."""
     try:
-        with db.transaction():
-            return call(db)
+        db.begin()
+        result = call(db)
+        db.run("COMMIT")
+    except BaseException:
+        db.memo.clear()
+        raise
     finally:
         if db.in_transaction:
-            db.memo.clear()
-            db.run("ROLLBACK")
+            db.roll_back()
+    return result
 
 
 def _loop(db: Database, seat: threading.Lock, queue: SimpleQueue[_Work[object] | None]) -> None:
@@ -126,8 +130,7 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
                     _part(db, work)
         except BaseException:  # noqa: BLE001 - tried again one by one, where each has its own error
             if db.in_transaction:
-                db.memo.clear()
-                db.run("ROLLBACK")
+                db.roll_back()
         else:
             return
     for work in group:
