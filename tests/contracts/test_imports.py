@@ -25,6 +25,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "ledger.records",
             "ledger.replay",
             "ledger.words",
+            "ledger.family",
             "ledger.operations",
             "ledger.audit",
         ),

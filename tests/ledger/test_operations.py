@@ -356,7 +356,19 @@ def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(l
     ledger.erase("parent")
     ledger.rename("child", "orphan")
     ledger.restore("orphan")
-    assert ledger.facts("orphan").parent_session == "parent"
+    assert ledger.facts("orphan").parent_session == ""
+    talk(ledger, "parent", "another one of that name")
+    assert ledger.spawned("parent") == []
+
+
+def test_what_a_session_spawned_stays_its_own_when_its_name_is_led_elsewhere(ledger: Ledger) -> None:
+    for name in ("guest", "account"):
+        talk(ledger, name, "one", "two")
+    ledger.create("child", SessionFacts(parent_session="guest", parent_turn=2))
+    ledger.merge("guest", "account")
+    assert ledger.facts("child") == SessionFacts(parent_session="guest~merged", parent_turn=2)
+    assert [one.label for one in ledger.spawned("guest~merged")] == ["child"]
+    assert ledger.spawned("account") == []
 
 
 def test_names_from_long_ago_lead_straight_to_the_newest_one(ledger: Ledger) -> None:

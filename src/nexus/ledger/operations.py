@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.errors import BadEntry, BadReference, NoSuchSession
-from nexus.ledger import replay
+from nexus.ledger import family, replay
 from nexus.ledger.entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
 from nexus.ledger.replay import Call, Live, Turn
 from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
@@ -122,7 +122,8 @@ class Ledger:
     def merge(self, session: str, into: str, reason: str = "") -> Move:
         """Leads one session's name to another session. Their histories are not mixed.
 
-        What was said under the first name stays as the archived session `NAME~merged`. Returns its move.
+        What was said under the first name stays as the archived session `NAME~merged`, and what it spawned stays its
+        own. Returns its move.
         """
         old, target = self._move(session), self._move(into)
         if old.label == target.label:
@@ -131,9 +132,11 @@ class Ledger:
         while self.store.session(kept) is not None:
             number += 1
             kept = f"{old.label}~merged-{number}"
+        spawned = family.children(self.store, {old.label})
         moves = [
             NewMove(old.label, None, f"merged into {target.label}", None, old.number),
             NewMove(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
+            *family.given_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
         ]
         return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
@@ -281,9 +284,7 @@ class Ledger:
 
     def spawned(self, session: str) -> list[SessionInfo]:
         """The sessions that this one's turns and calls spawned."""
-        label = self._label(session)
-        everyone = self.store.sessions(every=True)
-        return [one for one in everyone if one.parent_session and self.resolve(one.parent_session) == label]
+        return family.children(self.store, {self._label(session)})
 
     def ancestry(self, session: str, turn: int | None = None) -> list[Ancestor]:
         """Where a turn (the newest, if none is given) comes from: stretches of turns by thread, root first."""
@@ -307,40 +308,16 @@ class Ledger:
     def erase(self, session: str, *, with_forks: bool = False) -> Erased:
         """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
 
-        Raises ForksDepend, which names the sessions that continue it, unless `with_forks` deletes these too.
+        What it spawned stays and has no parent any more. Raises ForksDepend, which names the sessions that continue it,
+        unless `with_forks` deletes these too, and EraseIncomplete.
         """
-        label = self._label(session)
-        labels = {label}
-        elsewhere = {one.thread for one in self.store.sessions(every=True) if one.label != label}
-        threads = self._ever(label) - elsewhere
-        for alias in self.store.aliases():
-            if self.store.resolve(alias.name) == label:  # its names from before it was renamed
-                threads |= self._ever(alias.name) - elsewhere
-        if with_forks:
-            self._with_forks(threads, labels)
-        return self.store.erase(sorted(threads), sorted(labels))
+        return family.erase(self.store, self._label(session), with_forks=with_forks)
 
     def erase_everything(self) -> Erased:
         """Deletes all data of the store's tenant for good."""
         return self.store.erase(None)
 
     # helpers -----------------------------------------------------------------------------------------------------
-
-    def _ever(self, label: str) -> set[int]:
-        """Every thread that a label pointed to."""
-        return {move.thread for move in self.store.moves(label) if move.thread is not None}
-
-    def _with_forks(self, threads: set[int], labels: set[str]) -> None:
-        """Adds every thread that continues one of these, and every session that points to one of them now."""
-        rows = self.store.threads()
-        now = {one.label: one.thread for one in self.store.sessions(every=True)}
-        size = -1
-        while size != len(threads) + len(labels):
-            size = len(threads) + len(labels)
-            threads |= {row.id for row in rows if row.parent in threads and not row.erased}
-            for label in {label for label, thread in now.items() if thread in threads} - labels:
-                labels.add(label)
-                threads |= self._ever(label) - {thread for other, thread in now.items() if other not in labels}
 
     def _label(self, session: str) -> str:
         label = self.store.resolve(session)
