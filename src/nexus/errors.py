@@ -170,7 +170,16 @@ class LedgerFull(LedgerError):
 
 
 class IdempotencyConflict(LedgerError):
-    """An idempotency key was used again with another payload. Nothing was written."""
+    """An idempotency key was used again with another payload, or beside a new key. Nothing was written."""
+
+    def __init__(self, session: str, key: str, *, alike: bool) -> None:
+        self.session, self.key = session, key
+        other = "something else: this context was recorded with another reply, or the key is not unique"
+        why = "the same, without a key that came beside it now" if alike else other
+        super().__init__(
+            f"session {session!r} has already used the key {key!r} for {why}. Nothing was stored; assemble again and "
+            "record that"
+        )
 
 
 class HeadMoved(LedgerError):

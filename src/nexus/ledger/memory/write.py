@@ -82,15 +82,12 @@ class Draft:
     def _known(self, entry: NewEntry, payload: bytes) -> bool:
         """Whether all the entry's keys were used for this very payload. Raises IdempotencyConflict for another one."""
         found = {key: self._payload(storable(key)) for key in entry.keys}
-        used = [key for key, stored in found.items() if stored is not None]
+        used = {key: stored == payload for key, stored in found.items() if stored is not None}
         if not used:
             return self._inherited(entry, payload)
         if all(stored == payload for stored in found.values()):
             return True
-        raise IdempotencyConflict(
-            f"session {self.session!r} has already used the key {used[0]!r} for something else: this context was recorded "
-            "with another reply, or the key is not unique. Nothing was stored; assemble again and record that"
-        )
+        raise IdempotencyConflict(self.session, min(used, key=used.__getitem__), alike=all(used.values()))
 
     def _inherited(self, entry: NewEntry, payload: bytes) -> bool:
         """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""

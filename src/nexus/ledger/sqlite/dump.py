@@ -238,11 +238,13 @@ class _Loader:
         return old is None
 
 
+OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "decision", "view_head", "entry")
+"""The tables whose rows belong to a thread, in the order in which they can be emptied."""
+
 TABLES = (
-    "blob_use", "tool_call", "idempotency", "message", "assembly", "decision", "view_head", "entry", "session",
-    "session_move", "alias", "calibration", "calibration_head", "thread", "blob",
+    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "thread", "blob",
 )  # fmt: skip
-"""All tables with rows of a tenant, in the order in which they can be emptied."""
+"""All tables with rows of a tenant, in the same order."""
 
 
 def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Erased, list[str]]:
@@ -267,7 +269,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
             "DELETE FROM search WHERE rowid IN (SELECT id_row FROM message WHERE tenant=? AND thread=?)",
             (tenant, thread),
         )
-        for table in TABLES[:8]:
+        for table in OF_THREADS:
             db.run(f"DELETE FROM {table} WHERE tenant=? AND thread=?", (tenant, thread))  # noqa: S608 - constants
         row = writing.reader.thread(thread)
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)

@@ -176,11 +176,8 @@ class Writing(SessionWriter):
             return thread.parent is not None and self._inherited(thread.id, entry, payload)
         if all(stored == payload for stored in found):
             return True
-        used = next(key for key, stored in zip(entry.keys, found, strict=True) if stored)
-        raise IdempotencyConflict(
-            f"session {session!r} has already used the key {used!r} for something else: this context was recorded with "
-            "another reply, or the key is not unique. Nothing was stored; assemble again and record that"
-        )
+        used = {key: stored == payload for key, stored in zip(entry.keys, found, strict=True) if stored}
+        raise IdempotencyConflict(session, min(used, key=used.__getitem__), alike=all(used.values()))
 
     def _inherited(self, thread: int, entry: NewEntry, payload: bytes) -> bool:
         """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
