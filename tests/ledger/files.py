@@ -84,5 +84,6 @@ def old_entry(db: Any, thread: int, seq: int, before: bytes) -> bytes:
     db.execute("INSERT INTO entry VALUES ('local',?,?,?,?,?,?,?)", (*columns, digest))
     for row in rows:
         db.execute(f"INSERT INTO message VALUES (NULL,'local',?,?,{','.join('?' * 13)})", (thread, seq, *row))
-    db.execute("INSERT INTO idempotency VALUES ('local',?,?,?,?)", (thread, f"k{seq}", seq, payload_hash(entry, rows)))
+    payload = payload_hash(entry, rows, columns[5])
+    db.execute("INSERT INTO idempotency VALUES ('local',?,?,?,?)", (thread, f"k{seq}", seq, payload))
     return digest

@@ -338,6 +338,26 @@ def test_a_decision_of_another_place_and_a_manifest_of_no_entry_are_reported(sou
 def test_calibrations_stand_in_order(sound: list[Record]) -> None:
     at = index(sound, CalibrationRecord)
     assert found([*sound[:at], sound[at + 1], sound[at]])
+    (damage,) = found([*sound[:at], *sound[at + 1 :]])
+    assert (damage.place, damage.what) == ("calibration 2 of openai/gpt-5", "follows calibration 0")
+
+
+def test_every_column_of_another_type_or_beyond_64_bits_is_reported_and_ends_no_check(sound: list[Record]) -> None:
+    kinds = {type(record) for record in sound} - {Header}
+    for kind in sorted(kinds, key=str):
+        at = index(sound, kind)
+        for name in set(kind.__struct_fields__) - {"keys"}:
+            for value in (1.5, 1 << 64, None if "None" not in str(kind.__annotations__[name]) else 1.5):
+                damages = found(changed(sound, at, **{name: value}))
+                assert damages[0].number == at + 1, (kind, name)
+                assert damages[0].what == "has columns that cannot be stored"
+    at = index(sound, EntryRecord, lambda entry: bool(entry.messages) and bool(entry.keys))
+    entry = sound[at]
+    assert isinstance(entry, EntryRecord)
+    for place in range(13):
+        row = tuple(1.5 if at == place else value for at, value in enumerate(entry.messages[0]))
+        assert found(changed(sound, at, messages=[row]))[0].what == "has columns that cannot be stored"
+    assert found(changed(sound, at, keys=[replace(entry.keys[0], payload="text")]))[0].number == at + 1
 
 
 def test_it_remembers_bytes_of_an_entry_and_not_its_text() -> None:

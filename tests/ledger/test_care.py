@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,66 @@ def test_verify_refuses_what_is_no_ledger_and_what_is_newer(path: Path, tmp_path
     (tmp_path / "text").write_text("Dear diary " * 100)
     with pytest.raises(NotALedger):
         care.verify(tmp_path / "text")
+
+
+def swapped(path: Path, one: str, two: str) -> None:
+    """The first pages of two tables change places."""
+    with behind_its_back(path) as db:
+        sql = "SELECT rootpage FROM sqlite_schema WHERE name=?"
+        first, second = (db.execute(sql, (name,)).fetchone()[0] - 1 for name in (one, two))
+    data = bytearray(path.read_bytes())
+    a, b = (slice(page * PAGE, (page + 1) * PAGE) for page in (first, second))
+    data[a], data[b] = data[b], data[a]
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("one", "two"), [("blob", "calibration"), ("session", "alias"), ("decision", "view_head")])
+def test_pages_that_stand_in_one_anothers_place_are_reported(path: Path, one: str, two: str) -> None:
+    swapped(path, one, two)
+    assert care.verify(path) != []
+
+
+def test_an_empty_file_is_no_ledger_and_stays_empty(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    before = path.read_bytes()
+    for call in (
+        lambda: care.verify(tmp_path / "empty"), lambda: care.migrate(tmp_path / "empty"),
+        lambda: care.stats(tmp_path / "empty"), lambda: care.backup(tmp_path / "empty", tmp_path / "b.db"),
+        lambda: care.restore(tmp_path / "empty", path), lambda: care.repair(tmp_path / "empty", tmp_path / "b.db"),
+    ):  # fmt: skip
+        with pytest.raises(NotALedger):
+            call()
+    assert (tmp_path / "empty").read_bytes() == b""
+    assert path.read_bytes() == before
+    assert names(tmp_path) == ["empty", "l.db"]
+
+
+def test_what_is_no_file_is_refused_without_being_opened(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for source in (tmp_path, tmp_path / "pipe"):
+        for call in (care.verify, care.migrate, care.stats):
+            with pytest.raises(UnreadableFile, match="is no regular file"):
+                call(source)
+        for call in (care.backup, care.restore, care.repair):
+            with pytest.raises(UnreadableFile, match="is no regular file"):
+                call(source, tmp_path / "new.db")
+            with pytest.raises(UnreadableFile, match="is no regular file"):
+                call(path, source, force=True)
+    assert names(tmp_path) == ["l.db", "pipe"]
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(path: Path, tmp_path: Path) -> None:
+    newer = Path(shutil.copy(path, tmp_path / "newer.db"))
+    sql(newer, f"PRAGMA user_version={VERSION + 1}")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for call in (
+        lambda: care.backup(newer, tmp_path / "b.db"), lambda: care.restore(newer, path),
+        lambda: care.repair(newer, tmp_path / "b.db"), lambda: care.migrate(newer), lambda: care.stats(newer),
+        lambda: care.restore(path, newer),
+    ):  # fmt: skip
+        with pytest.raises(LedgerTooNew, match="Upgrade Nexus"):
+            call()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 # ----------------------------------------------------------------------------------------------------------------- backup
@@ -228,6 +289,13 @@ def test_a_ledger_that_is_open_is_not_replaced_unless_forced(path: Path, tmp_pat
     kept = SqliteLedger(done.aside)
     assert texts(kept, "late") == ["late"]
     kept.close()
+
+
+def test_a_ledger_is_not_restored_from_itself(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(UnreadableFile, match="both source and target"):
+        care.restore(path, path, force=True)
+    assert path.read_bytes() == before
 
 
 def test_the_log_of_a_process_that_was_killed_is_folded_in_before_its_ledger_is_moved_aside(

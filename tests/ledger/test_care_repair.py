@@ -411,10 +411,10 @@ def test_rows_are_read_from_pages_as_sqlite_reads_them(tmp_path: Path) -> None:
         if number == 200:
             db.execute("PRAGMA wal_checkpoint").fetchall()
     pages = Pages(path)
-    found = {tuple(row) for image in range(1, pages.images + 1) for _, row in pages.rows(image)}
+    found = {tuple(row) for image in range(1, pages.images + 1) for _, _, row, _ in pages.rows(image)}
     assert wanted <= found
     pages.close()
     db.close()
     pages = Pages(path)
-    assert wanted <= {tuple(row) for image in range(1, pages.images + 1) for _, row in pages.rows(image)}
+    assert wanted <= {tuple(row) for image in range(1, pages.images + 1) for _, _, row, _ in pages.rows(image)}
     pages.close()

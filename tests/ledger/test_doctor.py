@@ -13,6 +13,7 @@ import pytest
 
 from cli.unwritable import program_without_rights
 from ledger.stores import append, behind_its_back, filled
+from ledger.test_care import swapped
 from nexus.ledger.care.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
@@ -215,19 +216,47 @@ def test_a_process_that_was_forked_with_the_ledger_open_is_told_so(path: Path) -
     ledger.close()
 
 
-def test_what_is_no_ledger_of_this_version_is_reported(path: Path) -> None:
+def test_what_is_no_ledger_of_this_version_is_reported_with_what_helps(path: Path) -> None:
     with behind_its_back(path) as db:
         db.execute("PRAGMA user_version=1")
     assert finding(path, "version").level == "warn"
     with behind_its_back(path) as db:
         db.execute(f"PRAGMA user_version={VERSION + 1}")
-    assert "Upgrade Nexus" in finding(path, "content").what
+    found = finding(path, "content")
+    assert f"version {VERSION + 1}" in found.what
+    assert found.do.startswith("upgrade Nexus; the ledger is not damaged")
     with behind_its_back(path) as db:
         db.execute("PRAGMA application_id=7")
-    assert "another program" in finding(path, "content").what
+    found = finding(path, "content")
+    assert "another program" in found.what
+    assert found.do.startswith("name the ledger's own file")
     path.write_text("no database " * 50)
     found = finding(path, "content")
     assert (found.level, "not a SQLite file" in found.what) == ("bad", True)
+    assert "nexus ledger repair" in found.do
+    path.write_bytes(b"")
+    found = finding(path, "content")
+    assert (found.level, "is empty" in found.what) == ("bad", True)
+    assert path.read_bytes() == b""
+
+
+def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    for name, says in (
+        ("", "is a folder"), ("pipe", "is no regular file"), ("link", "is a link to"), ("absent", "is not there"),
+        ("pipe/x", "is not there"), ("x" * 300, "cannot be looked at: File name too long"),
+    ):  # fmt: skip
+        (found,) = examine(tmp_path / name)
+        assert (found.level, found.name) == ("bad", "file")
+        assert says in found.what
+        assert "--ledger" in found.do
+
+
+def test_a_ledger_whose_pages_stand_in_one_anothers_place_is_looked_at_to_the_end(path: Path) -> None:
+    swapped(path, "entry", "session_move")
+    assert worst(examine(path)) == "bad"
+    assert finding(path, "clock").level == "ok"
 
 
 def test_another_journal_mode_is_a_warning(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import sys
@@ -9,16 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from ledger.everything import COUNTER, HOSTILE, fill
+from ledger.everything import COUNTER, HOSTILE, fill, rechained
 from ledger.stores import behind_its_back, texts
 from nexus.errors import LedgerConflict, LedgerDamaged, LedgerTooNew, UnreadableFile
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.jsonl import export, load
 from nexus.ledger.memory import MemoryLedger
+from nexus.ledger.records import EntryRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import user
 from nexus.record import sized
@@ -131,6 +135,8 @@ def test_a_damaged_entry_is_named_by_line_and_place(exported: Path, tmp_path: Pa
     ("header", "error", "says"),
     [
         ({"record": "ledger", "format": 2, "tenant": "local", "new": 1}, LedgerTooNew, "format 2.*Upgrade Nexus"),
+        ({"record": "ledger", "format": 0, "tenant": "local"}, UnreadableFile, "format 0, which no Nexus wrote"),
+        ({"record": "ledger", "format": 1, "tenant": 7}, UnreadableFile, "line 1 is no record"),
         ({"record": "ledger", "format": 1, "tenant": "else"}, UnreadableFile, "tenant 'else'"),
         ({"record": "entry"}, UnreadableFile, "is no export of a ledger"),
         ({"messages": []}, UnreadableFile, "is no export of a ledger"),
@@ -143,6 +149,101 @@ def test_a_first_line_of_something_else_says_what_it_is(
     path.write_bytes(b"".join([json.dumps(header).encode() + b"\n", *lines(exported)[1:]]))
     with pytest.raises(error, match=says):
         load(MemoryLedger(), path)
+
+
+def resealed(path: Path, changed: list[bytes]) -> Path:
+    """A file of these lines whose last line counts and hashes them as it should."""
+    end = {"record": "end", "records": len(changed), "sha256": hashlib.sha256(b"".join(changed)).hexdigest()}
+    path.write_bytes(b"".join(changed) + json.dumps(end).encode() + b"\n")
+    return path
+
+
+def entry_at(all_lines: list[bytes], kind: str = "entry") -> int:
+    return next(at for at, line in enumerate(all_lines) if f'"record":"{kind}"'.encode() in line)
+
+
+KINDS = ["blob", "thread", "entry", "decision", "move", "alias", "calibration", "assembly"]
+# Nothing names a manifest, so that one is missing shows only in the file's last line.
+MISPLACED = [
+    (kind, how) for how in ("twice", "swapped", "gone") for kind in KINDS if (kind, how) != ("assembly", "gone")
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), MISPLACED)
+def test_lines_that_are_there_twice_in_another_order_or_missing_are_refused(
+    exported: Path, tmp_path: Path, kind: str, how: str
+) -> None:
+    kept = lines(exported)[:-1]
+    at = entry_at(kept, kind)
+    line = kept[at]
+    if how == "twice":
+        kept.insert(at, line)
+    elif how == "swapped":
+        kept[at : at + 2] = kept[at + 1], line
+    else:
+        del kept[at]
+    for make in STORES:
+        store = make()
+        with pytest.raises(LedgerDamaged, match=r"line \d+: .*nothing was stored"):
+            load(store, resealed(tmp_path / "x.jsonl", kept))
+        assert len(list(store.dump())) == 1
+
+
+def test_another_tenants_lines_do_not_match(exported: Path, tmp_path: Path) -> None:
+    other = MemoryLedger(tenant="other")
+    fill(other)
+    export(other, tmp_path / "other.jsonl")
+    kept = [lines(exported)[0], *lines(tmp_path / "other.jsonl")[1:-1]]
+    store = MemoryLedger()
+    with pytest.raises(LedgerDamaged, match="does not begin with the chain value of its number"):
+        load(store, resealed(tmp_path / "x.jsonl", kept))
+    assert len(list(store.dump())) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "says"),
+    [
+        ("entry", {"body": "no json"}, "cannot be read"), ("entry", {"body": "[1]"}, "cannot be read"),
+        ("entry", {"content": '[{"type":"text"}]'}, "cannot be read"), ("entry", {"content": "{"}, "cannot be read"),
+        ("entry", {"content": "[" * 5_000 + "]" * 5_000}, "cannot be read"),
+        ("entry", {"at_ms": 1 << 70}, "cannot be stored"), ("move", {"facts": '{"title":7}'}, "cannot be read"),
+        ("move", {"facts": "["}, "cannot be read"), ("decision", {"body": "7"}, "cannot be read"),
+    ],
+)  # fmt: skip
+def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
+    tmp_path: Path, kind: str, changes: dict[str, Any], says: str
+) -> None:
+    store = MemoryLedger()
+    fill(store)
+    records = list(store.dump())
+    at = next(at for at, record in enumerate(records) if record.__struct_config__.tag == kind)
+    record = records[at]
+    if "content" in changes:
+        assert isinstance(record, EntryRecord)
+        row = record.messages[0]
+        changes = {"messages": [(*row[:7], changes["content"], *row[8:])]}
+    records[at] = replace(record, **changes)
+    if says != "cannot be stored":
+        records = list(rechained(records))
+    path = resealed(tmp_path / "x.jsonl", [msgspec.json.encode(one) + b"\n" for one in records])
+    for make in STORES:
+        into = make()
+        with pytest.raises(LedgerDamaged, match=says):
+            load(into, path)
+        assert len(list(into.dump())) == 1
+
+
+def test_a_line_of_50_megabytes_is_read_and_one_without_an_end_is_refused(tmp_path: Path) -> None:
+    store, text = MemoryLedger(), "x" * 50_000_000
+    store.commit("main", Commit((NewEntry(body={"note": text}),)))
+    export(store, tmp_path / "x.jsonl")
+    into = SqliteLedger()
+    load(into, tmp_path / "x.jsonl")
+    assert next(iter(into.entries(1))).body == {"note": text}
+    into.close()
+    (tmp_path / "x.jsonl").write_bytes(text.encode())
+    with pytest.raises(UnreadableFile, match="line 1 is longer than 65,536 bytes"):
+        load(MemoryLedger(), tmp_path / "x.jsonl")
 
 
 def test_a_binary_file_is_refused_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, replay, texts
-from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew
+from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew, NotALedger
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.message import user
@@ -145,6 +145,18 @@ def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "l.db")
     with pytest.raises(LedgerError, match="no regular file"):
         SqliteLedger(str(tmp_path / "l.db"))
+
+
+def test_an_empty_file_is_no_ledger_unless_one_is_to_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "l.db"
+    file.touch()
+    with pytest.raises(NotALedger, match="empty"):
+        SqliteLedger(str(file), create=False)
+    assert file.stat().st_size == 0
+    ledger = SqliteLedger(str(file))
+    append(ledger, "main", user("one"))
+    ledger.close()
+    assert SqliteLedger(str(file), create=False).thread_of("main") == 1
 
 
 def test_a_log_that_was_deleted_under_an_open_ledger_is_noticed_at_the_next_append(tmp_path: Path) -> None:

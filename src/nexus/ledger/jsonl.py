@@ -171,7 +171,10 @@ class _Reader:
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one") from error
         if told.record != "ledger":
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one")
-        if told.format != FORMAT:
+        if told.format < FORMAT:
+            what = f"says format {told.format}, which no Nexus wrote"
+            raise self._unreadable(what, "export again from the ledger it came from")
+        if told.format > FORMAT:
             raise LedgerTooNew(
                 f"{self._name} line 1: this export is of format {told.format}, this Nexus knows {FORMAT}; nothing was "
                 "stored. Upgrade Nexus"

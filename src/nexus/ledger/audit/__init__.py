@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nexus.ledger.audit.damage import Damage
 from nexus.ledger.audit.labels import LabelAudit
+from nexus.ledger.audit.shape import fits
 from nexus.ledger.audit.threads import ThreadAudit
 from nexus.ledger.records import (
     FORMAT,
@@ -75,6 +76,10 @@ class _Audit:
 
     def take(self, record: Record) -> Iterator[Damage]:
         """What is wrong with the next record, given all before it."""
+        if not fits(record):
+            name = str(record.__struct_config__.tag)
+            yield Damage(name, f"a record of kind {name!r}", "has columns that cannot be stored", "this row")
+            return
         yield from self._in_order(record)
         if isinstance(record, EntryRecord):
             yield from self._threads.entry(record)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What reading a stored value raises when it is not what it should be."""
 
 
 class Damage(Struct, frozen=True, omit_defaults=True):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct
 
 from nexus.ledger import chain
-from nexus.ledger.audit.damage import Damage
+from nexus.ledger.audit.damage import UNREADABLE, Damage
 from nexus.ledger.audit.threads import ThreadAudit
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
 from nexus.ledger.sessions import SessionFacts
@@ -66,7 +65,7 @@ class LabelAudit:
         """Takes over what a move says; what is wrong with it."""
         try:
             facts = from_json(record.facts, _facts)
-        except (msgspec.MsgspecError, json.JSONDecodeError) as error:
+        except UNREADABLE as error:
             return f"cannot be read ({error})"
         known.parent, known.parent_turn = storable(facts.parent_session), facts.parent_turn
         if record.thread is None:
@@ -92,7 +91,11 @@ class LabelAudit:
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
         """The next calibration of a model's counts."""
         place = (record.provider, record.model, record.number)
-        wrong = "is not in its place" if place <= self._calibration else ""
+        last = self._calibration
+        wrong = "is not in its place" if place <= last else ""
+        before = last[2] if place[:2] == last[:2] else 0
+        if not wrong and record.number != before + 1:
+            wrong = f"follows calibration {before}"
         if not wrong and chain.calibration_hash(self._tenant, record) != record.hash:
             wrong = "does not match its hash"
         if wrong:

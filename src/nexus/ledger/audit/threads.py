@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.ledger import chain
-from nexus.ledger.audit.damage import Damage
+from nexus.ledger.audit.damage import UNREADABLE, Damage
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.entries import Compaction, Cut, EntryKind
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
@@ -197,7 +197,7 @@ class ThreadAudit:
                 decode_parts(row[7], lambda _: b"")
             blobs = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
             wrong = _wrong_mark(record, past)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except UNREADABLE as error:
             yield _entry(record, f"cannot be read ({error})", _said(record))
             return
         for sha256 in sorted(blobs):
@@ -301,7 +301,7 @@ def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
         return ""
     try:
         cut = from_json(record.body, _cut)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+    except UNREADABLE as error:
         return f"cannot be read ({error})"
     same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == original(record.view)
     return "" if same else "has another view, number or place than its row"

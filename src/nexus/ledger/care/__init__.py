@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nexus.errors import LedgerBusy, LedgerError, UnreadableFile
-from nexus.ledger.care.files import COMPANIONS, Progress, replacing, sync, writing
+from nexus.ledger.care.files import COMPANIONS, Progress, existing, replacing, sync, writing
 from nexus.ledger.care.repair import Repaired, SavedSession, repair
 from nexus.ledger.care.stats import Stats, stats
 from nexus.ledger.care.verify import opened, require_sound, verify
@@ -124,9 +124,7 @@ def _bring(path: Path) -> None:
 
 
 def _check(source: Path, target: Path) -> None:
-    if not source.is_file():
-        raise UnreadableFile(f"{source} is not there; name a ledger's file")
-    if source.resolve() == target.resolve():
+    if existing(source).resolve() == target.resolve():
         raise UnreadableFile(f"{source} is both source and target; name another file")
 
 

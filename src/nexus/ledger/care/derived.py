@@ -6,15 +6,15 @@ messages the search index has.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from nexus.ledger import chain
-from nexus.ledger.audit.damage import Damage
+from nexus.ledger.audit.damage import UNREADABLE, Damage
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import (
     AliasRecord,
@@ -36,7 +36,6 @@ from nexus.ledger.words import search_text
 from nexus.message import Message
 
 _facts = msgspec.json.Decoder(SessionFacts)
-_UNREADABLE = (msgspec.MsgspecError, json.JSONDecodeError)
 _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
@@ -55,27 +54,31 @@ class Derived:
         self._found: list[Damage] = []
 
     def watch(self, records: Iterator[Record]) -> Iterator[Record]:
-        """The records, unchanged."""
+        """The records, unchanged. One that cannot be read is passed over: the audit reports it."""
         for record in records:
-            if isinstance(record, EntryRecord):
-                self._entry(record)
-            elif isinstance(record, ThreadRecord):
-                self._finish_thread()
-                self._begin_thread(record)
-            elif isinstance(record, MoveRecord):
-                self._moves[record.label] = record
-            elif isinstance(record, AliasRecord):
-                self._aliases[record.name] = record
-            elif isinstance(record, DecisionRecord):
-                old = self._views[record.thread, record.view]
-                self._views[record.thread, record.view] = (old[0] + 1, record.hash, *old[2:])
-            elif isinstance(record, AssemblyRecord):
-                old = self._views[record.thread, record.view]
-                self._views[record.thread, record.view] = (*old[:2], old[2] + 1, record.seq, record.hash)
-            elif isinstance(record, CalibrationRecord):
-                self._calibrations[record.provider, record.model] = (record.number, record.hash)
+            with suppress(*UNREADABLE):
+                self._take(record)
             yield record
         self._finish_thread()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, EntryRecord):
+            self._entry(record)
+        elif isinstance(record, ThreadRecord):
+            self._finish_thread()
+            self._begin_thread(record)
+        elif isinstance(record, MoveRecord):
+            self._moves[record.label] = record
+        elif isinstance(record, AliasRecord):
+            self._aliases[record.name] = record
+        elif isinstance(record, DecisionRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (old[0] + 1, record.hash, *old[2:])
+        elif isinstance(record, AssemblyRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (*old[:2], old[2] + 1, record.seq, record.hash)
+        elif isinstance(record, CalibrationRecord):
+            self._calibrations[record.provider, record.model] = (record.number, record.hash)
 
     def differences(self) -> Iterator[Damage]:
         """Everything that is stored otherwise than it follows. To be asked when all records went by."""
@@ -116,7 +119,7 @@ class Derived:
         try:
             parts = [decode_parts(row[7], lambda _: b"") for row in record.messages]
             uses = {(sha256, record.thread, record.seq) for row in record.messages for sha256 in blobs_of(row[7])}
-        except _UNREADABLE:
+        except UNREADABLE:
             return
         calls = call_rows(tuple(Message("user", part) for part in parts))
         wanted = {(record.seq, c.ord, c.part, c.call_id, c.name, int(c.is_result), int(c.is_error)) for c in calls}
@@ -162,7 +165,7 @@ class Derived:
         if move is not None and (not found or alias is None or alias.target is None):
             try:
                 status = from_json(move.facts, _facts).status
-            except _UNREADABLE:
+            except UNREADABLE:
                 status = ""
             found.append((move.number, move.thread, status, move.hash))
         return found
@@ -189,7 +192,7 @@ class Derived:
         for thread, seq, content, there in self._db.each(sql, (self._tenant,)):
             try:
                 has_words = bool(search_text(decode_parts(content, lambda _: b"")).strip())
-            except _UNREADABLE:
+            except UNREADABLE:
                 continue
             if has_words != bool(there):
                 yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from nexus.errors import LedgerError
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger
 from nexus.ledger.care.verify import opened
 from nexus.ledger.sqlite import open_ledgers
 from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
@@ -60,10 +60,9 @@ class Mount(NamedTuple):
 def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None = None) -> list[Finding]:
     """All findings about the ledger at `path`. `now_ms` and `mounts` stand for the clock and the system's list of mounts."""
     file = Path(path).expanduser()
-    if not file.exists():
-        return [
-            Finding("bad", "file", f"{path} is not there", "name the ledger with --ledger, or make one: nexus init")
-        ]
+    wrong = _no_file(file)
+    if wrong:
+        return [Finding("bad", "file", f"{path} {wrong}", "name the ledger with --ledger, or make one: nexus init")]
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     return [
         _links(file),
@@ -76,6 +75,19 @@ def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None =
         _journal(file),
         *_inside(file, now),
     ]
+
+
+def _no_file(file: Path) -> str:
+    """Why there is no file that could be looked at; empty if there is one."""
+    try:
+        mode = file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"is a link to {file.readlink()}, which is not there" if file.is_symlink() else "is not there"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror or error}"
+    if stat.S_ISREG(mode):
+        return ""
+    return "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
 
 
 def worst(findings: list[Finding]) -> Literal["ok", "warn", "bad"]:
@@ -242,7 +254,19 @@ def _inside(file: Path, now_ms: int) -> Iterator[Finding]:
             yield _quick(db)
             yield _clock(db, now_ms)
     except LedgerError as error:
-        yield Finding("bad", "content", str(error), "restore a backup, or: nexus ledger repair")
+        todo = next((todo for kind, todo in _TODO if isinstance(error, kind)), "see permissions, space and disk")
+        yield Finding("bad", "content", str(error), todo)
+
+
+_SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+
+_TODO: tuple[tuple[type[LedgerError], str], ...] = (
+    (LedgerTooNew, "upgrade Nexus; the ledger is not damaged, and needs no restore and no repair"),
+    (NotALedger, f"name the ledger's own file with --ledger; if this was it, {_SAVE}"),
+    (LedgerDamaged, f"`nexus ledger verify` lists all damage, {_SAVE}"),
+    (LedgerBusy, "look again when the other process is done"),
+)
+"""What to do when a ledger cannot be looked into."""
 
 
 def _version(db: Database) -> Iterator[Finding]:
@@ -257,13 +281,12 @@ def _version(db: Database) -> Iterator[Finding]:
 def _quick(db: Database) -> Finding:
     found = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
     if found:
-        do = "`nexus ledger verify` lists all damage, `restore` brings a backup back, `repair` saves what is whole"
-        return Finding("bad", "structure", "; ".join(found), do)
+        return Finding("bad", "structure", "; ".join(found), f"`nexus ledger verify` lists all damage, {_SAVE}")
     return Finding("ok", "structure", "SQLite's quick check finds nothing")
 
 
 def _clock(db: Database, now_ms: int) -> Finding:
-    newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry"))
+    newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry WHERE typeof(at_ms)='integer'"))
     if newest > now_ms + CLOCK_TOLERANCE_MS:
         what = f"the newest entry is {(newest - now_ms) // 1_000:,} seconds in the future"
         return Finding("warn", "clock", what, "set this machine's clock; the order of entries does not depend on it")

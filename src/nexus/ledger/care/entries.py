@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
 
 from nexus.ledger import chain
-from nexus.ledger.audit.damage import Damage
+from nexus.ledger.audit.damage import UNREADABLE, Damage
 from nexus.ledger.care.proofs import Proofs
-from nexus.ledger.care.rows import Found, Rows, ThreadRow
-from nexus.ledger.codec import blobs_of
+from nexus.ledger.care.rows import Found, Rows, ThreadRow, Where
+from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
 
 UNKNOWN = bytes(32)
@@ -44,12 +43,11 @@ _payload = msgspec.msgpack.Encoder().encode
 class Entries:
     """Saves the entries of one thread after the other. To `damages` it adds what could not be saved."""
 
-    def __init__(
-        self, tenant: str, found: Found, rows: Rows, proofs: Proofs, blobs: Collection[str], damages: list[Damage]
-    ) -> None:
+    def __init__(self, tenant: str, found: Found, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
         self._tenant, self._found, self._rows = tenant, found, rows
-        self._proofs, self._blobs = proofs, set(blobs)
-        self.damages = damages
+        self._proofs, self.damages = proofs, damages
+        self.shown: dict[str, Where | None] = {}
+        """The images that entries show, each with where its data stands whole; None for one that is lost."""
         self._variants: dict[int, list[EntryRecord]] = {}
         self._seqs: list[int] = []
         self._claims: Counter[str] = Counter()
@@ -80,7 +78,7 @@ class Entries:
                 if seq > self._proofs.reach[row.id]:
                     break
             record = record or self._repaired(row, seq, before, turn, at_ms)
-            record = self._with_images(record)
+            record = self._servable(record)
             kept.append(replace(record, keys=self._keys(record)))
             before = None if record.hash == UNKNOWN else record.hash
             turn, at_ms = record.turn, record.at_ms
@@ -176,19 +174,35 @@ class Entries:
         self._searches += 1
         yield from self._found.windows(images)
 
-    def _with_images(self, record: EntryRecord) -> EntryRecord:
-        """The entry, or a lost one in its place if an image that it shows is lost: it could not be served."""
+    def _servable(self, record: EntryRecord) -> EntryRecord:
+        """The entry, or a lost one in its place if it cannot be read or an image that it shows is lost."""
+        wanted: list[str] = []
         try:
-            wanted = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
-        except (msgspec.MsgspecError, json.JSONDecodeError):
-            wanted = {"content that cannot be read"}
-        missing = sorted(wanted - self._blobs)
-        if not missing:
+            decode_body(record.body)
+            for row in record.messages:
+                decode_parts(row[7], lambda _: b"")
+                wanted += blobs_of(row[7])
+            missing = next((sha256 for sha256 in wanted if self._image(sha256) is None), "")
+            what = f"shows image {missing[:12]}, which is lost" if missing else ""
+        except UNREADABLE as error:
+            what = f"cannot be read ({error})"
+        if not what:
             return record
-        what = f"shows image {missing[0][:12]}, which is lost"
-        lost = f"its {len(record.messages)} messages"
+        lost = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
         self.damages.append(Damage("entry", _place(record.thread, record.seq), what, lost, record.thread, record.seq))
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
+
+    def _image(self, sha256: str) -> Where | None:
+        """Where an image's data stands whole; None if it is lost, which is reported once."""
+        if sha256 not in self.shown:
+            places = self._rows.blobs.get(sha256, ())
+            whole = (at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256)
+            self.shown[sha256] = next(whole, None)
+            if self.shown[sha256] is None:
+                what = "does not match its hash" if places else "is not there"
+                lost = "the image, and each message that shows it"
+                self.damages.append(Damage("blob", f"image {sha256[:12]}", what, lost))
+        return self.shown[sha256]
 
     def _keys(self, record: EntryRecord) -> list[KeyRecord]:
         """The entry's idempotency keys; those that stand for something else are left out."""

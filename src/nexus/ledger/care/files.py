@@ -46,6 +46,16 @@ def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
             half.with_name(half.name + end).unlink(missing_ok=True)
 
 
+def existing(path: str | Path) -> Path:
+    """The file at a path. Raises UnreadableFile when there is none or it is no regular file, LedgerError."""
+    file = Path(path).expanduser()
+    with writing(path):
+        if file.is_file():
+            return file
+        what = "is no regular file" if file.exists() else "is not there"
+    raise UnreadableFile(f"{path} {what}; name a ledger's file")
+
+
 @contextmanager
 def writing(target: Path | str) -> Generator[None]:
     """Turns the operating system's errors into ours."""

@@ -1,28 +1,47 @@
 """Reads rows straight out of a SQLite file's pages, for when SQLite itself gives up on it. It only ever reads.
 
 Every page is looked at by itself (sqlite.org/fileformat.html), so a broken inner page, free list or schema costs
-nothing. Older states of a page that the file and its write-ahead log still hold are read too. What is found may be
-stale or damaged: it is the reader's to prove.
+nothing. Older states of a page that the file and its write-ahead log still hold are read too, and what was deleted from
+it. Of each row it is said whether it holds; whether it is true is the reader's to prove.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 Cell: TypeAlias = int | str | bytes | float | None
 
-TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR = 0x0D, 0x0A, 0x02
+TABLE_LEAF, TABLE_INTERIOR, INDEX_LEAF, INDEX_INTERIOR = 0x0D, 0x05, 0x0A, 0x02
 _KINDS = (TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR)
 _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 """Bytes of a value by its serial type, 0 to 9."""
 
+LOCK_BYTE = 1 << 30
+"""Where SQLite locks a file; the page there is never used."""
+
+MAGIC = b"SQLite format 3\0"
+"""How a SQLite file begins."""
+
 MOST_COLUMNS = 64
 CACHED = 64
 FRAME_HEADER, LOG_HEADER = 24, 32
+
+
+class PageRow(NamedTuple):
+    """A row, and where on its image it begins and ends.
+
+    It `holds` when a pointer leads to it on the newest state of its page, or where damage leaves that open. Otherwise it
+    was changed or deleted since.
+    """
+
+    at: int
+    end: int
+    row: list[Cell]
+    holds: bool = True
 
 
 class Pages:
@@ -35,13 +54,17 @@ class Pages:
         self._file = path.open("rb")
         header = self._file.read(100)
         self.size = _page_size(header)
-        reserved = header[20] if len(header) > 20 and header[20] < 64 else 0
+        reserved = header[20] if len(header) > 20 and header.startswith(MAGIC) and header[20] < 64 else 0
         self._usable = self.size - reserved
-        self.count = (self._file.seek(0, 2) + self.size - 1) // self.size
+        self.count = max((self._file.seek(0, 2) + self.size - 1) // self.size, 1)
         log = path.with_name(path.name + "-wal")
         self._log: BinaryIO | None = log.open("rb") if log.exists() else None
-        self._frames = _committed(self._log, self.size) if self._log is not None else []
-        self._newest = {page: self.count + place for place, (page, _) in enumerate(self._frames, 1)}
+        self._frames, last = _committed(self._log, self.size) if self._log is not None else ([], 0)
+        self._last = last or self.count
+        self._states: dict[int, list[int]] = defaultdict(list)
+        for place, (page, _) in enumerate(self._frames, 1):
+            self._states[page].append(self.count + place)
+        self._whole: dict[int, bool] = {}
         self._cache: OrderedDict[int, bytes] = OrderedDict()
 
     def close(self) -> None:
@@ -74,57 +97,113 @@ class Pages:
             self._cache.popitem(last=False)
         return data
 
-    def rows(self, number: int) -> Iterator[tuple[int, list[Cell]]]:
-        """The rows on an image, each with where it begins. If its kind gives none, the other kinds are tried."""
+    def newest(self, page: int) -> int:
+        """The image that is a page's newest state."""
+        return self._states[page][-1] if page in self._states else page
+
+    def broken(self) -> list[int]:
+        """The pages that are not as SQLite writes them: of no kind, not filled by what they hold, or empty and not free."""
+        free = self._free()
+        return [
+            page
+            for page in range(1, min(self.count, self._last) + 1)
+            if not self._is_whole(self.newest(page))
+            or (page not in free and page != LOCK_BYTE // self.size + 1 and not any(self.image(self.newest(page))))
+        ]
+
+    def _free(self) -> set[int]:
+        """The pages on the list of free ones, as far as it can be followed."""
+        found: set[int] = set()
+        at = int.from_bytes(self.image(self.newest(1))[32:36])
+        while 0 < at <= self._last and at not in found:
+            data = self.image(self.newest(at))
+            found.add(at)
+            count = min(int.from_bytes(data[4:8]), self.size // 4 - 2)
+            found.update(int.from_bytes(data[8 + 4 * place : 12 + 4 * place]) for place in range(count))
+            at = int.from_bytes(data[:4])
+        return found
+
+    def rows(self, number: int) -> Iterator[PageRow]:
+        """The rows on an image. If its kind gives none, the other kinds are tried."""
         data = self.image(number)
-        start = 100 if (number <= self.count and number == 1) or data.startswith(b"SQLite format 3\0") else 0
+        start = _start(number, data)
         told = data[start]
         if told == 0:
             return
         for kind in sorted(_KINDS, key=lambda kind: kind != told):
-            found = list(self._rows_as(data, start, kind))
+            found = self._pointed(data, start, kind)
             if found:
-                yield from found
+                holds = self._holds(number)
+                yield from found if holds else (one._replace(holds=False) for one in found)
+                self._whole[number] = kind == told and self._fill(data, start, found)
+                holds = holds and not self._whole[number]
+                yield from (one._replace(holds=holds) for one in self._between(data, start, kind, found))
                 return
 
     def row(self, number: int, at: int) -> list[Cell]:
         """The row that begins at `at` on an image, as `rows` gave it."""
         data = self.image(number)
-        start = 100 if data.startswith(b"SQLite format 3\0") else 0
+        start = _start(number, data)
         for kind in sorted(_KINDS, key=lambda kind: kind != data[start]):
-            read = self._cell(data, at, kind)
-            if read is not None:
-                return read[0]
+            cell = self._cell(data, at, kind)
+            if cell is not None:
+                return cell.row
         return []
 
-    def _rows_as(self, data: bytes, start: int, kind: int) -> Iterator[tuple[int, list[Cell]]]:
-        """The rows of a page of one kind: at its pointers, and at the beginning of what no pointer leads to."""
+    def _holds(self, number: int) -> bool:
+        """Whether an image is the newest state of its page, or all newer ones are damaged."""
+        page = number if number <= self.count else self._frames[number - self.count - 1][0]
+        newer = (state for state in reversed(self._states.get(page, ())) if state > number)
+        return page <= self._last and not any(self._is_whole(state) for state in newer)
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether an image is what SQLite would have written: no rows at all, or rows that fill it."""
+        known = self._whole.get(number)
+        if known is None:
+            data = self.image(number)
+            start = _start(number, data)
+            kind = data[start]
+            known = kind in (0, TABLE_INTERIOR) or (
+                kind in _KINDS and self._fill(data, start, self._pointed(data, start, kind))
+            )
+            self._whole[number] = known
+        return known
+
+    def _pointed(self, data: bytes, start: int, kind: int) -> list[PageRow]:
+        """The rows that the pointers of a page of one kind lead to."""
         array = start + (12 if kind == INDEX_INTERIOR else 8)
         told = int.from_bytes(data[start + 3 : start + 5], "big")
-        content = int.from_bytes(data[start + 5 : start + 7], "big") or 65_536
-        pointers = [
-            int.from_bytes(data[at : at + 2], "big") for at in range(array, min(array + 2 * told, self._usable - 1), 2)
-        ]
-        extents: list[tuple[int, int]] = []
-        for at in dict.fromkeys(pointers):
-            read = self._cell(data, at, kind) if array <= at < self._usable - 4 else None
-            if read is not None:
-                extents.append((at, read[1]))
-                yield at, read[0]
-        if not extents:
-            return
-        at = content if array <= content < self._usable else min(extents)[0]
-        for begin, end in [*sorted(extents), (self._usable, self._usable)]:
+        places = range(array, min(array + 2 * told, self._usable - 1), 2)
+        pointers = dict.fromkeys(int.from_bytes(data[at : at + 2], "big") for at in places)
+        cells = (self._cell(data, at, kind) for at in pointers if array <= at < self._usable - 4)
+        return [cell for cell in cells if cell is not None]
+
+    def _fill(self, data: bytes, start: int, found: list[PageRow]) -> bool:
+        """Whether rows are as many as the page says, and fill it together with what it says is free."""
+        told, content = (int.from_bytes(data[at : at + 2], "big") for at in (start + 3, start + 5))
+        filled = sum(one.end - one.at for one in found) + data[start + 7]
+        at, before = int.from_bytes(data[start + 1 : start + 3], "big"), 0
+        while before < at < self._usable - 3:
+            filled += int.from_bytes(data[at + 2 : at + 4], "big")
+            at, before = int.from_bytes(data[at : at + 2], "big"), at
+        return at == 0 and len(found) == told and filled == self._usable - (content or 65_536)
+
+    def _between(self, data: bytes, start: int, kind: int, found: list[PageRow]) -> Iterator[PageRow]:
+        """The rows at the beginning of what no pointer leads to."""
+        content = int.from_bytes(data[start + 5 : start + 7], "big")
+        at = content if start + 8 <= content < self._usable else min(found)[0]
+        for begin, end in [*sorted((one.at, one.end) for one in found), (self._usable, self._usable)]:
             while at < begin - 4:
-                read = self._cell(data, at, kind)
-                if read is None or read[1] > begin:
+                cell = self._cell(data, at, kind)
+                if cell is None or cell.end > begin:
                     break
-                yield at, read[0]
-                at = read[1]
+                yield cell
+                at = cell.end
             at = max(at, end)
 
-    def _cell(self, data: bytes, at: int, kind: int) -> tuple[list[Cell], int] | None:
-        """The row that begins at `at`, and where on the page it ends; None if no row does."""
+    def _cell(self, data: bytes, begin: int, kind: int) -> PageRow | None:
+        """The row that begins at `begin`; None if no row does."""
+        at = begin
         try:
             if kind == INDEX_INTERIOR:
                 at += 4
@@ -142,7 +221,7 @@ class Pages:
             payload = data[at : at + local]
             if local < size:
                 payload += self._overflow(int.from_bytes(data[end - 4 : end], "big"), size - local)
-            return (_values(payload, header, types), end) if len(payload) == size else None
+            return PageRow(begin, end, _values(payload, header, types)) if len(payload) == size else None
         except (IndexError, ValueError):
             return None
 
@@ -161,7 +240,7 @@ class Pages:
         if size > self.images * self.size:
             raise ValueError("the row is larger than the file")
         while size > 0:
-            number = self._newest.get(page, page)
+            number = self.newest(page)
             if page == 0 or number > self.images or (number == page and page > self.count):
                 raise ValueError("the row goes on outside the file")
             data = self.image(number)
@@ -172,15 +251,25 @@ class Pages:
         return b"".join(parts)
 
 
+def _start(number: int, data: bytes) -> int:
+    """Where on an image its page begins: the first page stands behind the file's header, damaged or not."""
+    headed = number == 1 and data[0] not in (*_KINDS, TABLE_INTERIOR)
+    return 100 if headed or data.startswith(MAGIC) else 0
+
+
 def _page_size(header: bytes) -> int:
-    """The page size that the header names, 4,096 if it names none that is possible."""
+    """The page size that the header names; 4,096, which is a ledger's, if it is no header or the size is impossible."""
+    if not header.startswith(MAGIC):
+        return 4_096
     size = int.from_bytes(header[16:18], "big")
     size = 65_536 if size == 1 else size
     return size if 512 <= size <= 65_536 and size & (size - 1) == 0 else 4_096
 
 
-def _committed(log: BinaryIO, size: int) -> list[tuple[int, int]]:
+def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
     """The frames of a log up to its last commit: the page of each, and where in the log its state begins.
+
+    Then how many pages the file had after that commit (0: there was none).
 
     Frames belong to the log when they have its salt. Their checksums are not asked: one flipped bit would end the log.
     """
@@ -197,7 +286,7 @@ def _committed(log: BinaryIO, size: int) -> list[tuple[int, int]]:
     salt = header[16:24] if header[16:24] in salts or not told else told[0][2]
     frames = [(page, commit, at) for page, commit, own, at in told if own == salt]
     last = max((place for place, (_, commit, _) in enumerate(frames) if commit), default=-1)
-    return [(page, at) for page, _, at in frames[: last + 1]]
+    return [(page, at) for page, _, at in frames[: last + 1]], frames[last][1] if last >= 0 else 0
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -12,13 +12,16 @@ from msgspec.structs import replace
 from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger, UnreadableFile
 from nexus.ledger.audit import check
 from nexus.ledger.audit.damage import Damage
-from nexus.ledger.care.files import Progress, replacing, writing
+from nexus.ledger.care.files import Progress, existing, replacing, writing
 from nexus.ledger.care.names import Names
 from nexus.ledger.care.pages import Pages
 from nexus.ledger.care.rows import Found, Rows
 from nexus.ledger.care.salvage import Salvage
-from nexus.ledger.records import BlobRecord, Header, Record, ThreadRecord
+from nexus.ledger.care.views import Views
+from nexus.ledger.records import Header, Record, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
+from nexus.ledger.sqlite.connection import check_version
+from nexus.ledger.sqlite.schema import APPLICATION_ID
 from nexus.ledger.text_rule import original
 
 
@@ -49,36 +52,50 @@ def repair(
     """Puts all that is whole in `source` into a new ledger at `target`, checked; `source` is only read.
 
     An entry that is damaged becomes one of kind `lost`, and what follows it stays verifiable. Damaged moves, aliases,
-    decisions, manifests and calibrations are left out. Totals, pointers and the search index are made anew. Raises
-    NotALedger when nothing of a ledger is found, UnreadableFile when the target exists (unless `force`).
+    decisions, manifests and calibrations are left out, and a session that lost its name gets another. Totals, pointers
+    and the search index are made anew. A sound ledger comes out with the same records. Raises NotALedger when nothing of
+    a ledger is found, LedgerTooNew, LedgerBusy when this process has it open, UnreadableFile when the source is not there
+    or the target exists (unless `force`).
     """
-    path, place = Path(source).expanduser(), Path(target).expanduser()
+    path, place = existing(source), Path(target).expanduser()
     if place.resolve() == path.resolve():
         raise UnreadableFile(f"{source} cannot be repaired into itself; name a new file")
-    if not path.is_file():
-        raise UnreadableFile(f"{source} is not there")
     if any(path.samefile(file) for file, _ in open_ledgers() if Path(file).exists()):
         # Closing a file that was opened beside SQLite takes SQLite's locks of this process away.
         raise LedgerBusy(f"{source} is open in this process; close it before it is repaired")
     with writing(source), closing(Pages(path)) as pages, replacing(place, force=force) as half:
+        header = pages.image(pages.newest(1))
+        if int.from_bytes(header[68:72]) == APPLICATION_ID:
+            check_version(int.from_bytes(header[60:64]), str(source))
         found = Found(pages, progress)
         tenants = [_Tenant(tenant, found, rows) for tenant, rows in sorted(found.tenants.items())]
         kept = [tenant for tenant in tenants if tenant.holds_anything()]
         saved = [tenant.into(half) for tenant in kept]
         if not saved:
             raise NotALedger(f"{source} holds no row of a Nexus ledger that could be proven; it was not touched")
+        broken = tuple(_broken(pages))
     return Repaired(
         str(target),
         sum(one.entries for one in saved),
         sum(one.messages for one in saved),
         sum(one.lost for one in saved),
         tuple(session for one in saved for session in one.sessions),
-        tuple(
+        broken
+        + tuple(
             damage if len(saved) == 1 else _of(tenant, damage)
             for tenant, one in zip(kept, saved, strict=True)
             for damage in one.damages
         ),
     )
+
+
+def _broken(pages: Pages) -> Iterator[Damage]:
+    """That pages are broken: what only they had and nothing else names cannot be listed one by one."""
+    found = pages.broken()
+    if found:
+        place = f"page {found[0]}" if len(found) == 1 else f"{len(found)} pages, the first being page {found[0]},"
+        what = f"{'is' if len(found) == 1 else 'are'} not as SQLite writes them"
+        yield Damage("file", place, what, "idempotency keys that stood there, and whatever else is listed")
 
 
 def _of(tenant: _Tenant, damage: Damage) -> Damage:
@@ -89,13 +106,14 @@ class _Tenant:
     """One tenant's rows, on their way into the new ledger."""
 
     def __init__(self, tenant: str, found: Found, rows: Rows) -> None:
-        self.name, self._found = tenant, found
+        self.name = tenant
         self._threads = Salvage(tenant, found, rows)
+        self._views = Views(tenant, found, rows, self._threads)
         self._names = Names(tenant, found, rows, self._threads)
 
     def holds_anything(self) -> bool:
         """Whether anything of this tenant can be proven."""
-        return self._threads.holds_anything()
+        return self._threads.holds_anything() or self._names.holds_anything()
 
     def into(self, file: Path) -> Repaired:
         """Stores what was saved, and checks what was stored."""
@@ -108,17 +126,16 @@ class _Tenant:
 
     def _records(self) -> Iterator[Record]:
         yield Header(tenant=self.name)
-        for sha256, where in self._threads.blobs.items():
-            yield BlobRecord(sha256, self._found.blob(where))
         before: int | None = None
         for record in self._threads.records():
             if isinstance(record, ThreadRecord):
                 if before is not None:
-                    yield from self._names.views_of(before)
+                    yield from self._views.of(before)
                 before = record.id
             yield record
         if before is not None:
-            yield from self._names.views_of(before)
+            yield from self._views.of(before)
+        yield from self._threads.images()
         yield from self._names.moves()
         yield from self._names.aliases()
         yield from self._names.calibrations()
@@ -135,7 +152,7 @@ class _Tenant:
             sum(sum(kept.counts) for kept in threads),
             lost,
             sessions,
-            (*self._threads.damages, *self._names.damages),
+            (*self._threads.damages, *self._views.damages, *self._names.damages),
         )
 
     def _session(self, label: str, thread: int) -> SavedSession:

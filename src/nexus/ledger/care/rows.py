@@ -1,6 +1,7 @@
-"""Sorts the rows that `care_pages` finds into the ledger's kinds, by their shape: no schema is needed for it.
+"""Sorts the rows that `care.pages` finds into the ledger's kinds, by their shape: no schema is needed for it.
 
-Large rows are kept as the place where they stand, small ones as they are. Nothing here is proven yet.
+Large rows are kept as the place where they stand, small ones as they are. Nothing here is proven yet. Names and numbers
+of calibrations are used again after a deletion for good, so of these the rows that hold now are also kept apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from nexus.ledger.care.files import Progress
-from nexus.ledger.care.pages import Cell, Pages
+from nexus.ledger.care.pages import Pages
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -43,18 +44,37 @@ _SHAPES = (
     ("pointer", "tti[in]tb"),
     ("alias", "tti[tn]tib"),
     ("calibration", "tttiiiib"),
+    ("view_head", "titibiibb"),
+    ("calibration_head", "tttib"),
 )
 """Which row is which: its columns as SQLite stores them (a message's own number stands elsewhere). Some are shorter in
 version 1 of the schema.
 """
 
 
+_THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
+"""Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
+
+_NAMED = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head"})
+
+
+class ViewHead(NamedTuple):
+    """What a row of the table `view_head` says: how many decisions and manifests a view has on a thread."""
+
+    view: str
+    decisions: int
+    manifests: int
+    columns: tuple[Any, ...]
+    hash: bytes
+
+
 class Pointer(NamedTuple):
-    """What a row of the table `session` says: the label's newest move."""
+    """What a row of the table `session` says: the label's newest move, or (status `alias`) its newest alias."""
 
     number: int
     thread: int | None
     status: str
+    hash: bytes
 
 
 class ThreadRow(NamedTuple):
@@ -95,37 +115,47 @@ class Rows:
     pointers: dict[str, list[Pointer]] = field(default_factory=lambda: defaultdict(list))
     aliases: dict[str, list[AliasRecord]] = field(default_factory=lambda: defaultdict(list))
     calibrations: list[CalibrationRecord] = field(default_factory=list[CalibrationRecord])
+    calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
     move_images: set[int] = field(default_factory=set[int])
+    held: set[int] = field(default_factory=set[int])
+    """The threads that a row which holds now names."""
 
 
 class Found:
-    """Everything that the pages of a file hold, by tenant."""
+    """Everything that the pages of a file hold, by tenant; and of the names only what holds now."""
 
     def __init__(self, pages: Pages, progress: Progress | None = None) -> None:
         self.pages = pages
         self.tenants: dict[str, Rows] = defaultdict(Rows)
+        self.now: dict[str, Rows] = defaultdict(Rows)
         self._seen: set[int] = set()
+        self._held: set[int] = set()
         shapes = [(name, re.compile(shape)) for name, shape in _SHAPES]
         known: dict[str, str] = {}
         for number in range(1, pages.images + 1):
-            for at, row in pages.rows(number):
+            for at, _, row, holds in pages.rows(number):
                 letters = "".join(_LETTERS[type(value)] for value in row)
                 if letters not in known:
                     known[letters] = next((name for name, shape in shapes if shape.fullmatch(letters)), "")
                 if known[letters]:
-                    self._take(known[letters], row, number, at)
+                    self._take(known[letters], cast("Any", row), number << 16 | at, holds=holds)
             if progress is not None:
                 progress(number, pages.images)
 
-    def _take(self, kind: str, row: list[Cell], image: int, at: int) -> None:
+    def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
         """Sorts a row in, once, however many images hold it."""
-        mark = hash((kind, *row))
-        if mark in self._seen:
-            return
-        self._seen.add(mark)
-        tenant = row[1] if kind == "message" else row[0]
-        rows = self.tenants[str(tenant)]
-        _TAKE[kind](rows, cast("Any", row), image << 16 | at)
+        mark, behind = hash((kind, *row)), kind == "message"
+        tenant = str(row[behind])
+        if holds and kind in _THREADS:
+            self.tenants[tenant].held.add(row[1 + behind])
+        for rows, seen, wanted in (
+            (self.tenants, self._seen, True),
+            (self.now, self._held, holds and kind in _NAMED),
+        ):
+            if wanted and mark not in seen:
+                seen.add(mark)
+                _TAKE[kind](rows[tenant], row, where)
 
     def _row(self, where: Where) -> list[Any]:
         return cast("list[Any]", self.pages.row(where >> 16, where & 0xFFFF))
@@ -174,6 +204,10 @@ def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
     rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
 
 
+def _view_head(rows: Rows, row: list[Any], _: Where) -> None:
+    rows.view_heads[row[1]].append(ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8]))
+
+
 def _manifest(rows: Rows, row: list[Any], where: Where) -> None:
     rows.manifests[row[1]][row[2], row[3]].append(where)
 
@@ -188,7 +222,9 @@ _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "blob": lambda rows, row, where: rows.blobs[row[1]].append(where),
     "move": _move,
     "old_move": _old_move,
-    "pointer": lambda rows, row, _: rows.pointers[row[1]].append(Pointer(row[2], row[3], row[4])),
+    "pointer": lambda rows, row, _: rows.pointers[row[1]].append(Pointer(*row[2:])),
     "alias": lambda rows, row, _: rows.aliases[row[1]].append(AliasRecord(*row[1:])),
     "calibration": lambda rows, row, _: rows.calibrations.append(CalibrationRecord(*row[1:])),
+    "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
+    "view_head": _view_head,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from nexus.ledger.audit.damage import Damage
 from nexus.ledger.care.entries import Entries
 from nexus.ledger.care.proofs import Proofs
 from nexus.ledger.care.rows import Found, Rows, ThreadRow
-from nexus.ledger.records import EntryRecord, ThreadRecord
+from nexus.ledger.records import BlobRecord, EntryRecord, ThreadRecord
 
 
 @dataclass
@@ -39,18 +38,8 @@ class Salvage:
         self._tenant, self._found, self._rows = tenant, found, rows
         self.threads: dict[int, Kept] = {}
         self.damages: list[Damage] = []
-        self.blobs = {sha256: where for sha256 in sorted(rows.blobs) for where in self._whole(sha256)}
         self._proofs = Proofs(tenant, rows)
-        self._entries = Entries(tenant, found, rows, self._proofs, self.blobs, self.damages)
-
-    def _whole(self, sha256: str) -> list[int]:
-        """Where an image's data stands whole: one place, or none."""
-        places = self._rows.blobs[sha256]
-        whole = [at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256]
-        if not whole:
-            lost = "the image, and each message that shows it"
-            self.damages.append(Damage("blob", f"image {sha256[:12]}", "does not match its hash", lost))
-        return whole[:1]
+        self._entries = Entries(tenant, found, rows, self._proofs, self.damages)
 
     def holds_anything(self) -> bool:
         """Whether any thread of this tenant can be proven: a damaged row may name a tenant that there never was."""
@@ -62,8 +51,7 @@ class Salvage:
 
     def records(self) -> Iterator[ThreadRecord | EntryRecord]:
         """The threads by number, each with its entries."""
-        numbers = {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
-        for number in sorted(numbers):
+        for number in sorted(self._wanted()):
             row = self._begin(number)
             if row is None:
                 self._drop(number)
@@ -81,12 +69,40 @@ class Salvage:
             yield told
             yield from entries
 
+    def images(self) -> Iterator[BlobRecord]:
+        """The images that the saved entries show, by hash; to be asked when all threads are saved."""
+        for sha256, where in sorted(self._entries.shown.items()):
+            if where is not None:
+                yield BlobRecord(sha256, self._found.blob(where))
+
+    def _wanted(self) -> set[int]:
+        """The threads of which a row holds now, those that sessions point to, and those that these continue.
+
+        Of others there are only rows that were deleted for good.
+        """
+        now = self._found.now[self._tenant]
+        left = {*self._rows.held}
+        left.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
+        left.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
+        wanted: set[int] = set()
+        while left:
+            number = left.pop()
+            wanted.add(number)
+            parents = {row.parent for row in self._rows.threads.get(number, ()) if row.parent is not None}
+            left |= parents - wanted
+        return wanted & {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
+
     def _drop(self, number: int) -> None:
         """A number under which rows stand that belong to no thread: what a damaged row says of itself."""
         entries = len(self._rows.entries.get(number, ()))
         if entries:
             lost = f"{entries} entries" if entries > 1 else "an entry"
             self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", lost, number))
+
+    def end_of(self, thread: int) -> int:
+        """The seq of a saved thread's newest entry."""
+        kept = self.threads[thread]
+        return kept.row.fork_seq + len(kept.digests)
 
     def digest(self, thread: int, seq: int) -> bytes | None:
         """The chain value after an entry of a saved path; None if it is not there."""

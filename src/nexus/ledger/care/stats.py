@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerError
+from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.care.verify import opened
-from nexus.ledger.sqlite.connection import SQLITE_VERSION
+from nexus.ledger.codec import decode_body
+from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.ledger.text_rule import original, storable
 
@@ -84,7 +87,7 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
         statuses = db.rows(_STATUSES, (name,))
         page_bytes = int(db.value("PRAGMA page_size"))
         free, pages = int(db.value("PRAGMA freelist_count")), int(db.value("PRAGMA page_count"))
-        usage = tuple(_usage(*row) for row in db.rows(_CALLS, (name,)))
+        usage = _usage(db, name)
         log = Path(f"{path}-wal")
         return Stats(
             path=str(path),
@@ -102,9 +105,30 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
         )
 
 
-def _usage(provider: str, model: str, *counts: int) -> Usage:
-    return Usage(original(provider), original(model), *counts)
+def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
+    """What was reported, by provider and model, the largest input first. Figures that are no whole numbers count as 0."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
+        try:
+            body = decode_body(stored)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise LedgerDamaged(
+                f"entry {seq} of thread {thread} is no JSON ({error}): `nexus ledger verify`"
+            ) from error
+        reported = body.get("usage")
+        if reported is None:
+            continue
+        counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
+        name = str(body.get("provider") or ""), str(body.get("model") or original(answered_by or ""))
+        sums = found.setdefault(name, [0] * (1 + len(_REPORTED)))
+        sums[0] += 1
+        for at, key in enumerate(_REPORTED, 1):
+            sums[at] += counts[key] if isinstance(counts.get(key), int) else 0
+    usage = (Usage(*name, *sums) for name, sums in found.items())
+    return tuple(sorted(usage, key=lambda one: (-one.input_tokens, one.provider, one.model)))
 
+
+_REPORTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 _COUNTS = {
     "aliases": "SELECT count(DISTINCT name) FROM alias WHERE tenant=?",
@@ -130,13 +154,7 @@ _COUNTS = {
 _STATUSES = "SELECT status, count(*) FROM session WHERE tenant=? AND thread IS NOT NULL GROUP BY status ORDER BY status"
 
 _CALLS = """
-SELECT ifnull(json_extract(body, '$.provider'), ''), ifnull(json_extract(body, '$.model'),
-    ifnull((SELECT model FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq AND model<>''
-        LIMIT 1), '')),
-    count(*), sum(ifnull(json_extract(body, '$.usage.input_tokens'), 0)),
-    sum(ifnull(json_extract(body, '$.usage.output_tokens'), 0)),
-    sum(ifnull(json_extract(body, '$.usage.cache_read_tokens'), 0)),
-    sum(ifnull(json_extract(body, '$.usage.cache_write_tokens'), 0)),
-    sum(ifnull(json_extract(body, '$.usage.reasoning_tokens'), 0))
-FROM entry e WHERE tenant=? AND json_extract(body, '$.usage') IS NOT NULL GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2
+SELECT thread, seq, body,
+    (SELECT model FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq AND model<>'' LIMIT 1)
+FROM entry e WHERE tenant=? AND instr(body, '"usage"')
 """

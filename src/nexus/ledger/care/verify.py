@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nexus.errors import LedgerDamaged, UnreadableFile
+from nexus.errors import LedgerDamaged, NotALedger
 from nexus.ledger.audit import check
 from nexus.ledger.audit.damage import Damage
 from nexus.ledger.care.derived import Derived
-from nexus.ledger.care.files import Progress
+from nexus.ledger.care.files import COMPANIONS, Progress, existing, writing
 from nexus.ledger.records import Record
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite.connection import Database, connect, typed
@@ -28,16 +28,21 @@ EVERY = 1_000
 def opened(path: str | Path) -> Generator[Database]:
     """A connection to a ledger's file as it is: nothing is migrated, no log is folded in.
 
-    Raises UnreadableFile when it is not there, NotALedger, LedgerTooNew.
+    Raises UnreadableFile when it is not there, NotALedger (an empty file is none), LedgerTooNew.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise UnreadableFile(f"{path} is not there; name a ledger's file")
-    log = file.with_name(file.name + "-wal")
+    file = existing(path)
+    with writing(path):
+        sizes = {end: _size_of(file.with_name(file.name + end)) for end in ("", *COMPANIONS)}
+    if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
+        raise NotALedger(f"{path} is empty, so it is no ledger; name a ledger's file, or restore a backup")
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
-    readonly = (log.exists() and log.stat().st_size > 0) or not os.access(file, os.W_OK)
+    readonly = sizes["-wal"] > 0 or not os.access(file, os.W_OK)
     with typed(str(path)), closing(connect(str(path), create=False, readonly=readonly)) as db:
         yield db
+
+
+def _size_of(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
@@ -79,11 +84,15 @@ def _guarded(place: str, found: Iterator[Damage]) -> Iterator[Damage]:
     try:
         with typed("the file"):
             yield from found
-    except LedgerDamaged as error:
+    except _BROKEN as error:
         yield Damage("file", place, f"cannot be read to the end ({_cause(error)})", "what was not read was not checked")
 
 
-def _cause(error: LedgerDamaged) -> str:
+_BROKEN = (LedgerDamaged, TypeError, ValueError)
+"""A page in another's place gives values of other types, at which a comparison or a conversion fails."""
+
+
+def _cause(error: Exception) -> str:
     return str(error.__cause__ or error)
 
 
@@ -91,7 +100,7 @@ def _guarded_tenants(db: Database, damages: list[Damage]) -> list[str]:
     try:
         with typed("the file"):
             return tenants(db)
-    except LedgerDamaged as error:
+    except _BROKEN as error:
         damages.append(Damage("file", "the list of tenants", f"cannot be read ({_cause(error)})", "everything"))
         return []
 

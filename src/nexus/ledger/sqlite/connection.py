@@ -191,7 +191,7 @@ def connect(path: str, *, create: bool = True, readonly: bool = False, vfs: str 
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
     with typed(path):
-        wrong = _wrong_header(path) if path != MEMORY and not vfs else None
+        wrong = _wrong_header(path, create=create) if path != MEMORY and not vfs else None
         if wrong is not None and not is_ours(path):
             raise wrong
         db = Database(path, flags, vfs)
@@ -222,7 +222,7 @@ def settle(db: Database) -> None:
         db.run(setting)
 
 
-def _wrong_header(path: str) -> LedgerError | None:
+def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
     """What is wrong with a file's header (sqlite.org/fileformat.html), read before SQLite opens it: that can change it."""
     place = Path(path)
     if not place.exists():
@@ -231,7 +231,8 @@ def _wrong_header(path: str) -> LedgerError | None:
         raise LedgerError(f"{path} cannot be opened: it is no regular file. Choose another --ledger")
     header = next(blocks(path, 100), b"")
     if not header:
-        return None
+        empty = NotALedger(f"{path} is an empty file and no ledger; it was not touched. Choose another --ledger")
+        return None if create else empty
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         return NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
     if int.from_bytes(header[68:72]) != APPLICATION_ID:

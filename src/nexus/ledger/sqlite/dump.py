@@ -209,8 +209,6 @@ class _Loader:
         elif isinstance(record, MoveRecord):
             if self._fresh("session_move", ("label", "number"), record):
                 self._check_follows("session_move", "label", record.label, record.number)
-                if record.thread is not None:
-                    self.writing.check_thread(record.thread)
                 self.writing.put_move(record, from_json(record.facts, _facts).status)
         elif isinstance(record, AliasRecord):
             if self._fresh("alias", ("name", "number"), record):

@@ -1,0 +1,35 @@
+"""Whether a record's columns are what can be stored: of their declared types, whole numbers of 64 bits at most. Pure.
+
+A page in another's place gives rows of other tables, and a text file may say anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+
+from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow, Record
+
+_Int: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_MESSAGES: Any = list[tuple[tuple(_Int if kind is int else kind for kind in get_args(MessageRow))]]  # pyright: ignore[reportInvalidTypeArguments]
+_STORED: dict[Any, Any] = {
+    int: _Int, int | None: _Int | None, list[MessageRow]: _MESSAGES, list[KeyRecord]: list[tuple[str, bytes]]
+}  # fmt: skip
+_columns: dict[type, Any] = {}
+
+
+def fits(record: Record) -> bool:
+    """Whether all columns of a record, of its messages and of its keys are what can be stored."""
+    kind = type(record)
+    if kind not in _columns:
+        hints = get_type_hints(kind)
+        _columns[kind] = tuple[tuple(_STORED.get(hints[name], hints[name]) for name in kind.__struct_fields__)]  # pyright: ignore[reportInvalidTypeArguments]
+    values: tuple[Any, ...] = msgspec.structs.astuple(record)
+    if isinstance(record, EntryRecord):
+        values = (*values[:-1], [msgspec.structs.astuple(key) for key in record.keys])
+    try:
+        msgspec.convert(values, _columns[kind])
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""A repair of a sound ledger is the same ledger, whatever was done to it: no record is missing, and nothing is reported."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ledger.everything import HOSTILE, picture, said
+from ledger.files import dumped
+from nexus.errors import LedgerError
+from nexus.ledger import care
+from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
+from nexus.ledger.operations import Ledger
+from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite.dump import erase
+from nexus.message import user
+
+LABELS = ("a", "b", "c", HOSTILE)
+TENANTS = ("local", "other\x00")
+
+
+def append(ledger: Ledger, name: str, other: str, number: int) -> None:
+    shown = picture(f"QUJD{number}" * 400) if number % 3 == 0 else user(f"text {number} " + "x" * 40 * number)
+    keys = (f"k{number}",) if number % 2 else ()
+    new = SessionFacts(parent_session=other) if number % 4 == 1 else None
+    ledger.store.commit(name, Commit((said(shown, keys=keys, opens_turn=True),)), new)
+
+
+def cut(ledger: Ledger, name: str, _: str, number: int) -> None:
+    made = Cut("v", number, 1, Place(1, 0), "[left out]", 1, 10, 1)
+    ledger.store.commit(name, Commit((said(user("cut")),), made, AssemblyRow("v", {"n": number}, 0)))
+
+
+def compact(ledger: Ledger, name: str, *_: Any) -> None:
+    marks = ledger.store.marks(ledger.thread(name))
+    ledger.compact(name, Compaction(1, 1, 2, "summary"), after_mark=marks[0].seq if marks else 0)
+
+
+def erase_and_be_killed(ledger: Ledger, name: str, *_: Any) -> None:
+    """The rows are deleted, and the process ends before it has emptied the log."""
+    store = ledger.store
+    assert isinstance(store, SqliteLedger)
+    label = ledger.resolve(name) or name
+    threads = {move.thread for move in store.moves(label) if move.thread is not None}
+    threads -= {one.thread for one in store.sessions(every=True) if one.label != label}
+    store._write(lambda writing: erase(writing, sorted(threads), [label]), alone=True)
+
+
+def erase_all_and_be_killed(ledger: Ledger, *_: Any) -> None:
+    store = ledger.store
+    assert isinstance(store, SqliteLedger)
+    store._write(lambda writing: erase(writing, None, []), alone=True)
+
+
+DONE: dict[str, Callable[[Ledger, str, str, int], Any]] = {
+    "append": append, "append again": append, "cut": cut, "compact": compact,
+    "complete": lambda ledger, name, _, __: ledger.close_turn(name),
+    "clear": lambda ledger, name, _, __: ledger.store.commit(name, Commit((NewEntry("clear"),))),
+    "undo": lambda ledger, name, _, __: ledger.undo(name),
+    "redo": lambda ledger, name, _, __: ledger.redo(name),
+    "pin": lambda ledger, name, _, number: ledger.pin(name, Place(number, 0)),
+    "unpin": lambda ledger, name, _, number: ledger.unpin(name, Place(number, 0)),
+    "fork": lambda ledger, name, other, _: ledger.fork(other, name),
+    "rewind": lambda ledger, name, _, number: ledger.rewind(name, seq=number),
+    "rename": lambda ledger, name, other, _: ledger.rename(name, other),
+    "merge": lambda ledger, name, other, _: ledger.merge(name, other),
+    "alias": lambda ledger, name, other, _: ledger.alias(other, name),
+    "unalias": lambda ledger, name, _, __: ledger.unalias(name),
+    "update": lambda ledger, name, _, number: ledger.update(name, title=f"title {number}"),
+    "delete": lambda ledger, name, _, __: ledger.delete(name),
+    "restore": lambda ledger, name, _, __: ledger.restore(name),
+    "erase": lambda ledger, name, _, __: ledger.erase(name, with_forks=True),
+    "erase a merged one": lambda ledger, name, _, __: ledger.erase(f"{name}~merged", with_forks=True),
+    "erase and be killed": erase_and_be_killed,
+    "erase all and be killed": erase_all_and_be_killed,
+    "calibrate": lambda ledger, name, _, number: ledger.store.calibrate("p", name, Calibration(64, number)),
+}  # fmt: skip
+
+STEPS = st.tuples(
+    st.sampled_from(TENANTS), st.sampled_from(sorted(DONE)), st.sampled_from(LABELS), st.sampled_from(LABELS),
+    st.integers(0, 6),
+)  # fmt: skip
+
+
+def here(*steps: tuple[Any, ...]) -> list[Any]:
+    """Steps of one tenant, each with what it needs."""
+    return [("local", *step, *("b", 2)[len(step) - 2 :]) for step in steps]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+@example(
+    here(
+        ("append", "a"), ("append", "b"), ("merge", "a"), ("unalias", "a"), ("append again", "a"),
+        ("erase a merged one", "a"),
+    )
+)  # fmt: skip
+@example(here(("append", "a"), ("update", "a"), ("update", "a"), ("erase and be killed", "a"), ("append", "a")))
+@example(here(("append", "a"), ("alias", "a"), ("unalias", "b"), ("erase and be killed", "a"), ("append", "b")))
+@example(here(("append", "a", "b", 3), ("cut", "a"), ("calibrate", "a"), ("erase all and be killed", "a")))
+@example(here(("append", "a"), ("append", "b", "a", 1), ("erase", "a"), ("append", "c", "b", 1)))
+def test_a_repair_of_any_sound_ledger_loses_nothing_and_reports_nothing(steps: list[Any]) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        stores = {tenant: SqliteLedger(str(folder / "l.db"), tenant=tenant) for tenant in TENANTS}
+        for tenant, what, name, other, number in steps:
+            with suppress(LedgerError):
+                DONE[what](Ledger(stores[tenant]), name, other, number)
+        records = {tenant: list(store.dump()) for tenant, store in stores.items()}
+        for end in ("", "-wal"):
+            shutil.copy(f"{folder / 'l.db'}{end}", f"{folder / 'killed.db'}{end}")
+        for store in stores.values():
+            store.close()
+        assert care.verify(folder / "l.db") == []
+        if not any(len(found) > 1 for found in records.values()):
+            return
+        for name in ("killed.db", "l.db"):
+            done = care.repair(folder / name, folder / "new.db", force=True)
+            assert (done.damages, done.lost) == ((), 0)
+            for tenant, found in records.items():
+                assert dumped(folder / "new.db", tenant) == found
+    finally:
+        shutil.rmtree(folder)
