@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import LedgerError, LedgerFull
-from nexus.ledger.sqlite import SqliteLedger, pool
+from nexus.ledger.sqlite import SqliteLedger, files
 from torture import scenes, traffic
 from torture.calls import Calls
 from torture.figures import Figures, Progress, require
@@ -105,13 +105,13 @@ def _attempt(scene: Scene, template: Path, path: Path, left: int) -> tuple[scene
 def _page_limit(path: Path, pages: int) -> str:
     """The ledger's own limit: fills it, looks at it, lifts it."""
     _fill(path, 3)
-    settle, limit = pool.settle, pages + path.stat().st_size // 4096
+    settle, limit = files.settle, pages + path.stat().st_size // 4096
 
     def limited(db: Any) -> None:
         settle(db)
         db.run(f"PRAGMA max_page_count={limit}")
 
-    pool.settle = limited
+    files.settle = limited
     error, work = _filled(path)
     require(error == "LedgerFull", f"a full file is told as {error}")
     limit = 1 << 30

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
 from nexus.ledger.replay import turns
-from nexus.ledger.sqlite import SqliteLedger, pool
+from nexus.ledger.sqlite import SqliteLedger, files
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from nexus.size import Size
 from torture.figures import require
@@ -79,13 +79,13 @@ def check(ledger: SqliteLedger, session: str, acknowledged: int, attempted: int)
 
 def frequent_checkpoints(pages: int) -> None:
     """Has every ledger that this process opens from now on move its log into the file each so many pages."""
-    settle = pool.settle
+    settle = files.settle
 
     def often(db: Any) -> None:
         settle(db)
         db.run(f"PRAGMA wal_autocheckpoint={pages}")
 
-    pool.settle = often
+    files.settle = often
 
 
 def sound(path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_backup_overwrites_only_when_asked_and_never_its_source(path: Path, tm
         care.backup(path, tmp_path / "b.db")
     assert (tmp_path / "b.db").read_text() == "mine"
     care.backup(path, tmp_path / "b.db", force=True)
-    with pytest.raises(UnreadableFile, match="both source and target"):
+    with pytest.raises(UnreadableFile, match="of the ledger itself"):
         care.backup(path, path.parent / ".." / path.parent.name / "l.db", force=True)
     with pytest.raises(UnreadableFile, match="is not there"):
         care.backup(tmp_path / "absent", tmp_path / "c.db")
@@ -293,7 +293,7 @@ def test_a_ledger_that_is_open_is_not_replaced_unless_forced(path: Path, tmp_pat
 
 def test_a_ledger_is_not_restored_from_itself(path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(UnreadableFile, match="both source and target"):
+    with pytest.raises(UnreadableFile, match="of the ledger itself"):
         care.restore(path, path, force=True)
     assert path.read_bytes() == before
 

@@ -380,7 +380,7 @@ def test_a_repair_overwrites_only_when_asked_and_never_its_source(path: Path, tm
     (tmp_path / "new.db").write_text("mine")
     with pytest.raises(UnreadableFile, match="exists already"):
         care.repair(path, tmp_path / "new.db")
-    with pytest.raises(UnreadableFile, match="into itself"):
+    with pytest.raises(UnreadableFile, match="of the ledger itself"):
         care.repair(path, path, force=True)
     assert (tmp_path / "new.db").read_text() == "mine"
     care.repair(path, tmp_path / "new.db", force=True)

@@ -205,10 +205,11 @@ def test_a_process_that_was_forked_with_the_ledger_open_is_told_so(path: Path) -
     ledger = SqliteLedger(str(path))
     assert finding(path, "processes").level == "ok"
     reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(writing, finding(path, "processes").level.encode())
-        os._exit(0)
+    with ledger.snapshot():
+        child = os.fork()
+        if not child:
+            os.write(writing, finding(path, "processes").level.encode())
+            os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reading, 10) == b"bad"
     os.close(reading)

@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,26 +102,76 @@ def test_interrupts_between_and_inside_appends_leave_the_ledger_usable_and_whole
     assert said[:acknowledged] == [f"n{number}" for number in range(acknowledged)], "each once, and in order"
 
 
-def test_a_forked_process_is_told_to_open_the_ledger_itself(tmp_path: Path) -> None:
-    ledger = SqliteLedger(str(tmp_path / "l.db"))
-    append(ledger, "main", user("one"))
-    assert (str(tmp_path / "l.db"), os.getpid()) in open_ledgers()
+def in_a_fork(*calls: Callable[[], object]) -> str:
+    """What came of the calls in a fork of this process: `done`, `told` that it is a fork, or another error."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        said = []
-        for call in (ledger.sessions, lambda: append(ledger, "main", user("two")), ledger.close):
+        said: list[str] = []
+        for call in calls:
             try:
                 call()
                 said.append("done")
             except LedgerClosed as error:
-                said.append("told" if "fork" in str(error) else "wrong")
+                said.append("told" if "fork" in str(error) else str(error))
+            except Exception as error:  # noqa: BLE001 - it is the answer
+                said.append(repr(error))
         os.write(writes, ",".join(said).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reads, 100) == b"told,told,done"
-    append(ledger, "main", user("three"))
-    assert texts(ledger, "main") == ["one", "three"]
+    os.close(writes)
+    with os.fdopen(reads) as answer:
+        return answer.read()
+
+
+def test_a_forked_process_goes_on_with_the_ledger_on_connections_of_its_own(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("one"))
+    assert (str(tmp_path / "l.db"), os.getpid()) in open_ledgers()
+
+    def open_anew() -> None:
+        other = SqliteLedger(str(tmp_path / "l.db"))
+        append(other, "main", user("three"))
+        assert texts(other, "main") == ["one", "two", "three"]
+        other.close()
+
+    assert in_a_fork(lambda: append(ledger, "main", user("two")), open_anew, ledger.close) == "done,done,done"
+    append(ledger, "main", user("four"))
+    assert texts(ledger, "main") == ["one", "two", "three", "four"]
+
+
+def test_a_fork_inside_a_snapshot_and_one_with_a_ledger_in_memory_are_told_so(tmp_path: Path) -> None:
+    for ledger in (SqliteLedger(str(tmp_path / "l.db")), SqliteLedger()):
+        append(ledger, "main", user("one"))
+        write = partial(append, ledger, "main", user("two"))
+        with ledger.snapshot():
+            assert in_a_fork(ledger.sessions, write, ledger.close) == "told,told,done"
+        assert texts(ledger, "main") == ["one"]
+
+
+def test_forks_while_other_threads_read_and_write_lose_nothing_and_find_nothing_busy(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    append(ledger, "main", user("first"))
+    stop = threading.Event()
+    written: list[int] = []
+
+    def write(name: str) -> None:
+        while not stop.is_set():
+            append(ledger, name, user("x"))
+            written.append(len(texts(ledger, "main")))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(25):
+            assert in_a_fork(partial(append, ledger, "main", user(f"n{number}"))) == "done"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert texts(ledger, "main") == ["first", *(f"n{number}" for number in range(25))]
+    assert sum(len(texts(ledger, name)) for name in ("a", "b", "c")) == len(written) > 25
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced", "moved"])
@@ -166,6 +219,31 @@ def test_a_log_that_was_deleted_under_an_open_ledger_is_noticed_at_the_next_appe
     with pytest.raises(LedgerGone, match="log of"):
         append(ledger, "main", user("two"))
     ledger.close()
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_ledger_that_cannot_be_written_can_be_read(what: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name, "l.db")
+        ledger = SqliteLedger(str(file))
+        append(ledger, "main", user("one"))
+        ledger.close()
+        file.chmod(0o444 if what == "file" else 0o666)
+        file.parent.chmod(0o777 if what == "file" else 0o555)
+
+        def read_and_write() -> None:
+            if os.getuid() == 0:  # who may do everything
+                os.setgid(65_534)
+                os.setuid(65_534)
+            kept = SqliteLedger(str(file), create=False)
+            assert texts(kept, "main") == ["one"]
+            with pytest.raises(LedgerError, match="writable"):
+                append(kept, "main", user("two"))
+            assert texts(kept, "main") == ["one"]
+            kept.close()
+
+        assert in_a_fork(read_and_write) == "done"
+        file.parent.chmod(0o777)
 
 
 def test_a_closed_ledger_says_so_and_closing_twice_is_no_error(tmp_path: Path) -> None:

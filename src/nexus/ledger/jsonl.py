@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nexus.errors import LedgerDamaged, LedgerTooNew, UnreadableFile
 from nexus.ledger.audit import check
-from nexus.ledger.care.files import Progress, replacing, writing
+from nexus.ledger.care.files import Progress, check_target, replacing, writing
 from nexus.ledger.records import FORMAT, Header, Record
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import storable
@@ -79,6 +79,7 @@ def export(store: LedgerStore, file: str | Path, *, force: bool = False, progres
         done = _write(store, sys.stdout.buffer, progress)
         sys.stdout.buffer.flush()
         return done
+    check_target(store.place, file)
     with replacing(Path(file).expanduser(), force=force) as half, half.open("wb") as stream:
         return _write(store, stream, progress)
 

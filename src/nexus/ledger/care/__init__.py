@@ -14,18 +14,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nexus.errors import LedgerBusy, LedgerError, UnreadableFile
-from nexus.ledger.care.files import COMPANIONS, Progress, existing, replacing, sync, writing
+from nexus.errors import LedgerBusy, LedgerError
+from nexus.ledger.care.files import COMPANIONS, Progress, check_target, existing, replacing, sync, writing
 from nexus.ledger.care.repair import Repaired, SavedSession, repair
 from nexus.ledger.care.stats import Stats, stats
 from nexus.ledger.care.verify import opened, require_sound, verify
 from nexus.ledger.sqlite.connection import connect, typed
+from nexus.ledger.sqlite.files import opened as made
+from nexus.ledger.sqlite.files import rewrite
 from nexus.ledger.sqlite.migrate import migrate as bring
 from nexus.ledger.sqlite.schema import VERSION
 
 __all__ = [
-    "BackedUp", "Migrated", "Repaired", "Restored", "SavedSession", "Stats", "backup", "migrate", "repair", "restore",
-    "stats", "verify",
+    "BackedUp", "Migrated", "Repaired", "Restored", "SavedSession", "Stats", "Vacuumed", "backup", "migrate", "repair",
+    "restore", "stats", "vacuum", "verify",
 ]  # fmt: skip
 
 PATIENCE_MS = 500
@@ -57,6 +59,14 @@ class Migrated(Struct, frozen=True):
     backup: str = ""
 
 
+class Vacuumed(Struct, frozen=True):
+    """A ledger that was written anew, and its file's size before and after."""
+
+    path: str
+    before_bytes: int
+    after_bytes: int
+
+
 def backup(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> BackedUp:
@@ -66,7 +76,7 @@ def backup(
     source is not there or the target exists (unless `force`), LedgerFull.
     """
     place = Path(target).expanduser()
-    _check(Path(source).expanduser(), place)
+    check_target(existing(source), place)
     with replacing(place, force=force) as half:
         version = _copied(Path(source).expanduser(), half, progress)
         require_sound(half)
@@ -83,7 +93,7 @@ def restore(
     not sound, UnreadableFile when it is not there.
     """
     place = Path(target).expanduser().resolve()
-    _check(Path(source).expanduser(), place)
+    check_target(place, existing(source))
     with replacing(place, force=True) as half:
         version = _copied(Path(source).expanduser(), half, progress)
         require_sound(half)
@@ -116,16 +126,28 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
     return Migrated(str(path), version, VERSION, str(kept))
 
 
+def vacuum(path: str | Path) -> Vacuumed:
+    """Writes a ledger's file anew, so that it holds its rows and nothing else: no text of what was deleted for good.
+
+    Others may have it open. Raises EraseIncomplete while one of them reads, LedgerTooNew, LedgerBusy, UnreadableFile, and
+    LedgerError for an older version, which `migrate` brings to this one.
+    """
+    place = existing(path)
+    with opened(place) as db:
+        version = int(db.value("PRAGMA user_version"))
+    if version != VERSION:
+        raise LedgerError(f"{path} has ledger version {version}; bring it to version {VERSION}: nexus ledger migrate")
+    before = place.stat().st_size
+    with typed(str(path)), closing(made(str(place), create=False, vfs="")) as db:
+        rewrite(db, str(path))
+    return Vacuumed(str(path), before, place.stat().st_size)
+
+
 def _bring(path: Path) -> None:
     """Migrates a file and checks the result."""
     with typed(str(path)), closing(connect(str(path), create=False)) as db:
         bring(db)
     require_sound(path)
-
-
-def _check(source: Path, target: Path) -> None:
-    if existing(source).resolve() == target.resolve():
-        raise UnreadableFile(f"{source} is both source and target; name another file")
 
 
 def _copied(source: Path, half: Path, progress: Progress | None) -> int:

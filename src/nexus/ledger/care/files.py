@@ -56,6 +56,14 @@ def existing(path: str | Path) -> Path:
     raise UnreadableFile(f"{path} {what}; name a ledger's file")
 
 
+def check_target(ledger: str | Path, target: str | Path) -> None:
+    """Raises UnreadableFile for a target that is the ledger's own file, or one that SQLite keeps beside it."""
+    file = Path(ledger).expanduser()
+    own = {file.with_name(f"{file.name}{end}").resolve() for end in ("", *COMPANIONS)}
+    if Path(target).expanduser().resolve() in own:
+        raise UnreadableFile(f"{target} is a file of the ledger itself and was not touched; name another one")
+
+
 @contextmanager
 def writing(target: Path | str) -> Generator[None]:
     """Turns the operating system's errors into ours."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger, UnreadableFile
+from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger
 from nexus.ledger.audit import check
 from nexus.ledger.audit.damage import Damage
-from nexus.ledger.care.files import Progress, existing, replacing, writing
+from nexus.ledger.care.files import Progress, check_target, existing, replacing, writing
 from nexus.ledger.care.names import Names
 from nexus.ledger.care.pages import Pages
 from nexus.ledger.care.rows import Found, Rows
@@ -58,8 +58,7 @@ def repair(
     or the target exists (unless `force`).
     """
     path, place = existing(source), Path(target).expanduser()
-    if place.resolve() == path.resolve():
-        raise UnreadableFile(f"{source} cannot be repaired into itself; name a new file")
+    check_target(path, place)
     if any(path.samefile(file) for file, _ in open_ledgers() if Path(file).exists()):
         # Closing a file that was opened beside SQLite takes SQLite's locks of this process away.
         raise LedgerBusy(f"{source} is open in this process; close it before it is repaired")

@@ -32,7 +32,7 @@ from nexus.ledger.sessions import (
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
-from nexus.ledger.sqlite.files import held
+from nexus.ledger.sqlite.files import held, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
@@ -194,7 +194,7 @@ class SqliteLedger:
         if found:
             raise EraseIncomplete(
                 f"{erased.messages} messages were deleted, but {len(found)} of {len(needles)} pieces of their text are "
-                f"still in {self.file}: close it everywhere and run `sqlite3 FILE VACUUM`"
+                f"still in {self.file}: close it everywhere, then run `nexus ledger vacuum`"
             )
         return Erased(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
 
@@ -205,7 +205,7 @@ class SqliteLedger:
         with typed(self.file), self._pool.connection() as db:
             found = held(db, self.file, needles)
             if found:  # what an older version left in the unused part of pages
-                db.run("VACUUM")
+                rewrite(db, self.file)
                 found = held(db, self.file, needles)
             return found
 

@@ -183,18 +183,22 @@ class Database:
         self._db.close()
 
 
-def connect(path: str, *, create: bool = True, readonly: bool = False, vfs: str = "") -> Database:
+def connect(
+    path: str, *, create: bool = True, readonly: bool = False, unchanging: bool = False, vfs: str = ""
+) -> Database:
     """An open connection to the ledger at `path` (`:memory:` for one that is not kept), as it is: nothing is migrated.
 
-    Raises NotALedger, LedgerTooNew (both leave the file untouched), LedgerBusy, LedgerFull, LedgerError.
+    `unchanging` reads a file that nobody can write, in a folder where no log can be made. Raises NotALedger, LedgerTooNew (both leave the file untouched), LedgerBusy, LedgerFull, LedgerError.
     """
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
+    place = f"{Path(path).absolute().as_uri()}?immutable=1" if unchanging else path
+    flags |= apsw.SQLITE_OPEN_URI if unchanging else 0
     with typed(path):
         wrong = _wrong_header(path, create=create) if path != MEMORY and not vfs else None
         if wrong is not None and not is_ours(path):
             raise wrong
-        db = Database(path, flags, vfs)
+        db = Database(place, flags, vfs)
         try:
             db.busy_timeout(BUSY_TIMEOUT_MS)
             check_version(int(db.value("PRAGMA user_version")), path)

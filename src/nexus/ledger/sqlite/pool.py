@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from nexus.errors import LedgerClosed, LedgerGone
-from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle, spoils
-from nexus.ledger.sqlite.files import identity, opened
-from nexus.ledger.sqlite.writer import Writer, run_alone
+from nexus.ledger.sqlite.connection import MEMORY, Database, spoils
+from nexus.ledger.sqlite.files import another, identity, opened
+from nexus.ledger.sqlite.writer import Writer, WriterClosed, run_alone
 
 T = TypeVar("T")
 
 IDLE_READERS = 8
 """Connections that are kept open for the next read."""
+
+FORK_PATIENCE_S = 5.0
+"""How long a fork of the process waits for connections that other threads use."""
 
 
 class Pool:
@@ -31,13 +35,18 @@ class Pool:
         self.pid = os.getpid()
         self.closed = False
         self._lock = threading.RLock()
+        self._given_back = threading.Condition(self._lock)
+        self._out: dict[int, int] = {}
+        self._pausing = False
         self._writer: Writer | None = None
+        self._ending: weakref.finalize[..., Pool] | None = None
         self._log: tuple[int, int] | None = None
         db = opened(path, create=create, vfs=vfs)
         self._memory = db if path == MEMORY else None
         self._idle = [] if path == MEMORY else [db]
         self._watched = path != MEMORY and not vfs
         self._identity = identity(path) if self._watched else None
+        _pools.add(self)
 
     @property
     def in_memory(self) -> bool:
@@ -48,8 +57,9 @@ class Pool:
         """Raises LedgerClosed or LedgerGone where the connections must not be used any more."""
         if self.pid != os.getpid():
             raise LedgerClosed(
-                f"{self.file} was opened by process {self.pid} and this is a fork of it: SQLite's locks do not survive a "
-                "fork. Open the ledger again in this process"
+                f"{self.file} was opened by process {self.pid}, and this is a fork of it that began while a connection was "
+                "in use (or the ledger is in memory). SQLite's locks do not survive that: fork outside of snapshots and "
+                "writes, or before the ledger is opened"
             )
         if self.closed:
             raise LedgerClosed(f"{self.file} was closed; open it again")
@@ -80,13 +90,16 @@ class Pool:
                     return run_alone(self._memory, work)
                 with self._memory.transaction():
                     return work(self._memory)
-        writer = self._own_writer()
-        try:
-            return writer.run(work, alone=alone)
-        except BaseException as error:
-            if spoils(error):
-                self._drop(writer)
-            raise
+        while True:
+            writer = self._own_writer()
+            try:
+                return writer.run(work, alone=alone)
+            except WriterClosed:
+                continue
+            except BaseException as error:
+                if spoils(error):
+                    self._drop(writer)
+                raise
 
     def close(self) -> None:
         """Closes all connections, after what waits to be written."""
@@ -105,33 +118,53 @@ class Pool:
         if self._memory is not None:
             self._lock.acquire()
             return self._memory
+        me = threading.get_ident()
         with self._lock:
+            self._wait_for_fork()
+            self._out[me] = self._out.get(me, 0) + 1
             if self._idle:
                 return self._idle.pop()
-        db = connect(self.file, create=False, vfs=self._vfs)
-        settle(db)
+        try:
+            db = another(self.file, vfs=self._vfs)
+        except BaseException:
+            self._count_back()
+            raise
         return db
+
+    def _count_back(self) -> None:
+        me = threading.get_ident()
+        with self._lock:
+            self._out[me] -= 1
+            if not self._out[me]:
+                del self._out[me]
+            self._given_back.notify_all()
+
+    def _wait_for_fork(self) -> None:
+        """Waits while another thread forks the process, unless that waits for this thread's connection."""
+        while self._pausing and threading.get_ident() not in self._out:
+            self._given_back.wait()
 
     def _give_back(self, db: Database, *, spoilt: bool) -> None:
         if self._memory is not None:
             self._lock.release()
             return
         with self._lock:
-            if not spoilt and not self.closed and len(self._idle) < IDLE_READERS and not db.in_transaction:
+            keep = not spoilt and not self.closed and len(self._idle) < IDLE_READERS and not db.in_transaction
+            if keep:
                 self._idle.append(db)
-                return
-        db.close()
+        if not keep:
+            db.close()
+        self._count_back()
 
     def _own_writer(self) -> Writer:
         with self._lock:
+            self._wait_for_fork()
             if self.closed:
                 raise LedgerClosed(f"{self.file} was closed; open it again")
             if self._writer is None:
-                db = connect(self.file, create=False, vfs=self._vfs)
-                settle(db)
-                self._writer = Writer(db)
+                self._writer = Writer(another(self.file, vfs=self._vfs))
                 self._log = identity(f"{self.file}-wal") if self._watched else None
-                weakref.finalize(self, self._writer.let_go)
+                self._ending = weakref.finalize(self, self._writer.let_go)
             elif self._watched:
                 self._check_log()
             return self._writer
@@ -152,5 +185,79 @@ class Pool:
         with self._lock:
             if self._writer is not writer:
                 return
-            self._writer = None
+            self._give_up_writer()
         writer.close()
+
+    def _give_up_writer(self) -> Writer | None:
+        """The writer, which is nobody's from now on; the next write makes another one."""
+        writer, self._writer = self._writer, None
+        if self._ending is not None:
+            self._ending.detach()
+        return writer
+
+    # forks -------------------------------------------------------------------------------------------------------
+
+    def pause(self, until: float) -> bool:
+        """Closes all connections before the process forks, and keeps others from opening one until `resume`.
+
+        SQLite keeps the process's locks in its memory: a fork would inherit what it does not hold, and even a connection
+        that it opens by itself would rely on it. False if a connection was still in use at the time `until`.
+        """
+        if self._memory is not None or self.closed or self.pid != os.getpid():
+            return False
+        self._lock.acquire()
+        self._pausing = True
+        while self._out or self._writer is not None:
+            left = until - time.monotonic()
+            if left <= 0 or threading.get_ident() in self._out:
+                self.resume(forked=False)
+                return False
+            writer = self._give_up_writer()
+            if writer is None:
+                self._given_back.wait(left)
+                continue
+            self._lock.release()
+            try:
+                closed = writer.close(left)
+            finally:
+                self._lock.acquire()
+            if not closed:
+                self.resume(forked=False)
+                return False
+        for db in self._idle:
+            db.close()
+        self._idle = []
+        return True
+
+    def resume(self, *, forked: bool) -> None:
+        """Lets others open connections again; in the fork too, which begins without any."""
+        if forked:
+            self.pid = os.getpid()
+        self._pausing = False
+        self._given_back.notify_all()
+        self._lock.release()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_forking = threading.Lock()
+_paused: list[Pool] = []
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    until = time.monotonic() + FORK_PATIENCE_S
+    _paused.extend(pool for pool in list(_pools) if pool.pause(until))
+
+
+def _after_fork(*, forked: bool) -> None:
+    while _paused:
+        _paused.pop().resume(forked=forked)
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(forked=False),
+        after_in_child=lambda: _after_fork(forked=True),
+    )

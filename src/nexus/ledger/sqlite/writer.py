@@ -12,13 +12,16 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from nexus.errors import LedgerClosed
 from nexus.ledger.sqlite.connection import Database
 
 T = TypeVar("T")
 
 MOST_TOGETHER = 64
 """Pieces of work in one transaction, at most."""
+
+
+class WriterClosed(Exception):
+    """The writer was closed before it took the work: another one has to do it."""
 
 
 class _Work(Generic[T]):
@@ -49,11 +52,12 @@ class Writer:
         """The result of the work, once it is committed. Its error is raised here.
 
         Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
+        Raises WriterClosed.
         """
         if alone or (not self._seat.locked() and self._queue.empty()):
             with self._seat:
                 if self._closed:
-                    raise LedgerClosed("the ledger was closed; open it again")
+                    raise WriterClosed
                 return run_alone(self._db, call)
         work = _Work(call)
         self._hand_over(work)
@@ -62,15 +66,20 @@ class Writer:
             raise work.error
         return work.result  # pyright: ignore[reportReturnType]
 
-    def close(self) -> None:
-        """Closes the connection after the work that waits."""
+    def close(self, patience_s: float = -1) -> bool:
+        """Closes the connection after the work that waits, for which it waits so long; whether it is closed."""
         with self._starting:
             self._closed, thread = True, self._thread
             self._queue.put(None)  # nothing comes after it
         if thread is not None:
-            thread.join()
-        with self._seat:
+            thread.join(None if patience_s < 0 else patience_s)
+        if not self._seat.acquire(timeout=patience_s):
+            return False
+        try:
             self._db.close()
+        finally:
+            self._seat.release()
+        return True
 
     def let_go(self) -> None:
         """Ends the thread without waiting for it: for a ledger that nobody closed."""
@@ -79,7 +88,7 @@ class Writer:
     def _hand_over(self, work: _Work[T]) -> None:
         with self._starting:
             if self._closed:
-                raise LedgerClosed("the ledger was closed; open it again")
+                raise WriterClosed
             self._queue.put(work)  # pyright: ignore[reportArgumentType]
             if self._thread is None:
                 given = (self._db, self._seat, self._queue)
