@@ -8,24 +8,40 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import click
 import pytest
 
+import nexus
 from cli.running import ESCAPE, environment, run
 from ledger.stores import append
 from nexus.cli import ledger_command
+from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.message import user
+from nexus.message import ToolCall, assistant, user
+from nexus.record import sized
 
-JOBS = ["backup", "doctor", "erase-tenant", "export", "import", "migrate", "repair", "restore", "stats", "verify"]
+JOBS = [
+    "backup",
+    "doctor",
+    "erase-tenant",
+    "export",
+    "import",
+    "migrate",
+    "repair",
+    "restore",
+    "stats",
+    "vacuum",
+    "verify",
+]
 FILE = Path(".nexus") / "ledger.db"
 
 
 def sql(path: Path, *statements: str) -> None:
-    db = apsw.Connection(str(path))
+    db: Any = apsw.Connection(str(path))
     for statement in statements:
         db.execute(statement).fetchall()
     db.close()
@@ -135,6 +151,79 @@ def test_figures_are_printed_and_the_same_as_json(example: Path) -> None:
     assert run("sessions", "--json", folder=example).json[0]["messages"] == shown["messages"]
 
 
+@pytest.mark.parametrize("at_ms", [-1, -(10**17), 10**17, 2**62], ids=str)
+def test_a_time_that_no_calendar_has_is_shown_as_its_number_by_every_command(empty: Path, at_ms: int) -> None:
+    with nexus.open(workspace=empty) as nx:
+        said = sized([user("Hi", at_ms=at_ms), assistant("", ToolCall("c", "ping", "{}"))], nx.counter)
+        nx.store.commit("old", Commit((NewEntry(messages=said, at_ms=at_ms, opens_turn=True),)))
+    shown = "1969-12-31 23:59" if at_ms == -1 else f"[no time: {at_ms}]"
+    assert f"from, to     {shown}, {shown}" in run("ledger", "stats", folder=empty).out
+    for command in (("session", "turns", "old"), ("session", "calls", "old"), ("search", "hi"), ("sessions",),
+                    ("session", "show", "old"), ("history", "old")):  # fmt: skip
+        ran = run(*command, folder=empty)
+        assert (ran.code, ran.err) == (0, "")
+        if at_ms > 0 or command not in (("sessions",), ("session", "show", "old")):
+            assert shown in ran.out.replace("1969-12-31T23:59", "1969-12-31 23:59")
+    for command in (("context", "old"), ("assemble", "Hi", "-s", "old")):
+        assert run(*command, folder=empty).code == 0
+
+
+def test_figures_of_an_empty_ledger_say_that_nothing_happened(empty: Path) -> None:
+    with nexus.open(workspace=empty):
+        pass
+    assert "from, to     never, never" in run("ledger", "stats", folder=empty).out
+
+
+USAGE = [
+    ({"usage": {"input_tokens": 2**62, "output_tokens": 3}}, 2**62),
+    ({"usage": {"input_tokens": 2**62}}, 2**62),
+    ({"usage": {"input_tokens": "many"}}, 0),
+    ({"usage": {"input_tokens": 1.5, "output_tokens": None}}, 0),
+    ({"usage": {"input_tokens": [3]}, "provider": {"a": 1}, "model": 7}, 0),
+    ({"usage": "x"}, 0),
+    ({"usage": None}, None),
+    ({"model": "not\ud800asked"}, None),
+    ({"usage": {"input_tokens": 10}, "model": "m\ud800"}, 10),
+]
+
+
+def test_figures_take_whatever_was_reported(empty: Path) -> None:
+    with nexus.open(workspace=empty) as nx:
+        for body, _ in USAGE:
+            entry = NewEntry(messages=sized([user("Hi")], nx.counter), opens_turn=True, body=body)
+            nx.store.commit("main", Commit((entry,)))
+    ran = run("ledger", "stats", "--json", folder=empty)
+    assert ran.code == 0, ran.err
+    usage = {(one["provider"], one["model"]): one for one in ran.json["usage"]}
+    assert sum(one["calls"] for one in usage.values()) == sum(tokens is not None for _, tokens in USAGE)
+    assert sum(one["input_tokens"] for one in usage.values()) == sum(tokens or 0 for _, tokens in USAGE)
+    assert usage["", ""]["input_tokens"] == 2**63
+    assert usage["", "m\ud800"]["input_tokens"] == 10
+    assert "m\\ud800: 1 calls" in run("ledger", "stats", folder=empty).out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ledger", "export", "TARGET"), ("ledger", "export", "TARGET", "--force"), ("ledger", "backup", "TARGET", "--force"),
+        ("ledger", "repair", "TARGET", "--force"), ("assemble", "Hi", "--save", "TARGET"), ("context", "--svg", "TARGET"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["itself", "link", "log"])
+def test_no_command_writes_over_the_ledger_that_it_reads(example: Path, command: tuple[str, ...], kind: str) -> None:
+    target = {"itself": example / FILE, "link": example / "link.db", "log": example / f"{FILE}-wal"}[kind]
+    if kind == "link":
+        target.symlink_to(FILE)
+    before = (example / FILE).read_bytes()
+    ran = run(*(str(target) if one == "TARGET" else one for one in command), folder=example)
+    if kind == "log" and command[0] != "ledger":
+        assert ran.code == 0  # there is no log, and its name is no reason
+    else:
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (4, "", 1)
+        assert (example / FILE).read_bytes() == before
+
+
 def test_a_ledger_of_this_version_needs_no_migration(example: Path) -> None:
     assert f"has version {VERSION}, as it should" in run("ledger", "migrate", folder=example).out
     assert run("ledger", "migrate", "--dry-run", "--json", folder=example).json["dryRun"] is True
@@ -174,7 +263,7 @@ def test_what_is_not_there_is_one_line_and_an_exit_code_and_makes_no_file(
     ("args", "code", "says"),
     [
         (("backup", "b.db"), 5, "entry 9 of thread 1"), (("export", "x.jsonl"), 5, "entry 9 of thread 1"),
-        (("backup", FILE.as_posix()), 4, "both source and target"), (("import", "junk"), 4, "junk line 1"),
+        (("backup", FILE.as_posix()), 4, "a file of the ledger itself"), (("import", "junk"), 4, "junk line 1"),
         (("restore", "junk"), 5, "not a SQLite file"), (("repair", "junk"), 4, "exists already"),
     ],
 )  # fmt: skip
@@ -196,7 +285,7 @@ def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path
     mine, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "nexus.cli", "ledger", "verify"],
-        cwd=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
+        folder=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
     )  # fmt: skip
     os.close(theirs)
     assert b"Checking" in os.read(mine, 100_000)
@@ -223,3 +312,13 @@ def test_a_tenants_data_is_taken_elsewhere_and_then_deleted_for_good(tmp_path: P
     taken = run("ledger", "import", str(tmp_path / "acme.jsonl"), "--tenant", "acme", *place, folder=tmp_path)
     assert taken.code == 0
     assert run("ledger", "stats", "--tenant", "acme", "--json", *place, folder=tmp_path).json["messages"] == 1
+
+
+def test_vacuum_gives_back_the_space_of_what_was_deleted_and_leaves_the_rest(example: Path) -> None:
+    run("session", "delete", "main", "--for-good", "--yes", folder=example)
+    done = run("ledger", "vacuum", "--json", folder=example).json
+    assert 0 < done["after_bytes"] <= done["before_bytes"]
+    assert (example / FILE).stat().st_size == done["after_bytes"]
+    told = run("ledger", "vacuum", folder=example)
+    assert told.out.endswith(f": {done['after_bytes']:,} bytes before, {done['after_bytes']:,} now.\n")
+    assert run("ledger", "verify", folder=example).code == 0

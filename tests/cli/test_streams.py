@@ -126,6 +126,20 @@ def test_reading_works_in_a_workspace_that_cannot_be_written_or_says_in_one_line
         assert b"Assistant" in ran.stdout
 
 
+READING = [("sessions",), ("history", "main"), ("search", "index"), ("session", "turns", "main"), ("context",),
+           ("ledger", "verify"), ("ledger", "stats"), ("ledger", "export", "-")]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_reading_works_where_the_ledger_cannot_be_written_but_its_folder_can(
+    example: Path, command: tuple[str, ...]
+) -> None:
+    (example / ".nexus" / "ledger.db").chmod(0o444)
+    ran = program_without_rights(*command, folder=example)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
 def test_writing_commands_say_in_one_line_that_a_workspace_cannot_be_written(example: Path, talk: Path) -> None:
     run("assemble", "Hi", "--save", talk.parent / "ctx.json", folder=example)
     from support.sdk_replies import openai_reply

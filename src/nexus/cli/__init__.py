@@ -1,7 +1,7 @@
 """The command `nexus`. Commands are imported when they are called, so `nexus --help` answers at once.
 
 Exit codes: 0 done; 1 another error; 2 wrong usage or an unknown name; 3 the budget is too small; 4 unreadable input;
-5 the ledger.
+5 the ledger; 130 stopped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 from importlib import import_module
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import NoReturn
 
 import click
@@ -67,7 +67,7 @@ def cli() -> None:
     """The context engine for LLM agents: decides what the model sees, for every call, and can prove it.
 
     Exit codes: 0 done, 1 another error, 2 wrong usage or an unknown name, 3 the budget is too small,
-    4 unreadable input, 5 the ledger.
+    4 unreadable input, 5 the ledger, 130 stopped.
     """
 
 
@@ -86,23 +86,38 @@ def main(args: list[str] | None = None) -> NoReturn:
         if error.errno != errno.EPIPE:
             click.echo(f"nexus: the output cannot be written: {error.strerror or error}", err=True)
         code = 0 if error.errno == errno.EPIPE else 1
+    except KeyboardInterrupt:
+        _abandon_output()
+        click.echo("nexus: stopped", err=True)
+        code = 130
     sys.exit(code)
 
 
 def _run(args: list[str] | None) -> int:
-    from nexus.errors import NexusError
+    from nexus.errors import NexusError, UnreadableFile
 
+    as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
         done = cli.main(args, prog_name="nexus", standalone_mode=False)
     except NexusError as error:
-        _say(error, as_json="--json" in (args if args is not None else sys.argv[1:]))
+        _say(error, str(error), f"nexus: {error}", as_json=as_json)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        told = StringIO()
+        error.show(told)
+        _say(error, error.format_message(), told.getvalue().rstrip("\n"), as_json=as_json)
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("nexus: stopped", err=True)
         return 130
+    except SystemExit:  # click ends so when the reader of the output left, which is no error
+        return 0
+    except OSError as error:
+        if error.filename is None:  # not a file that was named: the output itself
+            raise
+        text = f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
+        _say(error, text, f"nexus: {text}", as_json=as_json)
+        return UnreadableFile.exit_code
     return done if isinstance(done, int) else 0
 
 
@@ -111,9 +126,13 @@ def _abandon_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _say(error: Exception, *, as_json: bool) -> None:
-    if as_json:
-        import json
+def _say(error: Exception, message: str, told: str, *, as_json: bool) -> None:
+    """Says on standard error what went wrong, and with `--json` as a value on standard output too."""
+    from nexus.render.console import printable, printable_lines
 
-        click.echo(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}, ensure_ascii=False))
-    click.echo(f"nexus: {error}", err=True)
+    if as_json:
+        from nexus.cli.shared import emit
+
+        emit({"error": {"type": type(error).__name__, "message": message}})
+    usage = isinstance(error, click.ClickException)
+    click.echo(printable_lines(told) if usage else printable(told), err=True)

@@ -12,6 +12,7 @@ import msgspec
 from nexus.assembled import AssembledContext
 from nexus.cli.shared import common, emit, open_here, read_input, read_tools, write_text
 from nexus.message import Message, Text
+from nexus.render.console import printable_lines
 from nexus.request import Event
 from nexus.sources.media import image_from_file
 
@@ -20,7 +21,13 @@ FORMS = ("openai", "anthropic", "gemini", "messages", "text")
 
 @click.command("assemble")
 @click.argument("message")
-@click.option("-s", "--session", default="main", show_default=True, help="Session; a new name is a new, empty one.")
+@click.option(
+    "-s",
+    "--session",
+    default="main",
+    show_default=True,
+    help="Session; a new name is a new, empty one.",
+)
 @click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
 @click.option("--profile", default="layered", show_default=True, help="Form of the context.")
@@ -72,7 +79,7 @@ def command(
     if as_json:
         emit(ctx.to_json())
     elif form is None:
-        click.echo(ctx.report)
+        click.echo(printable_lines(str(ctx.report)))
     else:
         _show(ctx, form)
 

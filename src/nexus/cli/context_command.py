@@ -42,4 +42,5 @@ def command(
     if as_json:
         emit(account(ctx))
         return
-    console(width=100).print(picture(ctx, plain=plain_output()))
+    out = console(width=100)
+    out.print(picture(ctx, plain=plain_output(), width=out.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -13,8 +14,12 @@ from rich.text import Text
 
 from nexus.assembled import AssembledContext, Item
 from nexus.layer import LAYERS
+from nexus.render.console import printable
 
-ROWS, COLUMNS = 8, 60
+CELLS, COLUMNS = 480, 60
+NARROW = 72
+"""Columns of a terminal below which the grid has half as many columns, and the table no origins."""
+
 _COLOURS = {
     "Workspace": "cyan",
     "Persona": "magenta",
@@ -45,15 +50,22 @@ def account(ctx: AssembledContext) -> dict[str, Any]:
     }
 
 
-def picture(ctx: AssembledContext, *, plain: bool = False) -> Group:
-    """Grid, legend, table and notes, to be printed by rich."""
+def picture(ctx: AssembledContext, *, plain: bool = False, width: int = 100) -> Group:
+    """Grid, legend, table and notes for a terminal of this width, to be printed by rich."""
     budget = ctx.token_budget
-    title = Text(
+    title = _text(
         f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}", "bold"
     )
     share = 100 * budget.used.total / max(budget.available, 1)
     used = Text(f"{budget.used.total:,} of {budget.available:,} available tokens used ({share:.1f} %)\n")
-    return Group(title, used, _grid(ctx, plain=plain), Text(), _table(ctx), *_notes(ctx))
+    columns = COLUMNS if width >= NARROW else COLUMNS // 2
+    grid = _grid(ctx, columns, plain=plain)
+    return Group(title, used, grid, Text(), _table(ctx, narrow=width < NARROW), *_notes(ctx))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A text from the ledger or a file, without power over the terminal."""
+    return Text(printable(text), style)
 
 
 def svg_of(ctx: AssembledContext) -> str:
@@ -74,18 +86,17 @@ def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
     return [*parts, ("free", max(budget.remaining, 0)), ("reserve", reserve)]
 
 
-def _grid(ctx: AssembledContext, *, plain: bool) -> Text:
+def _grid(ctx: AssembledContext, columns: int, *, plain: bool) -> Text:
     parts = _window_tokens(ctx)
     total = max(sum(tokens for _, tokens in parts), 1)
-    cells = ROWS * COLUMNS
     out, spent, drawn = Text(), 0, 0
     for kind, tokens in parts:
         spent += tokens
-        end = round(cells * spent / total)
+        end = round(CELLS * spent / total)
         for _ in range(drawn, end):
             out.append((_LETTERS if plain else _CELLS)[kind], None if plain else _COLOURS[kind])
             drawn += 1
-            if drawn % COLUMNS == 0 and drawn < cells:
+            if drawn % columns == 0 and drawn < CELLS:
                 out.append("\n")
     out.append("\n\n")
     for kind, cell in (_LETTERS if plain else _CELLS).items():
@@ -96,36 +107,42 @@ def _grid(ctx: AssembledContext, *, plain: bool) -> Text:
     return out
 
 
-def _table(ctx: AssembledContext) -> Table:
-    budget = ctx.token_budget
-    whole = max(budget.available, 1)
+def _table(ctx: AssembledContext, *, narrow: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("layer", "block", "origin", "tokens", "share"):
-        table.add_column(name, justify="right" if name in ("tokens", "share") else "left", no_wrap=name != "block")
-    slots: dict[str, list[Item]] = {"system": [], "history": [], "current": []}
-    for item in ctx.items:
-        slots[item.slot].append(item)
-    for slot in ("system", "history"):
-        _rows(table, slots[slot], whole)
-    stable = f"cache boundary: {ctx.prefix.stable_tokens:,} tokens above"
-    table.add_row("", Text(stable, "dim"), Text(_boundary(ctx), "dim"), "", "")
-    _rows(table, slots["current"], whole)
-    table.add_row("", "free", "", f"{budget.remaining:,}", f"{100 * budget.remaining / whole:.1f} %")
-    if not budget.direct:
-        table.add_row("", "reserved for the response", "", f"{budget.reserve_response:,}", "")
-        table.add_row("", "reserved for tool results", "", f"{budget.reserve_tools:,}", "")
+        fixed, right = name not in ("block", "origin"), name in ("tokens", "share")
+        if name != "origin" or not narrow:
+            table.add_column(name, justify="right" if right else "left", no_wrap=fixed, overflow="fold")
+    for layer, block, origin, *figures in _rows(ctx):
+        table.add_row(layer, block, *([] if narrow else [origin]), *figures)
     return table
 
 
-def _rows(table: Table, items: list[Item], whole: int) -> None:
-    for item in items:
-        name = (
-            f"{item.name} ({item.messages:,} message{'s' if item.messages != 1 else ''})"
-            if item.slot == "history" and item.messages
-            else item.name
-        )
-        layer = Text(item.layer, _COLOURS[item.layer])
-        table.add_row(layer, name, item.origin, f"{item.tokens:,}", f"{100 * item.tokens / whole:.1f} %")
+def _rows(ctx: AssembledContext) -> Iterator[tuple[Text, Text, Text, str, str]]:
+    """The rows of the table: what is sent, in its order, with the cache boundary; then what stays free."""
+    budget, nothing = ctx.token_budget, Text()
+    whole = max(budget.available, 1)
+    yield from (_row(item, whole) for slot in ("system", "history") for item in ctx.items if item.slot == slot)
+    stable = f"cache boundary: {ctx.prefix.stable_tokens:,} tokens above"
+    yield nothing, Text(stable, "dim"), Text(_boundary(ctx), "dim"), "", ""
+    yield from (_row(item, whole) for item in ctx.items if item.slot == "current")
+    yield nothing, Text("free"), nothing, f"{budget.remaining:,}", f"{100 * budget.remaining / whole:.1f} %"
+    if not budget.direct:
+        yield nothing, Text("reserved for the response"), nothing, f"{budget.reserve_response:,}", ""
+        yield nothing, Text("reserved for tool results"), nothing, f"{budget.reserve_tools:,}", ""
+
+
+def _row(item: Item, whole: int) -> tuple[Text, Text, Text, str, str]:
+    count = item.messages if item.slot == "history" else 0
+    held = f" ({count:,} message{'s' if count != 1 else ''})" if count else ""
+    share = f"{100 * item.tokens / whole:.1f} %"
+    return (
+        Text(item.layer, _COLOURS[item.layer]),
+        _text(item.name + held),
+        _text(item.origin),
+        f"{item.tokens:,}",
+        share,
+    )
 
 
 def _boundary(ctx: AssembledContext) -> str:
@@ -133,11 +150,11 @@ def _boundary(ctx: AssembledContext) -> str:
 
 
 def _notes(ctx: AssembledContext) -> list[Text]:
-    notes = [Text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.prefix.causes]
+    notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.prefix.causes]
     if ctx.cut:
         text = (
             f"This call cuts {ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)."
         )
         notes.append(Text(text, "yellow"))
-    notes.extend(Text(f"{note.origin}: {note.text}", "yellow") for note in ctx.warnings)
+    notes.extend(_text(f"{note.origin}: {note.text}", "yellow") for note in ctx.warnings)
     return notes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import click
 from msgspec.structs import replace
 
-from nexus.cli.listing import label_of
-from nexus.cli.shared import common, emit, open_here, plain_output
+from nexus.cli.listing import entries_of, label_of, quoted
+from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines
 from nexus.engine import Engine
 from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import STEPS, Entry, Place, Row
@@ -45,30 +48,34 @@ def command(
     """
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, session)
-        entries = _compacted(nx, label) if compacted else nx.entries(label)
-    if form in ("openai", "anthropic"):
-        said = _with_summary(entries) if compacted else entries
-        emit(as_openai(said) if form == "openai" else as_anthropic(said))
-    elif as_json:
-        emit(as_values(entries))
-    elif form == "markdown":
-        click.echo("\n".join(markdown_lines(entries)))
-    else:
-        click.echo("\n".join(console_lines(entries, plain=plain_output(), numbered=entry_numbers)))
+        entries = _compacted(nx, label) if compacted else entries_of(nx, label, checked=True)
+        if form in ("openai", "anthropic"):
+            said = _with_summary(entries) if compacted else entries
+            emit(as_openai(said) if form == "openai" else as_anthropic(said))
+        elif as_json:
+            emit_each(value for entry in entries for value in as_values((entry,)))
+        elif form == "markdown":
+            print_lines(markdown_lines(entries))
+        else:
+            lines = console_lines(entries, plain=plain_output(), numbered=entry_numbers)
+            first = next(lines, f"Session {quoted(label)} has no messages yet.")
+            print_lines(chain([first], lines))
 
 
-def _compacted(nx: Engine, session: str) -> list[Entry]:
+def _compacted(nx: Engine, label: str) -> Iterator[Entry]:
     """The compaction that holds, if any, then the steps from what it kept on; after a clear, those that follow it."""
-    with nx.store.snapshot():
-        mark = nx.ledger.live(session).mark
-        first = nx.ledger.visible(session).first_seq
-        kept = [entry for entry in nx.ledger.entries(session, first - 1) if entry.kind in STEPS]
-    return [mark, *kept] if mark is not None and mark.kind == "compaction" else kept
+    mark = nx.ledger.live(label).mark
+    compaction = [mark] if mark is not None and mark.kind == "compaction" else []
+    after = 0 if mark is None else int(mark.body["first_kept"]) - 1 if compaction else mark.seq
+    kept = entries_of(nx, label, after=after, checked=True)
+    return chain(compaction, (entry for entry in kept if entry.kind in STEPS))
 
 
-def _with_summary(entries: list[Entry]) -> list[Entry]:
+def _with_summary(entries: Iterator[Entry]) -> Iterator[Entry]:
     """The entries with the summary as the user's message that a call is shown."""
-    if not entries or entries[0].kind != "compaction":
-        return entries
-    summary = user(f"{SUMMARY_MARKER}\n{entries[0].body.get('summary', '')}")
-    return [replace(entries[0], rows=(Row(Place(entries[0].seq, 0), summary, Size(0, 0, 0)),)), *entries[1:]]
+    for entry in entries:
+        if entry.kind == "compaction":
+            summary = user(f"{SUMMARY_MARKER}\n{entry.body.get('summary', '')}")
+            yield replace(entry, rows=(Row(Place(entry.seq, 0), summary, Size(0, 0, 0)),))
+        else:
+            yield entry

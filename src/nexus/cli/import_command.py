@@ -10,19 +10,28 @@ from typing import Self
 import click
 import msgspec
 
+from nexus.cli.listing import new_name
 from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
-from nexus.errors import NexusError, UnreadableFile
+from nexus.errors import BadReference, NexusError, UnreadableFile
 from nexus.interop.detect import READERS, read
 from nexus.interop.importing import Imported, import_transcript
 from nexus.render.console import printable
 
 SHOWN_PROBLEMS = 10
 
+RESTORE = "`nexus session restore NAME` brings it back"
+STATUSES = {
+    "active": "",
+    "archived": f"the session is archived, so it is not listed; {RESTORE}",
+    "deleted": f"the session was deleted; {RESTORE}",
+}
+"""What is said of a session that is not listed, by its status."""
+
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option("-s", "--session", help="Name of the session [the one that the file names].")
+@click.option("-s", "--session", callback=new_name, help="Name of the session [the one that the file names].")
 @click.option("--format", "form", type=click.Choice(sorted(READERS)), help="Force a format [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would happen; write nothing.")
 @common
@@ -55,6 +64,8 @@ def command(
         _print(done, failed, dry_run=dry_run)
     if failed:
         click.get_current_context().exit(UnreadableFile.exit_code)
+    if any(one.refused for one in done):
+        click.get_current_context().exit(BadReference.exit_code)
 
 
 def _one(nx: Engine, path: Path, form: str | None, session: str | None, files: int, *, dry_run: bool) -> list[Imported]:
@@ -98,7 +109,9 @@ class _Progress:
 
     def __call__(self, path: Path) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, description=path.name)
+            from rich.markup import escape
+
+            self._bar.update(self._task, advance=1, description=escape(printable(path.name)))
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -115,8 +128,8 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
         what = f"{one.messages:,} messages, {one.calls:,} calls, {one.results:,} results"
         extra = f", {one.compactions:,} compactions" if one.compactions else ""
         click.echo(f"{printable(one.session)} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
-        if one.note:
-            click.echo(f"  note: {printable(one.note)}")
+        for note in filter(None, (one.note, STATUSES[one.status])):
+            click.echo(f"  note: {printable(note)}")
         if one.left_out:
             fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.left_out.items()))
             click.echo(f"  not taken over: {printable(fields)}")
@@ -127,6 +140,10 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
             click.echo(f"  line {problem.line}: {printable(problem.text)}")
         if len(one.problems) > SHOWN_PROBLEMS:
             click.echo(f"  and {len(one.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)")
+    for one in done:
+        if one.refused:
+            told = f"{one.refused:,} steps are new in the file, but the session was deleted"
+            click.echo(f"not imported: {printable(one.session)}: {told}. {RESTORE}, then import again", err=True)
     for failure in failed:
         click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
     if len(done) > 1:

@@ -9,6 +9,7 @@ import click
 from nexus.cli.shared import common, emit
 from nexus.engine import LEDGER_FILE, open_engine
 from nexus.errors import WorkspaceMissing
+from nexus.render.console import printable
 from nexus.sources.templates import templates
 
 
@@ -30,10 +31,10 @@ def command(folder: str | None, workspace: str | None, ledger: str | None, *, as
     if as_json:
         emit({"workspace": str(root), "written": written, "ledger": ledger_file})
         return
-    click.echo(f"Workspace {root}")
+    click.echo(f"Workspace {printable(str(root))}")
     for name in written:
         click.echo(f"  wrote {name}")
-    click.echo(f"  ledger {ledger_file}")
+    click.echo(f"  ledger {printable(ledger_file)}")
     click.echo('Fill in the files (an untouched one counts as absent), then: nexus assemble "Hello"')
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
+from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, nearest_workspace
 from nexus.engine import LEDGER_FILE
 from nexus.errors import LedgerDamaged, LedgerError, UnreadableFile
@@ -174,6 +174,8 @@ def load(source: str, tenant: str, workspace: str | None, ledger: str | None, *,
     `-` is standard input. All is checked before anything is stored; importing again adds nothing.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
+    if source != jsonl.STANDARD and not Path(source).expanduser().exists():
+        raise UnreadableFile(f"{source} cannot be read: it is not there; name a file that `nexus ledger export` wrote")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -206,6 +208,22 @@ def migrate(workspace: str | None, ledger: str | None, *, dry_run: bool, as_json
     else:
         click.echo(f"{printable(done.path)} went from version {done.from_version} to {done.to_version}.")
         click.echo(f"The old one is {printable(done.backup)}.")
+
+
+@command.command("vacuum", epilog="Example: nexus ledger vacuum")
+@common
+def vacuum(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
+    """Write the file anew, so that it holds its rows and nothing else.
+
+    This finishes a deletion for good that could not be proven, because somebody was reading then.
+    """
+    file, as_json = _chosen(workspace, ledger, as_json=as_json)
+    with _progress("Writing"):
+        done = care.vacuum(file)
+    if as_json:
+        emit(msgspec.to_builtins(done))
+    else:
+        click.echo(f"{printable(done.path)}: {done.before_bytes:,} bytes before, {done.after_bytes:,} now.")
 
 
 @command.command("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
@@ -253,7 +271,7 @@ def figures(tenant: str, workspace: str | None, ledger: str | None, *, as_json: 
         ("tool calls", f"{found.tool_calls:,}, {found.tool_results:,} results"),
         ("compactions", f"{found.compactions:,}; cuts {found.cuts:,}; pins {found.pins:,}"),
         ("images", f"{found.images:,} of {found.image_bytes:,} bytes"),
-        ("from, to", f"{_time(found.first_ms)}, {_time(found.last_ms)}"),
+        ("from, to", f"{moment(found.first_ms) or 'never'}, {moment(found.last_ms) or 'never'}"),
         ("file", f"{found.file_bytes:,} bytes, {found.free_pages:,} of {found.pages:,} pages free"),
         ("log", f"{found.log_bytes:,} bytes"),
         ("version", f"{found.version}, SQLite {found.sqlite}"),
@@ -321,7 +339,3 @@ def _counted(records: dict[str, int]) -> str:
     return (
         ", ".join(f"{number:,} {RECORDS[kind]}" for kind, number in records.items() if kind in RECORDS) or "no records"
     )
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M") if at_ms else "never"

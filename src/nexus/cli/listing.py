@@ -1,19 +1,26 @@
-"""Names, times and tables as the commands on sessions print them."""
+"""Names and times as the commands on sessions print them, and the entries of a session in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 
 import click
 
-from nexus.cli.shared import console
 from nexus.engine import Engine
 from nexus.errors import NoSuchSession
-from nexus.ledger.entries import Place
+from nexus.ledger import replay
+from nexus.ledger.entries import Entry, Place
+from nexus.ledger.replay import Turn
 from nexus.render.console import printable
 
 LABEL_CHARS = 60
+
+BLOCK = 2_000
+"""Entries that are read at a time: memory does not follow the length of a session."""
+
 NO_LEDGER = ":memory:"
 """The place of the empty ledger that is seen where there is none."""
 
@@ -29,9 +36,9 @@ def label_of(nx: Engine, name: str) -> str:
     return label or name
 
 
-def new_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+def new_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """Refuses an empty name, which no other command could be given with ease."""
-    if not value.strip():
+    if value is not None and not value.strip():
         raise click.BadParameter("a name cannot be empty")
     return value
 
@@ -60,19 +67,43 @@ def dotted(place: Place) -> str:
     return f"{place.seq}.{place.ord}"
 
 
-def print_table(
-    names: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    numbers: Collection[str] = (),
-    wraps: Collection[str] = (),
-) -> None:
-    """Prints a table: columns of `numbers` on the right, those that may take several lines in `wraps`."""
-    from rich.table import Table
+def entries_of(nx: Engine, label: str, *, after: int = 0, checked: bool = False) -> Iterator[Entry]:
+    """The entries of a session that follow one, up to its head of now, oldest first; read in blocks.
 
-    table = Table(box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name not in wraps)
-    for row in rows:
-        table.add_row(*map(printable, row))
-    console().print(table)
+    `checked` reads a long session once before the first entry is given out, so that LedgerDamaged comes before it.
+    """
+    thread = nx.ledger.thread(label)
+    head = nx.store.thread(thread).head_seq
+    starts = range(after, head, BLOCK)
+    if checked and len(starts) > 1:
+        for start in starts:
+            deque(nx.store.entries(thread, start, min(head, start + BLOCK)), maxlen=0)
+    blocks = (nx.store.entries(thread, start, min(head, start + BLOCK)) for start in starts)
+    return chain.from_iterable(blocks)
+
+
+def turns_of(nx: Engine, label: str, last: int | None = None) -> Sequence[Turn]:
+    """The turns of a session, or the newest so many; no more than these and a block of entries is held."""
+    found: deque[Turn] = deque(maxlen=last)
+    together: list[Entry] = []
+    newest = 0
+    for entry in entries_of(nx, label, after=_before_last(nx, label, last) if last else 0):
+        if entry.turn > newest and len(together) >= BLOCK:
+            found += replay.turns(together)
+            together = []
+        newest = max(newest, entry.turn)
+        together.append(entry)
+    found += replay.turns(together)
+    return found
+
+
+def _before_last(nx: Engine, label: str, last: int) -> int:
+    """An entry before the newest so many turns, not far before them."""
+    row = nx.store.thread(nx.ledger.thread(label))
+    size = BLOCK
+    while size < row.head_seq:
+        after = row.head_seq - size
+        if next(nx.store.entries(row.id, after - 1, after)).turn <= row.turn - last:
+            return after
+        size *= 4
+    return 0

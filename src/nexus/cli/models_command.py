@@ -8,7 +8,9 @@ import click
 import msgspec
 
 from nexus.budget.models import Model, all_models, resolve, snapshot_date
-from nexus.cli.shared import common, console, emit
+from nexus.cli.shared import common, emit
+from nexus.cli.table import print_table
+from nexus.render.console import printable
 
 
 @click.command("models")
@@ -24,17 +26,15 @@ def command(name: str | None, workspace: str | None, ledger: str | None, *, as_j
     if as_json:
         emit({"date": snapshot_date(), "models": msgspec.to_builtins(models)})
         return
-    from rich.table import Table
+    names = ("model", "provider", "window", "output", "in", "cached", "out")
+    print_table(names, map(_row, models), numbers=names[2:], wraps=names[:1])
+    click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
 
-    table = Table(box=None, pad_edge=False, caption=f"snapshot of {snapshot_date()}; prices in USD per million tokens")
-    for column in ("model", "provider", "window", "output", "in", "cached", "out"):
-        table.add_column(column, justify="left" if column in ("model", "provider") else "right", no_wrap=True)
-    for model in models:
-        prices = model.prices
-        figures = (prices.input, prices.cache_read, prices.output) if prices else ()
-        cells = [f"{figure:g}" for figure in figures] or ["", "", ""]
-        table.add_row(model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *cells)
-    console(width=120).print(table)
+
+def _row(model: Model) -> tuple[str, ...]:
+    prices = model.prices
+    figures = [f"{price:g}" for price in (prices.input, prices.cache_read, prices.output)] if prices else ["", "", ""]
+    return model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *figures
 
 
 def _one(model: Model, *, as_json: bool) -> None:
@@ -43,7 +43,7 @@ def _one(model: Model, *, as_json: bool) -> None:
         return
     for field, value in msgspec.to_builtins(model).items():
         if value not in ("", None):
-            click.echo(f"{field.replace('_', ' '):<20} {_shown(value)}")
+            click.echo(f"{field.replace('_', ' '):<20} {printable(_shown(value))}")
 
 
 def _shown(value: object) -> str:

@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from nexus.cli.excerpt import beginning
-from nexus.cli.listing import dotted, label_of, print_table, quoted
+from nexus.cli.listing import dotted, label_of, quoted
 from nexus.cli.shared import common, emit, open_here
+from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadEntry
 from nexus.ledger.entries import Place

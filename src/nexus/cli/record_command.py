@@ -7,6 +7,7 @@ from typing import Any, cast
 import click
 import msgspec
 
+from nexus.cli.listing import quoted
 from nexus.cli.shared import common, emit, open_here, read_json
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
@@ -29,6 +30,8 @@ def command(context: str, reply: str, workspace: str | None, ledger: str | None,
         emit({"session": ctx.session_label, **msgspec.to_builtins(done)})
     elif done.added:
         cut = " and the cut" if ctx.cut else ""
-        click.echo(f"Recorded turn {done.turn}{cut} in session {ctx.session_label!r}; its head is entry {done.head}.")
+        click.echo(
+            f"Recorded turn {done.turn}{cut} in session {quoted(ctx.session_label)}; its head is entry {done.head}."
+        )
     else:
         click.echo("Nothing new: this context and reply were recorded before.")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nexus.cli.excerpt import Pieces, around, beginning
 from nexus.cli.listing import NO_LEDGER, dotted, label_of, moment, quoted
-from nexus.cli.shared import common, console, emit, open_here
+from nexus.cli.shared import common, emit, open_here, plain_output
 from nexus.engine import Engine
 from nexus.ledger.sessions import Hit, Query
 from nexus.ledger.words import phrases
@@ -84,11 +84,12 @@ class Found(Struct, frozen=True):
 def _found(nx: Engine, hits: list[Hit], label: str, wanted: list[list[str]]) -> list[Found]:
     """The hits as they are shown. `label` is the session that was asked for; it has every hit on its path."""
     found: list[Found] = []
+    known: dict[str, str] = {}
     for hit in hits:
         names = hit.sessions
         names = (label, *(name for name in names if name != label)) if label else names
-        statuses = {name: nx.ledger.facts(name).status for name in names}
-        hidden = {name: status for name, status in statuses.items() if status != "active"}
+        known.update({name: nx.ledger.facts(name).status for name in names if name not in known})
+        hidden = {name: known[name] for name in names if known[name] != "active"}
         pieces = around(hit.text, wanted) or [(beginning(hit.text), False)]
         found.append(Found(hit, names, hidden, pieces))
     return found
@@ -100,16 +101,13 @@ def _value(one: Found) -> dict[str, Any]:
 
 
 def _print(one: Found) -> None:
-    from rich.text import Text
-
-    hit = one.hit
+    hit, plain = one.hit, plain_output()
     names = [f"{printable(name)}{f' ({one.statuses[name]})' if name in one.statuses else ''}" for name in one.sessions]
     also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
     head = f"{also}  entry {dotted(hit.place)}  turn {hit.turn}  {hit.role}  {moment(hit.at_ms)}"
-    excerpt = [(piece, "bold yellow" if found else "") for piece, found in one.excerpt]
-    out = console()
-    for line in (
-        Text.assemble((names[0] if names else f"(thread {hit.thread} of no session)", "bold cyan"), head.rstrip()),
-        Text.assemble("    ", *excerpt),
-    ):
-        out.print(line, soft_wrap=True)
+    first = names[0] if names else f"(thread {hit.thread} of no session)"
+    excerpt = (
+        piece if plain or not found else click.style(piece, fg="yellow", bold=True) for piece, found in one.excerpt
+    )
+    click.echo(f"{first if plain else click.style(first, fg='cyan', bold=True)}{head.rstrip()}")
+    click.echo(f"    {''.join(excerpt)}")

@@ -6,9 +6,12 @@ import click
 import msgspec
 
 from nexus.cli import session_changes
-from nexus.cli.listing import dotted, label_of, moment, print_table
+from nexus.cli.listing import dotted, entries_of, label_of, moment, turns_of
 from nexus.cli.portrait import lines_of, portrait
-from nexus.cli.shared import common, emit, open_here
+from nexus.cli.shared import common, emit, emit_each, open_here
+from nexus.cli.table import print_table
+from nexus.ledger import replay
+from nexus.ledger.replay import Turn
 
 TOKENS = ("input", "cached", "output")
 
@@ -55,20 +58,20 @@ def turns(name: str, last: int | None, workspace: str | None, ledger: str | None
     Example: nexus session turns main --last 10
     """
     with open_here(workspace, ledger) as nx:
-        found = nx.ledger.turns(label_of(nx, name))
-    found = found[-last:] if last else found
+        found = turns_of(nx, label_of(nx, name), last)
     if as_json:
-        emit(msgspec.to_builtins(found))
+        emit_each(map(msgspec.to_builtins, found))
         return
     names = ["turn", "status", "started", "model", "messages", "calls", *TOKENS]
     names += ["error"] * any(turn.error for turn in found)
-    rows: list[list[str]] = []
-    for turn in found:
-        tokens = (turn.input_tokens, turn.cache_read_tokens, turn.output_tokens)
-        numbers = [f"{number:,}" for number in (turn.messages, turn.calls, *tokens)]
-        rows.append([f"{turn.number:,}", turn.status, moment(turn.started_ms), turn.model, *numbers, turn.error])
-    numbers_in = ("turn", "messages", "calls", *TOKENS)
-    print_table(names, (row[: len(names)] for row in rows), numbers=numbers_in, wraps=("error",))
+    rows = (_turn(turn)[: len(names)] for turn in found)
+    print_table(names, rows, numbers=("turn", "messages", "calls", *TOKENS), wraps=("model", "error"))
+
+
+def _turn(turn: Turn) -> list[str]:
+    tokens = (turn.input_tokens, turn.cache_read_tokens, turn.output_tokens)
+    numbers = [f"{number:,}" for number in (turn.messages, turn.calls, *tokens)]
+    return [f"{turn.number:,}", turn.status, moment(turn.started_ms), turn.model, *numbers, turn.error]
 
 
 @command.command("calls")
@@ -80,12 +83,12 @@ def calls(name: str, workspace: str | None, ledger: str | None, *, as_json: bool
     Example: nexus session calls main
     """
     with open_here(workspace, ledger) as nx:
-        found = nx.ledger.calls(label_of(nx, name))
+        found = replay.calls(entries_of(nx, label_of(nx, name)))
     if as_json:
-        emit(msgspec.to_builtins(found))
+        emit_each(map(msgspec.to_builtins, found))
         return
     names = ("turn", "entry", "tool", "status", "asked", "took", "call")
-    rows = [
+    rows = (
         (
             f"{call.turn:,}",
             dotted(call.place),
@@ -96,8 +99,8 @@ def calls(name: str, workspace: str | None, ledger: str | None, *, as_json: bool
             call.call_id,
         )
         for call in found
-    ]
-    print_table(names, rows, numbers=("turn", "took"))
+    )
+    print_table(names, rows, numbers=("turn", "took"), wraps=("tool", "call"))
 
 
 @command.command("moves")
@@ -163,7 +166,7 @@ def aliases(workspace: str | None, ledger: str | None, *, every: bool, as_json: 
         click.echo("There are no aliases. `nexus session alias NAME SESSION` makes one.")
     else:
         rows = [(one.name, one.target or "(taken back)", moment(one.at_ms), one.reason) for one in found]
-        print_table(("alias", "leads to", "since", "reason"), rows, wraps=("reason",))
+        print_table(("alias", "leads to", "since", "reason"), rows, wraps=("alias", "leads to", "reason"))
 
 
 for _change in session_changes.CHANGES:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from nexus.cli.listing import NO_LEDGER, moment, print_table, shortened
+from nexus.cli.listing import NO_LEDGER, moment, shortened
 from nexus.cli.shared import common, emit, open_here
+from nexus.cli.table import print_table
 from nexus.ledger.sessions import SessionInfo
 from nexus.render.console import printable
 
@@ -23,13 +24,12 @@ def command(workspace: str | None, ledger: str | None, *, every: bool, as_json: 
     """
     with open_here(workspace, ledger) as nx:
         found, place = nx.sessions(every=every), nx.store.place
-    if place == NO_LEDGER and ledger:
-        place = f"{ledger} (it is not there yet)"
     if as_json:
         emit(msgspec.to_builtins(found))
         return
     if not found:
-        where = "There is no ledger here yet" if place == NO_LEDGER else f"No sessions in {place} yet"
+        absent = f"There is no ledger {printable(ledger) if ledger else 'here'} yet"
+        where = absent if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
         click.echo(f"{where}. `nexus import FILE` or `nexus record` brings sessions.")
         return
     _print(found)
@@ -41,7 +41,12 @@ def _print(found: list[SessionInfo]) -> None:
     names += ["parent"] * any(one.parent_session for one in found)
     names.append("title")
     rows = (_cells(one) for one in found)
-    print_table(names, ([cells[name] for name in names] for cells in rows), numbers=NUMBERS, wraps=("title",))
+    print_table(
+        names,
+        ([cells[name] for name in names] for cells in rows),
+        numbers=NUMBERS,
+        wraps=("session", "parent", "title"),
+    )
 
 
 def _cells(one: SessionInfo) -> dict[str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,6 +19,12 @@ from nexus.engine import LEDGER_FILE, Engine, open_engine
 from nexus.errors import BadTool, UnreadableFile
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+SQLITE = b"SQLite format 3\0"
+"""How the file of a ledger begins."""
+
+_POWERFUL = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON allows in a text although a terminal obeys it: control characters above ASCII, and changes of direction."""
 
 
 def common(command: F) -> F:
@@ -49,14 +58,35 @@ def nearest_workspace(folder: Path) -> Path:
 
 
 def emit(value: Any) -> None:
-    """Prints a value as JSON, indented on a terminal; lone surrogates as escapes."""
+    """Prints a value as JSON, indented on a terminal; what has power over one, and lone surrogates, as escapes."""
+    click.echo(_json(value, 2 if sys.stdout.isatty() else None))
+
+
+def emit_each(values: Iterable[Any]) -> None:
+    """Prints what `emit` prints for the list of these values, one at a time."""
     indent = 2 if sys.stdout.isatty() else None
+    between = "[" if indent is None else "[\n"
+    for value in values:
+        text = _json(value, indent)
+        click.echo(f"{between}{text if indent is None else textwrap.indent(text, ' ' * indent)}", nl=False)
+        between = ", " if indent is None else ",\n"
+    click.echo("[]" if between[0] == "[" else "]" if indent is None else "\n]")
+
+
+def _json(value: Any, indent: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, ensure_ascii=True, indent=indent)
-    click.echo(text)
+    return text if text.isprintable() else _POWERFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Prints lines as they come, many at a time."""
+    left = iter(lines)
+    while block := list(islice(left, 1_000)):
+        click.echo("\n".join(block))
 
 
 def read_json(path: str) -> Any:
@@ -84,11 +114,19 @@ def read_tools(path: str) -> list[dict[str, Any]]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file. Raises UnreadableFile, naming it, when it cannot be written."""
+    """Writes a file. Raises UnreadableFile, naming it, when it cannot be written or is a database, as a ledger is."""
+    file = Path(path).expanduser()
     try:
-        Path(path).expanduser().write_text(text, "utf-8")
+        if file.is_file() and _begins(file, SQLITE):
+            raise UnreadableFile(f"{path} is a SQLite file and was not touched; name another file")
+        file.write_text(text, "utf-8")
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _begins(file: Path, wanted: bytes) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(wanted)) == wanted
 
 
 def read_input() -> str:
@@ -96,15 +134,15 @@ def read_input() -> str:
     return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if sys.stdin is not None else ""
 
 
-def console(*, width: int = 150) -> Any:
-    """Where tables go: without any escape codes, and `width` columns wide, where colours are not wanted."""
+def console(*, width: int) -> Any:
+    """Where pictures go: `width` columns where the output is no terminal, and no escape codes where none are wanted."""
     from rich.console import Console
 
-    if plain_output():
-        return Console(color_system=None, no_color=True, highlight=False, emoji=False, markup=False, width=width)
-    return Console(highlight=False, emoji=False, markup=False)
+    plain, own_width = plain_output(), None if sys.stdout.isatty() else width
+    colours = None if plain else "auto"
+    return Console(color_system=colours, no_color=plain, highlight=False, emoji=False, markup=False, width=own_width)
 
 
 def plain_output() -> bool:
-    """Whether to leave out colours and emoji: NO_COLOR is set, or the output is no terminal."""
-    return bool(os.environ.get("NO_COLOR")) or not sys.stdout.isatty()
+    """Whether to leave out colours and emoji: NO_COLOR is set, or the output is no terminal, or one without colours."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()

@@ -54,7 +54,7 @@ def read(path: Path, format_name: str, read_one: ReadOne, leading: Leading) -> I
         found = True
         yield _transcript(draft, format_name, read_one)
     if not found:
-        raise UnreadableFile(f"{path} holds no messages: is it really a {format_name} file?")
+        raise UnreadableFile(f"{path} holds no messages: is it really a file of the format {format_name}?")
 
 
 def conversations_in(value: Any) -> list[dict[str, Any]]:

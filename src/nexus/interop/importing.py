@@ -1,30 +1,34 @@
 """Bringing transcripts into the ledger: each piece once, however often its file is read and however much it has grown.
 
-A transcript is one transaction. A name that another conversation has gets a number. Its forks become sessions `NAME~1`, `NAME~2`, its side chains `NAME+ID`. When the session
-went on here meanwhile, what is new in the file becomes a fork `NAME~continued`, so that neither history is mixed.
+A transcript is one transaction. A name that another conversation has gets a number. Its forks become sessions `NAME~1`,
+`NAME~2`, its side chains `NAME+ID`. When the session went on here meanwhile, what is new in the file becomes a fork
+`NAME~continued`, so that neither history is mixed. Several may import the same at once: it is added by one of them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.engine import Engine
-from nexus.interop.transcript import Problem, Step, Transcript
-from nexus.ledger.entries import Commit, Compaction, NewEntry
-from nexus.ledger.sessions import SessionFacts
-from nexus.message import Image, Message, Part, ToolResult
-from nexus.record import sized
-from nexus.sources.media import measured
+from nexus.errors import HeadMoved, LedgerBusy
+from nexus.interop.entries import entries, origin
+from nexus.interop.transcript import Fork, Problem, Step, Transcript
+from nexus.ledger.entries import Commit
+from nexus.ledger.sessions import SessionFacts, SessionStatus
+
+ATTEMPTS = 5
+"""How often a path is imported again because somebody else wrote to its session first."""
 
 
 class Imported(Struct, frozen=True):
-    """What an import did, or would do in a dry run. `known` counts steps that were there already."""
+    """What an import did, or would do in a dry run. `known` counts steps that were there already.
+
+    `status` is that of the session. Nothing is added to one that was deleted: `refused` counts the steps that were not.
+    """
 
     session: str
     format: str
@@ -43,25 +47,40 @@ class Imported(Struct, frozen=True):
     problems: tuple[Problem, ...]
     dry_run: bool
     note: str = ""
+    status: SessionStatus = "active"
+    refused: int = 0
 
 
 def import_transcript(
     nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False
 ) -> list[Imported]:
-    """Imports a transcript with its forks and side chains; one result for each session that it touches."""
-    name = _free_name(nx, transcript, session or transcript.source_id)
+    """Imports a transcript with its forks and side chains; one result for each session that it touches.
+
+    Each session is one transaction, and each result says what was truly added: others may import the same meanwhile.
+    Raises LedgerBusy when others write to a session all the time.
+    """
+    name = _free_name(nx, transcript.all_keys(), session or transcript.source_id)
+    if _status(nx, name) == "deleted":
+        return [_kept_out(nx, transcript, name, dry_run=dry_run)]
     source, last = _copied(nx, transcript, name)
     done = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
+    homes = [done[0]]
     bare = replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
-        parent = name if fork.branch < 0 else f"{name}~{fork.branch + 1}"
-        one = _path(nx, bare, f"{name}~{number}", fork.steps, parent=parent, after=fork.after, dry_run=dry_run)
-        done.extend([one] if one.added else [])
+        parent = homes[fork.branch + 1]
+        label = _free_name(nx, [key for step in fork.steps for key in step.keys], f"{name}~{number}")
+        if parent.refused and fork.after not in nx.store.known_keys(parent.session):
+            one = _told(bare, parent.session, fork.steps, [], dry_run=dry_run, refused=len(fork.steps))
+        else:
+            one = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
+        homes.append(one)
+        done.extend([one] if one.added or one.refused else [])
     for side in transcript.sidechains:
-        own = f"{name}+{side.source_id}"
-        done.extend(import_transcript(nx, side, own, dry_run=dry_run))
-        if not dry_run and nx.store.resolve(name) and nx.store.resolve(own) and not nx.ledger.facts(own).parent_session:
-            nx.ledger.update(own, "spawned", parent_session=name)
+        found = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
+        done.extend(found)
+        own, main = found[0].session, done[0].session
+        if not dry_run and nx.store.resolve(main) and nx.store.resolve(own) and not nx.ledger.facts(own).parent_session:
+            nx.ledger.update(own, "spawned", parent_session=main)
     return done
 
 
@@ -96,34 +115,83 @@ def _path(
     after: str = "",
     dry_run: bool,
 ) -> Imported:
-    """One path of steps into one session: what is unknown, at the place where it belongs."""
+    """One path of steps into one session; again from the beginning when somebody else wrote to it first."""
+    for _ in range(ATTEMPTS):
+        with suppress(HeadMoved):
+            return _once(nx, transcript, label, steps, parent, after, dry_run=dry_run)
+    raise LedgerBusy(
+        f"others wrote to session {label!r} {ATTEMPTS} times while its file was imported; nothing was stored the last "
+        "time. Import again: what is there already is not added twice"
+    )
+
+
+def _once(
+    nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], parent: str, after: str, *, dry_run: bool
+) -> Imported:
+    """What is unknown of a path, at the place where it belongs."""
     base = nx.store.known_keys(parent) if parent else {}
     if parent and after not in base:
         continued = f"{parent}~continued"
         beside = nx.store.known_keys(continued)
         parent, base = (continued, {**base, **beside}) if after in beside else (parent, base)
-    known, elsewhere, note = nx.store.known_keys(label), dict(base), ""
+    known, head = _state(nx, label)
+    elsewhere, note = dict(base), ""
     new = _unknown(steps, {**elsewhere, **known})
+    if new and _status(nx, label) == "deleted":
+        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, refused=len(new))
+    if not new and parent and nx.store.thread_of(label) is None:
+        note = f"session {parent!r} has all of this already, so no session {label!r} was made"
+        return _told(transcript, parent, steps, [], status=_status(nx, parent), note=note, dry_run=dry_run)
     if new and parent and not known and not dry_run:
         at = base.get(after, 0)
         at += base.get(f"{after}:end") == at + 1  # with the end of the turn, if that is what ended it
-        nx.store.fork(label, parent, at, facts=_facts(transcript))
-    head = _head(nx, label)
+        head = _fork(nx, label, parent, at, _facts(transcript))
     while new and (last := _last(steps, known, head)) < head:
         continued = f"{label}~continued"
         elsewhere |= known
-        known = nx.store.known_keys(continued)
+        known, head = _state(nx, continued)
         new = _unknown(steps, {**elsewhere, **known})
         if new:
             note = f"the session went on otherwise since the last import: what is new became {continued!r}"
             if not dry_run and nx.store.thread_of(continued) is None:
-                nx.store.fork(continued, label, last)
-        label, head = continued, _head(nx, continued) or last
-    entries = list(_entries(nx, steps, {**elsewhere, **known}, head))
-    if entries and not known and not parent:
-        entries[0] = replace(entries[0], body={**entries[0].body, "imported": _origin(transcript)})
-    if entries and not dry_run:
-        nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
+                head = _fork(nx, continued, label, last, None)
+        label, head = continued, head or last
+    if new and _status(nx, label) == "deleted":
+        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, refused=len(new))
+    made = list(entries(nx, steps, {**elsewhere, **known}, head))
+    if made and not known and not parent:
+        made[0] = replace(made[0], body={**made[0].body, "imported": origin(transcript)})
+    if made and not dry_run:
+        done = nx.store.commit(label, Commit(tuple(made), expected_head=head), _facts(transcript))
+        new = new if done.added else []  # nothing, where somebody else imported the same meanwhile
+    return _told(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
+
+
+def _kept_out(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> Imported:
+    """What an import of a conversation says whose session was deleted: nothing is added, to it or beside it."""
+    new = _unknown(transcript.steps, nx.store.known_keys(label))
+    beside = [step for part in (*transcript.forks, *transcript.sidechains) for step in _all_steps(part)]
+    refused = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in beside)
+    told = _told(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, refused=len(new))
+    return replace(told, refused=refused)
+
+
+def _all_steps(part: Fork | Transcript) -> Iterable[Step]:
+    return part.steps if isinstance(part, Fork) else part.all_steps()
+
+
+def _told(
+    transcript: Transcript,
+    label: str,
+    steps: tuple[Step, ...],
+    new: list[Step],
+    *,
+    status: SessionStatus = "active",
+    note: str = "",
+    dry_run: bool,
+    refused: int = 0,
+) -> Imported:
+    """The result for a path of `steps`, of which `new` were added to the session."""
     messages = [message for step in new for message in step.messages]
     return Imported(
         session=label,
@@ -131,7 +199,7 @@ def _path(
         source=transcript.source_id,
         title=transcript.title,
         added=len(new),
-        known=len(steps) - len(new),
+        known=len(steps) - len(new) - refused,
         messages=len(messages),
         calls=sum(1 for m in messages for _ in m.calls()),
         results=sum(1 for m in messages for _ in m.results()),
@@ -143,6 +211,8 @@ def _path(
         problems=transcript.problems,
         dry_run=dry_run,
         note=note,
+        status=status,
+        refused=refused,
     )
 
 
@@ -150,11 +220,15 @@ def _facts(transcript: Transcript) -> SessionFacts:
     return SessionFacts(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
 
 
-def _free_name(nx: Engine, transcript: Transcript, wanted: str) -> str:
+def _status(nx: Engine, label: str) -> SessionStatus:
+    return nx.ledger.facts(label).status if nx.store.thread_of(label) is not None else "active"
+
+
+def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
     """The first of NAME, NAME-2, … that is new or has something of this very conversation: two are never mixed."""
-    keys = set(transcript.all_keys())
+    own = set(keys)
     name, number = wanted, 1
-    while nx.store.thread_of(name) is not None and keys.isdisjoint(nx.store.known_keys(name)):
+    while nx.store.thread_of(name) is not None and own.isdisjoint(nx.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
     return name
@@ -169,89 +243,19 @@ def _last(steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> int:
     return max((known[key] for step in steps for key in _keys(step) if key in known), default=head)
 
 
-def _head(nx: Engine, label: str) -> int:
-    thread = nx.store.thread_of(label)
-    return nx.store.head(thread)[0] if thread is not None else 0
+def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
+    """The keys that a session knows and its head, at one moment: what is appended at that head is new."""
+    with nx.store.snapshot():
+        thread = nx.store.thread_of(label)
+        return nx.store.known_keys(label), nx.store.head(thread)[0] if thread is not None else 0
+
+
+def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionFacts | None) -> int:
+    """Makes a session that continues another one; its head. Raises SessionMoved if somebody else makes it meanwhile."""
+    last = nx.store.session(label)
+    number = last.number if last is not None else 0
+    return nx.store.thread(nx.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq
 
 
 def _keys(step: Step) -> tuple[str, ...]:
     return (*step.keys, *(f"{key}:end" for key in step.keys[-1:]))
-
-
-def _entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> Iterator[NewEntry]:
-    """The entries to append, in order. Positions are counted from `head`, which the commit insists on."""
-    seqs = dict(known)
-    covers_from, next_seq = 1, head + 1
-    for step in steps:
-        new = step.without(known)
-        here = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0
-        if step.kind == "clear":
-            covers_from = here + 1
-        if new is not None:
-            body = _compaction(step, covers_from, here, seqs) if step.kind == "compaction" else _body(step)
-            yield NewEntry(
-                step.kind,
-                sized(map(_with_image_sizes, new.messages), nx.counter),
-                body,
-                new.at_ms,
-                new.opens_turn,
-                new.keys,
-            )
-            seqs.update(dict.fromkeys(new.keys, here))
-            next_seq += 1
-        if step.kind == "compaction":
-            covers_from = seqs.get(step.kept_from, here + 1)
-        end = f"{step.keys[-1]}:end" if step.keys else ""
-        if step.closes_turn and end and end not in known:
-            yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
-            next_seq += 1
-
-
-def _with_image_sizes(message: Message) -> Message:
-    """Files seldom say how large an image is, and its tokens depend on that."""
-    parts = tuple(_part_with_sizes(part) for part in message.parts)
-    return message if parts == message.parts else replace(message, parts=parts)
-
-
-def _part_with_sizes(part: Part) -> Part:
-    if isinstance(part, Image):
-        return measured(part)
-    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(measured(i) if isinstance(i, Image) else i for i in part.content))
-    return part
-
-
-def _origin(transcript: Transcript) -> dict[str, Any]:
-    """What the file says about the conversation as a whole, kept with its first entry."""
-    told = {
-        "format": transcript.format,
-        "source": transcript.source_id,
-        "cwd": transcript.cwd,
-        "model": transcript.model,
-    }
-    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
-    return {**{name: value for name, value in told.items() if value}, **meta}
-
-
-def _body(step: Step) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if step.usage is not None:
-        body["usage"] = msgspec.to_builtins(step.usage)
-    if step.stop_reason:
-        body["stop_reason"] = step.stop_reason
-    return body
-
-
-def _compaction(step: Step, covers_from: int, here: int, seqs: Mapping[str, int]) -> dict[str, Any]:
-    first_kept = seqs.get(step.kept_from, here + 1)
-    return msgspec.to_builtins(
-        Compaction(
-            covers_from=covers_from,
-            covers_to=min(here, first_kept) - 1,
-            first_kept=first_kept,
-            summary=step.summary,
-            type="imported",
-            trigger=step.trigger or "manual",
-            tokens_before=step.tokens_before,
-        )
-    )

@@ -42,7 +42,7 @@ def rows(path: Path) -> Iterator[Row]:
     """
     try:
         if not path.is_file():
-            raise UnreadableFile(f"{path} is not a regular file: give the path of a session file")
+            raise UnreadableFile(f"{path} is not there or no regular file: give the path of a session file")
         with path.open("rb") as file:
             yield from _rows(file, path)
     except OSError as error:

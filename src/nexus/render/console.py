@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.ledger.entries import Entry
+from nexus.ledger.entries import STEPS, Entry
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
-_JOINERS = "\u200d\ufe0f"  # they hold emoji together
+_HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
+"""Not printable by their category, but parts of texts: joiners (Persian, emoji), the wide space and those that do not break."""
+
 RESULT_CHARS = 300
 VALUE_CHARS = 60
 _SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
@@ -28,7 +30,8 @@ def console_lines(entries: Iterable[Entry], *, plain: bool = False, numbered: bo
 def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool) -> Iterator[str]:
     kinds: dict[object, str] = {}
     for entry in entries:
-        kinds[entry.seq] = entry.kind
+        if entry.kind not in STEPS:
+            kinds[entry.seq] = entry.kind
         if told := _mark(entry, kinds):
             yield f"── {f'entry {entry.seq}: ' if numbered else ''}{told} ──"
             if entry.kind == "compaction":
@@ -41,7 +44,7 @@ def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool)
 
 
 def _mark(entry: Entry, kinds: Mapping[object, str]) -> str:
-    """What an entry says besides its messages; empty for most. `kinds` are those of the entries before it, by seq."""
+    """What an entry says besides its messages; empty for most. `kinds` are those of the marks before it, by seq."""
     body = entry.body
     match entry.kind:
         case "compaction":
@@ -102,7 +105,12 @@ def printable(text: str) -> str:
     """One line of text without power over a terminal: control characters and line breaks show as escapes."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines, each of them `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _shown(lines: Iterable[str]) -> Iterator[str]:
