@@ -285,7 +285,7 @@ def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path
     mine, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "nexus.cli", "ledger", "verify"],
-        folder=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
+        cwd=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
     )  # fmt: skip
     os.close(theirs)
     assert b"Checking" in os.read(mine, 100_000)
