@@ -18,7 +18,7 @@ from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row, Sized
 from nexus.ledger.records import MessageRow
 from nexus.ledger.text_rule import from_json, original, storable, to_json
 from nexus.ledger.words import search_text
-from nexus.message import Image, Message, Part, Role, ToolCall, ToolResult, Unknown
+from nexus.message import Image, Message, Part, Role, Text, ToolCall, ToolResult, Unknown
 from nexus.size import Size
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
@@ -26,6 +26,9 @@ _parts = msgspec.json.Decoder(tuple[Part, ...])
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
 _decode_parts = _parts.decode
+MOST_MS = (1 << 63) - 1
+"""Times reach so far on both sides of 1970."""
+
 _body = msgspec.json.Decoder(dict[str, Any])
 _payload = msgspec.msgpack.Encoder().encode
 
@@ -48,6 +51,8 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     """
     if entry.kind not in _KINDS:
         raise BadEntry(f"there is no kind of entry {entry.kind!r}; nothing was stored")
+    if not _is_time(entry.at_ms):
+        raise BadEntry(f"there is no time {entry.at_ms!r}; nothing was stored. Give milliseconds since 1970, or 0")
     rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
         try:
@@ -62,19 +67,42 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
 
 def _message_row(order: int, sized: Sized, blobs: dict[str, bytes]) -> MessageRow:
     m, size = sized.message, sized.size
-    if m.role not in _ROLES or type(m.at_ms) is not int:
+    if m.role not in _ROLES or not _is_time(m.at_ms):
         raise BadEntry(f"there is no role {m.role!r} or time {m.at_ms!r}; nothing was stored")
     content = encode_parts(m.parts, blobs)
-    try:
-        _decode_parts(content)
-    except msgspec.DecodeError:  # a lone surrogate
-        _unusual(content)
+    if not _is_text(m.parts):
+        decode_parts(content, blobs.__getitem__)
     id_, run_id, source, model, meta = m.id, m.run_id, m.source, m.model, m.meta
     names = id_ + run_id + source + model + meta
     if not (names.isascii() and names.isprintable()):
         id_, run_id, source, model, meta = map(storable, (id_, run_id, source, model, meta))
     counts = (size.openai, size.anthropic, size.gemini, size.aside)
     return (order, m.role, id_, run_id, source, model, m.at_ms, content, meta, *counts)
+
+
+def _is_time(at_ms: object) -> bool:
+    return type(at_ms) is int and -MOST_MS <= at_ms <= MOST_MS
+
+
+def _is_text(parts: tuple[Part, ...]) -> bool:
+    """Whether parts are of the usual kinds and hold text where text belongs: then what is stored can be read back."""
+    texts: tuple[object, ...]
+    for part in parts:
+        if isinstance(part, Text):
+            texts = (part.text,)
+        elif isinstance(part, ToolCall):
+            texts = (part.id, part.name, part.arguments)
+        elif isinstance(part, ToolResult) and type(part.is_error) is bool and type(part.content) is tuple:
+            said = [item.text for item in part.content if isinstance(item, Text)]
+            if len(said) != len(part.content):
+                return False
+            texts = (part.call_id, part.name, *said)
+        else:
+            return False
+        for text in texts:
+            if type(text) is not str:
+                return False
+    return True
 
 
 def read_entry(

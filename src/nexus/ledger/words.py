@@ -41,7 +41,13 @@ def spaced(text: str) -> str:
     """
     if text.isascii():
         return text.replace("\x00", " ")
-    bare = _MARKS.sub("", unicodedata.normalize("NFD", _without_unsafe(text)))
+    # Nothing of it reaches over the end of a line, and most lines have nothing to do.
+    lines = _without_unsafe(text).split("\n")
+    return "\n".join([line if line.isascii() else _spaced(line) for line in lines])
+
+
+def _spaced(line: str) -> str:
+    bare = _MARKS.sub("", unicodedata.normalize("NFD", line))
     return " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
 
 

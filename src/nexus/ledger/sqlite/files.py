@@ -81,6 +81,15 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def folder_of(path: str) -> tuple[int, int, int] | None:
+    """Which folder is at a path now (device and inode) and when something was last made, renamed or deleted in it."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - on the way of every call
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 def rewrite(db: Database, path: str) -> None:
     """Writes the whole file anew: it holds what its rows hold, and nothing that was deleted. Raises EraseIncomplete."""
     _empty_log(db, path)

@@ -15,13 +15,16 @@ from typing import TypeVar
 
 from nexus.errors import LedgerClosed, LedgerGone
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils
-from nexus.ledger.sqlite.files import another, identity, opened
+from nexus.ledger.sqlite.files import another, folder_of, identity, opened
 from nexus.ledger.sqlite.writer import Writer, WriterClosed, run_alone
 
 T = TypeVar("T")
 
 IDLE_READERS = 8
 """Connections that are kept open for the next read."""
+
+UNSEEN_NS = 100_000_000
+"""How old a folder's last change has to be for a later one to be seen by its time."""
 
 FORK_PATIENCE_S = 5.0
 """How long a fork of the process waits for connections that other threads use."""
@@ -46,6 +49,8 @@ class Pool:
         self._idle = [] if path == MEMORY else [db]
         self._watched = path != MEMORY and not vfs
         self._identity = identity(path) if self._watched else None
+        self._folder = os.path.dirname(path)  # noqa: PTH120 - on the way of every call
+        self._folder_then: tuple[int, int, int] | None = None
         _pools.add(self)
 
     @property
@@ -63,11 +68,32 @@ class Pool:
             )
         if self.closed:
             raise LedgerClosed(f"{self.file} was closed; open it again")
-        if self._watched and identity(self.file) != self._identity:
+        if self._watched:
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Raises LedgerGone if the file or its log is not the one that was opened, or is not there any more.
+
+        Both are looked at only when something was made, renamed or deleted in their folder since the last time.
+        """
+        folder = folder_of(self._folder)
+        if folder == self._folder_then:
+            return
+        if identity(self.file) != self._identity:
             raise LedgerGone(
                 f"the file at {self.file} is not the one that was opened: it was moved, replaced or deleted. Nothing was "
                 "read or written; open the ledger again"
             )
+        log = identity(f"{self.file}-wal") if self._log is not None else None
+        if log != self._log:
+            raise LedgerGone(
+                f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what was "
+                "appended last may be in no file. Nothing was written now. Make no copy by hand; close the ledger "
+                "everywhere, then run `nexus ledger verify`"
+            )
+        # The time of a folder is told in steps of some milliseconds: a change just now may be followed by one unseen.
+        settled = folder is not None and time.time_ns() - folder[2] > UNSEEN_NS and not os.path.islink(self.file)  # noqa: PTH114
+        self._folder_then = folder if settled else None
 
     @contextmanager
     def connection(self) -> Generator[Database]:
@@ -164,21 +190,9 @@ class Pool:
             if self._writer is None:
                 self._writer = Writer(another(self.file, vfs=self._vfs))
                 self._log = identity(f"{self.file}-wal") if self._watched else None
+                self._folder_then = None
                 self._ending = weakref.finalize(self, self._writer.let_go)
-            elif self._watched:
-                self._check_log()
             return self._writer
-
-    def _check_log(self) -> None:
-        """Raises LedgerGone if the log is not the one that the writer began with."""
-        log = identity(f"{self.file}-wal")
-        self._log = self._log or log
-        if log != self._log:
-            raise LedgerGone(
-                f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what was "
-                "appended last may be in no file. Nothing was written now. Make no copy by hand; close the ledger "
-                "everywhere, then run `nexus ledger verify`"
-            )
 
     def _drop(self, writer: Writer) -> None:
         """Gives up a writer whose connection an error has spoilt; the next write opens another one."""
@@ -191,6 +205,7 @@ class Pool:
     def _give_up_writer(self) -> Writer | None:
         """The writer, which is nobody's from now on; the next write makes another one."""
         writer, self._writer = self._writer, None
+        self._log = None
         if self._ending is not None:
             self._ending.detach()
         return writer
