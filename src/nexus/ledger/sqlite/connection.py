@@ -30,6 +30,9 @@ from nexus.ledger.sqlite.torn import is_ours
 
 BUSY_TIMEOUT_MS = 5_000
 
+LEAST_TRIES = 200
+"""How often a lock is tried, at least, before a wait is given up."""
+
 SYNCHRONOUS = "FULL"
 """What SQLite waits for at a commit: FULL syncs the log, so that an acknowledged append survives power loss."""
 
@@ -147,7 +150,10 @@ class Database:
                 self.run("COMMIT")
 
     def busy_timeout(self, timeout_ms: int) -> None:
-        """How long to wait for another one's transaction: a few milliseconds at a time, so none is overtaken for long."""
+        """How long to wait for another one's transaction: a few milliseconds at a time, so none is overtaken for long.
+
+        Time alone is no reason to give up: a machine that was paused made no try meanwhile.
+        """
         begun = 0.0
 
         def again(count: int) -> bool:
@@ -155,7 +161,7 @@ class Database:
             now = time.monotonic()
             begun = now if count == 0 else begun
             time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
-            return (now - begun) * 1000 < timeout_ms
+            return (now - begun) * 1000 < timeout_ms or count < LEAST_TRIES
 
         self._db.set_busy_handler(again)
 
