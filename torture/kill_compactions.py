@@ -37,7 +37,7 @@ STOP, RETURNED, STEPS_OF = 0, 1, (3, 3 + MOST_STEPS)
 NOT_BEGUN, BEGUN, ACKNOWLEDGED, REFUSED = range(4)
 PROCESSES: Final = ("a", "b")
 LONGEST_SECONDS = 0.03
-ROUNDS_OF_A_FILE = 100
+ROUNDS_OF_A_FILE = 25
 BOTH = 0.5
 """Share of the rounds in which both processes are killed."""
 

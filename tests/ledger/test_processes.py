@@ -283,6 +283,29 @@ def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_
     assert sorted(texts(SqliteLedger(str(path)), "main")) == [str(number) for number in range(6)]
 
 
+def test_processes_that_make_a_ledger_at_the_very_same_time_find_nothing_busy(tmp_path: Path) -> None:
+    for number in range(80):
+        path = tmp_path / f"{number}.db"
+        begin, go = os.pipe()
+        children: list[int] = []
+        for name in ("a", "b", "c"):
+            child = os.fork()
+            if child == 0:
+                os.close(go)
+                os.read(begin, 1)  # until all are there and the pipe is closed
+                code = 1
+                try:
+                    append(SqliteLedger(str(path)), "main", user(name))
+                    code = 0
+                finally:
+                    os._exit(code)
+            children.append(child)
+        os.close(go)
+        os.close(begin)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+        assert sorted(texts(SqliteLedger(str(path)), "main")) == ["a", "b", "c"]
+
+
 def test_reading_in_this_process_leaves_the_locks_that_it_holds_on_the_file(tmp_path: Path) -> None:
     """A file that is opened and closed beside SQLite loses all locks of the process: others could take the log away."""
     path = tmp_path / "l.db"

@@ -83,7 +83,7 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
                 f"{path} has ledger version {version}, figures need {VERSION}: `nexus ledger migrate` first"
             )
         name = storable(tenant)
-        counts = {key: int(db.value(sql, (name,))) for key, sql in _COUNTS.items()}
+        counts = {key: _number(db.value(sql, (name,)), path) for key, sql in _COUNTS.items()}
         statuses = db.rows(_STATUSES, (name,))
         page_bytes = int(db.value("PRAGMA page_size"))
         free, pages = int(db.value("PRAGMA freelist_count")), int(db.value("PRAGMA page_count"))
@@ -103,6 +103,15 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
             free_pages=free,
             **counts,
         )
+
+
+def _number(value: object, path: str | Path) -> int:
+    """A figure. Raises LedgerDamaged for something else, which a damaged row may give."""
+    if isinstance(value, (int, float)):
+        return int(value)
+    raise LedgerDamaged(
+        f"{path} is damaged: a row has {value!r} where a number belongs. `nexus ledger verify` lists all"
+    )
 
 
 def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:

@@ -218,8 +218,8 @@ def connect(
 
 def settle(db: Database) -> None:
     """The settings of a connection to a ledger that is of this version."""
+    _turn_on_log(db)
     for setting in (
-        "PRAGMA journal_mode=WAL",
         f"PRAGMA synchronous={SYNCHRONOUS}",
         "PRAGMA foreign_keys=ON",
         "PRAGMA trusted_schema=OFF",
@@ -230,6 +230,20 @@ def settle(db: Database) -> None:
         "PRAGMA secure_delete=ON",
     ):
         db.run(setting)
+
+
+def _turn_on_log(db: Database) -> None:
+    """Sets WAL. Two who make a ledger at the same time would each wait for the other: SQLite then refuses at once."""
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            db.run("PRAGMA journal_mode=WAL")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
+        else:
+            return
 
 
 def _wrong_header(path: str, *, create: bool) -> LedgerError | None:

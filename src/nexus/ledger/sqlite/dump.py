@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadReference, ForksDepend, LedgerConflict
+from nexus.errors import BadReference, ForksDepend, LedgerConflict, LedgerDamaged
 from nexus.ledger import chain
 from nexus.ledger.codec import call_rows, decode_parts
 from nexus.ledger.records import (
@@ -86,7 +86,11 @@ class _Group:
     def of(self, seq: int) -> list[tuple[Any, ...]]:
         """The rows of one group; what stands before it belongs to nothing."""
         found: list[tuple[Any, ...]] = []
-        while self._next is not None and self._next[0] <= seq:
+        while self._next is not None:
+            if type(seq) is not int or type(self._next[0]) is not int:
+                raise LedgerDamaged("an entry or message has something else where its number belongs")
+            if self._next[0] > seq:
+                break
             if self._next[0] == seq:
                 found.append(self._next)
             self._next = next(self._rows, None)

@@ -155,7 +155,9 @@ class Reader(SessionReader):
         heads, rows = (self.db.rows(one, values) for one in sql)
         if not heads:
             return []
+        self.whole_numbers(*[head[0] for head in heads])
         if len(spans) > 1:  # those of one segment come in order
+            self.whole_numbers(*[number for row in rows for number in row[:2]])
             heads.sort(key=itemgetter(0))
             rows.sort(key=itemgetter(0, 1))
         by_seq: dict[int, list[MessageRow]] = defaultdict(list)
@@ -225,7 +227,8 @@ class Reader(SessionReader):
         for part in reversed(self.path(thread)):
             for seq, kind in self.db.each(sql, (self.tenant, part.thread, part.high)):
                 if kind not in STEPS:
-                    return int(seq)
+                    self.whole_numbers(seq)
+                    return seq
         return 0
 
     def instructions(self, thread: int) -> Sequence[Row]:
@@ -275,6 +278,7 @@ class Reader(SessionReader):
             if head is None or head[0] == 0:
                 continue
             rows = self.db.rows(f"{sql} ORDER BY number DESC LIMIT 2", (self.tenant, part.thread, view))
+            self.whole_numbers(*[row[2] for row in rows])
             if rows and rows[0][-1] == head[1] and rows[0][2] <= part.high:
                 return self._cut(part.thread, view, rows[0], rows[1:])
             # A fork from before the newest decision: all of them are looked at, so that none is missed.

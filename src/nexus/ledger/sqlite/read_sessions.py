@@ -161,6 +161,12 @@ class SessionReader:
         if not whole:
             self.damaged(f"{what} does not match its hash")
 
+    def whole_numbers(self, *values: object) -> None:
+        """Raises LedgerDamaged unless all are whole numbers: a damaged row may have anything in any column."""
+        for value in values:
+            if type(value) is not int:
+                self.damaged("a row has something else where a number belongs")
+
     def damaged(self, what: str) -> NoReturn:
         """Says what is damaged and that nothing was served from it."""
         raise LedgerDamaged(

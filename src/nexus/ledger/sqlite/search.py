@@ -33,6 +33,7 @@ def search(reader: Reader, query: Query) -> list[Hit]:
     hits: list[Hit] = []
     passed = 0
     for thread, seq, order_in, role in reader.db.each(sql, (match, reader.tenant)):
+        reader.whole_numbers(thread, seq, order_in)
         if (query.roles and role not in query.roles) or not _within(ranges, thread, seq):
             continue
         labels = _sessions_with(reader, thread, seq)
@@ -72,7 +73,9 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
         found += [(original(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
         # A fork of a fork has no more of this thread than the fork has.
         sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND NOT erased"
-        waiting += [int(fork) for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
+        forks = [fork for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
+        reader.whole_numbers(*forks)
+        waiting += forks
     return sorted(found)
 
 
@@ -124,6 +127,7 @@ class _Totals:
         )
         found: tuple[list[int], list[int], list[int], list[int]] = ([], [0], [0], [])
         for seq, at_ms, count, dear in self._reader.db.rows(sql, key):
+            self._reader.whole_numbers(seq, at_ms, count, dear)
             found[0].append(seq)
             found[1].append(found[1][-1] + count)
             found[2].append(found[2][-1] + dear)
@@ -161,11 +165,10 @@ def known_keys(reader: Reader, session: str) -> dict[str, int]:
     """The idempotency keys that were used on the session's path, and where."""
     thread = reader.thread_of(session)
     sql = "SELECT key, seq FROM idempotency WHERE tenant=? AND thread=? AND seq<=?"
-    return {
-        original(str(key)): int(seq)
-        for part in (reader.path(thread) if thread is not None else ())
-        for key, seq in reader.db.rows(sql, (reader.tenant, part.thread, part.high))
-    }
+    parts = reader.path(thread) if thread is not None else []
+    found = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, part.high))]
+    reader.whole_numbers(*[seq for _, seq in found])
+    return {original(str(key)): seq for key, seq in found}
 
 
 def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
@@ -174,4 +177,6 @@ def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
         "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
         " WHERE t.tenant=? ORDER BY t.id"
     )
-    return [(int(thread), int(seq)) for thread, seq in reader.db.rows(sql, (storable(key), reader.tenant))]
+    found = [(thread, seq) for thread, seq in reader.db.rows(sql, (storable(key), reader.tenant))]
+    reader.whole_numbers(*[number for row in found for number in row])
+    return found

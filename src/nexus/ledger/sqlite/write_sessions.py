@@ -61,6 +61,7 @@ class SessionWriter:
         sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq DESC"
         for part in reversed(self.reader.path(thread)):
             for at_turn, kind in self.db.each(sql, (self.tenant, part.thread, part.low, min(part.high, seq))):
+                self.reader.whole_numbers(at_turn)
                 turn = int(at_turn) if turn is None else turn
                 if kind in ("messages", "lost", "completed", "failed", "clear"):
                     return turn, kind in ("messages", "lost") and turn > 0
