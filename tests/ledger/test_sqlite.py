@@ -25,12 +25,13 @@ from nexus.errors import (
     NotALedger,
 )
 from nexus.ledger.codec import decode_parts
-from nexus.ledger.entries import Commit, NewEntry
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.entries import Commit, NewEntry, Place, Sized
+from nexus.ledger.sessions import Query, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.record import sized
+from nexus.size import Size
 
 # ------------------------------------------------------------------------------------------------ append and replay
 
@@ -394,3 +395,14 @@ def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_the
             tuple(row.message for row in entry.rows) for entry in entries if entry.rows[0].message.id.startswith(name)
         ]
         assert own == [appending.messages(name, number) for number in range(60)]
+
+
+def test_a_message_of_over_50_megabytes_is_stored_found_and_read_back_as_it_was(tmp_path: Path) -> None:
+    said = "word \x00 \ud83d 会議 " * 2_800_000 + "needle"
+    assert len(said.encode("utf-8", "surrogatepass")) > 50_000_000
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    ledger.commit("main", Commit((NewEntry(messages=(Sized(user(said), Size(1, 1, 1)),)),)))
+    (entry,) = ledger.entries(1)
+    assert entry.rows[0].message.text() == said
+    assert [hit.place for hit in ledger.search(Query("needle"))] == [Place(1, 0)]
+    ledger.close()

@@ -42,10 +42,10 @@ def tortured(folder: Path, name: str, rounds: int, broken: str = "") -> tuple[in
 
 ROUNDS = {
     "kill_appends": 200,
-    "kill_compactions": 80,
+    "kill_compactions": 200,
     "power_loss": 250,
     "io_errors": 30,
-    "disk_full": 150,
+    "disk_full": 200,
     "bit_flips": 500,
     "pages": 300,
     "contention": 80,
