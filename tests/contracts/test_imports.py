@@ -30,7 +30,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "ledger.audit",
         ),
     },
-    {"assembled": ("assembled",)},
+    {"assembled": ("assembled",), "overflow": ("overflow",)},
     {
         "sources": ("sources",),
         "ledger stores": (
@@ -59,7 +59,19 @@ EXACT = frozenset({"ledger", "nexus"})
 """Names that stand for one module only: new modules of the ledger have to choose between its two rooms."""
 
 PURE = frozenset(
-    {"values", "budget", "prompts", "profiles", "ledger values", "assembled", "fit", "render", "assemble", "record"}
+    {
+        "values",
+        "budget",
+        "prompts",
+        "profiles",
+        "ledger values",
+        "assembled",
+        "overflow",
+        "fit",
+        "render",
+        "assemble",
+        "record",
+    }
 )
 """Rooms without files, clocks, network or database."""
 
