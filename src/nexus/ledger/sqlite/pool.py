@@ -84,16 +84,23 @@ class Pool:
                 f"the file at {self.file} is not the one that was opened: it was moved, replaced or deleted. Nothing was "
                 "read or written; open the ledger again"
             )
-        log = identity(f"{self.file}-wal") if self._log is not None else None
-        if log != self._log:
-            raise LedgerGone(
-                f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what was "
-                "appended last may be in no file. Nothing was written now. Make no copy by hand; close the ledger "
-                "everywhere, then run `nexus ledger verify`"
-            )
+        if not self._has_its_log():
+            with self._lock:  # a fork takes the log away with the last connection: only afterwards can it be missed
+                self._wait_for_fork()
+                if not self._has_its_log():
+                    raise LedgerGone(
+                        f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what "
+                        "was appended last may be in no file. Nothing was written now. Make no copy by hand; close the "
+                        "ledger everywhere, then run `nexus ledger verify`"
+                    )
         # The time of a folder is told in steps of some milliseconds: a change just now may be followed by one unseen.
         settled = folder is not None and time.time_ns() - folder[2] > UNSEEN_NS and not os.path.islink(self.file)  # noqa: PTH114
         self._folder_then = folder if settled else None
+
+    def _has_its_log(self) -> bool:
+        """Whether the log is the one that the writer began with; true while there is no writer."""
+        log = self._log
+        return log is None or identity(f"{self.file}-wal") == log
 
     @contextmanager
     def connection(self) -> Generator[Database]:
