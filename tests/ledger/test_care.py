@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ledger.everything import fill
 from ledger.files import PAGE, broken, dumped, names, old_ledger, sql
 from ledger.stores import append, behind_its_back, texts
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger, UnreadableFile
@@ -20,22 +19,6 @@ from nexus.ledger.records import EntryRecord, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.message import user
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger with something of everything."""
-    path = tmp_path_factory.mktemp("whole") / "l.db"
-    ledger = SqliteLedger(str(path))
-    fill(ledger, 12)
-    ledger.close()
-    return path
-
-
-@pytest.fixture
-def path(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(whole, tmp_path / "l.db"))
-
 
 # ----------------------------------------------------------------------------------------------------------------- verify
 

@@ -26,21 +26,6 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import user
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger with something of everything."""
-    path = tmp_path_factory.mktemp("whole") / "l.db"
-    ledger = SqliteLedger(str(path))
-    fill(ledger, 12)
-    ledger.close()
-    return path
-
-
-@pytest.fixture
-def path(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(whole, tmp_path / "l.db"))
-
-
 def test_a_repair_of_a_sound_ledger_is_the_same_ledger(path: Path, tmp_path: Path) -> None:
     before = path.read_bytes()
     told: list[tuple[int, int]] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.everything import fill, said
+from ledger.everything import said
 from ledger.files import dumped, entries, sql
 from ledger.stores import append, texts
 from ledger.test_care import swapped
@@ -18,21 +18,6 @@ from nexus.ledger.records import CalibrationRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
 from nexus.message import user
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger with something of everything."""
-    path = tmp_path_factory.mktemp("whole") / "l.db"
-    ledger = SqliteLedger(str(path))
-    fill(ledger, 12)
-    ledger.close()
-    return path
-
-
-@pytest.fixture
-def path(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(whole, tmp_path / "l.db"))
 
 
 @pytest.mark.parametrize(

@@ -254,13 +254,13 @@ def _inside(file: Path, now_ms: int) -> Iterator[Finding]:
             yield _quick(db)
             yield _clock(db, now_ms)
     except LedgerError as error:
-        todo = next((todo for kind, todo in _TODO if isinstance(error, kind)), "see permissions, space and disk")
-        yield Finding("bad", "content", str(error), todo)
+        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
+        yield Finding("bad", "content", str(error), advice)
 
 
 _SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
 
-_TODO: tuple[tuple[type[LedgerError], str], ...] = (
+_ADVICE: tuple[tuple[type[LedgerError], str], ...] = (
     (LedgerTooNew, "upgrade Nexus; the ledger is not damaged, and needs no restore and no repair"),
     (NotALedger, f"name the ledger's own file with --ledger; if this was it, {_SAVE}"),
     (LedgerDamaged, f"`nexus ledger verify` lists all damage, {_SAVE}"),
