@@ -89,3 +89,11 @@ def test_a_name_with_control_characters_stays_on_its_line_and_has_no_power_over_
     assert len(shown.splitlines()) == 2
     assert [sign for sign in "\x1b\x07\r" if sign in shown] == []
     assert [one["label"] for one in run("sessions", "--json", folder=empty).json] == [name]
+
+
+def test_an_empty_file_is_refused_as_no_ledger_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "empty.db"
+    file.touch()
+    ran = run("sessions", "--ledger", file, folder=tmp_path)
+    assert (ran.code, "is an empty file and no ledger" in ran.err) == (5, True)
+    assert file.stat().st_size == 0

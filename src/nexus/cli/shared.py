@@ -17,6 +17,7 @@ import msgspec
 
 from nexus.engine import LEDGER_FILE, Engine, open_engine
 from nexus.errors import BadTool, UnreadableFile
+from nexus.ledger.sqlite import SqliteLedger
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,12 +45,14 @@ def common(command: F) -> F:
 def open_here(workspace: str | None, ledger: str | None, *, writes: bool = False, **options: Any) -> Engine:
     """The engine for the options as given, or for the workspace around the current folder.
 
-    A command that only reads makes no file: where there is no ledger yet, it sees an empty one.
+    A command that only reads makes no file: where there is no ledger yet, it sees an empty one, and an empty file is none.
     """
     root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
     file = Path(ledger).expanduser() if ledger else root / LEDGER_FILE
-    absent = not writes and root.is_dir() and not file.exists()
-    return open_engine(root, ledger=":memory:" if absent else file, **options)
+    if writes or not root.is_dir():
+        return open_engine(root, ledger=file, **options)
+    there = SqliteLedger(str(file.absolute()), create=False) if file.exists() else ":memory:"
+    return open_engine(root, ledger=there, **options)
 
 
 def nearest_workspace(folder: Path) -> Path:
