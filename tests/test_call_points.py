@@ -16,12 +16,15 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import get_counter
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
+from nexus.engine import size_class
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.cut import LEAST_HISTORY, REACH, marker_tokens
+from nexus.fit.pins import LARGEST_TASK
 from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.message import Message, Note, Text, ToolResult
+from nexus.size import Wire
 from support.replay import CallPoint, Mark, append, call_points, mark, record
 from support.validity import CHECKS, Recounter
 
@@ -40,6 +43,8 @@ WIRES: dict[str, Callable[[AssembledContext], dict[str, Any]]] = {
 }
 CLOSERS = {"openai": "]}", "anthropic": "]}]}", "gemini": "]}]}"}
 RECOUNT = Recounter()
+
+
 COUNTER = get_counter()
 
 
@@ -77,6 +82,7 @@ class Walk:
         self.model, self.budget, self.figures = model, budget, figures
         self.raw: list[Message] = []
         self.opening = False
+        self.summarised, self.cleared = False, 0
         self.before = ""
         self.cuts, self.new_tokens, self.last_total = 0, 0, 0
         self.least_drop = budget
@@ -85,6 +91,8 @@ class Walk:
         for point in call_points(transcript):
             if isinstance(point, Mark):
                 mark(self.nx, "s", point)
+                self.summarised = point.summary is not None
+                self.cleared = self.cleared if self.summarised else len(self.nx.history("s"))
                 self.raw, self.opening, self.before = [], point.summary is not None, ""
                 self.last_total = 0
             else:
@@ -152,7 +160,17 @@ class Walk:
                 held += message_tokens(lacking, COUNTER).on(wire)
         marker = marker_tokens("s", wire, COUNTER) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
-        return system + current + held + (0 if fits_whole else marker)
+        task = self.first_task(last, wire) if not fits_whole or self.summarised else 0
+        return system + current + held + task + (0 if fits_whole else marker)
+
+    def first_task(self, last: list[Message], wire: Wire) -> int:
+        """Tokens of what the user asked first, when a cut or a summary hides it and it is small enough to be kept."""
+        said = self.nx.history("s")[self.cleared :] if self.raw or self.summarised else []
+        task = next((message for message in said if message.role == "user" and message.text().strip()), None)
+        if task is None or (not self.summarised and last and last[0].text() == task.text()):
+            return 0
+        tokens = message_tokens(without_memory(task), COUNTER).on(wire)
+        return tokens if tokens <= LARGEST_TASK * size_class(self.budget) else 0
 
     def check(self, ctx: AssembledContext, said: list[str]) -> None:
         again = self.nx.assemble_request(request_of(self, ctx))
@@ -172,7 +190,8 @@ class Walk:
         if ctx.cut:
             self.cuts += 1
             self.figures[f"cuts        at {self.budget:>7,}"] += 1
-            fixed = total - ctx.token_budget.used.history
+            pinned = sum(item.tokens for item in ctx.items if item.name == "first task and pinned messages")
+            fixed = total - ctx.token_budget.used.history + pinned
             low = max(REACH * self.budget, fixed + LEAST_HISTORY * (self.budget - fixed))
             self.least_drop = min(self.least_drop, self.budget - low)
         self.new_tokens += max(total - self.last_total, 0) if not ctx.cut else self.budget - self.last_total

@@ -245,6 +245,7 @@ def _manifest(
         "factor": given.factor,
         "available": request.available_tokens or 0,
         "render": RENDER_VERSION,
+        "pins": tuple((pin.place.seq, pin.place.ord) for pin in window.hidden()),
     }
     return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
 
@@ -279,10 +280,9 @@ def _account(
         items.append(Item("Workspace", "system", name, "nexus:tools", _scaled(fixed.tools, factor), "system"))
     window = fitted.window
     if window.opening:
-        name = "summary or marker of what is left out"
-        tokens = _scaled(window.opening_tokens, factor)
-        items.append(Item("Session", "history", name, "nexus:ledger", tokens, "user", len(window.opening)))
-    tokens = _scaled(window.tokens + fitted.closing_tokens, factor) - (items[-1].tokens if window.opening else 0)
+        items.extend(_opening(window, factor))
+    told = sum(item.tokens for item in items if item.slot == "history")
+    tokens = _scaled(window.tokens + fitted.closing_tokens, factor) - told
     count = len(window.messages) + fitted.ahead
     items.append(Item("Session", "history", "conversation", "nexus:ledger", tokens, "user", count))
     left = _scaled(fitted.current_tokens, factor)
@@ -296,6 +296,18 @@ def _account(
         items.append(Item(block.layer, "current", block.name, block.origin, tokens, block.trust))
     items.append(Item("Event", "current", "message", "nexus:event", left, "user", 1))
     return tuple(items)
+
+
+def _opening(window: Window, factor: float) -> list[Item]:
+    """What stands before the conversation: summary and marker, then pinned groups."""
+    whole, pinned = _scaled(window.opening_tokens, factor), _scaled(window.pinned_tokens, factor)
+    marks = len(window.opening) - window.pinned
+    name = "summary or marker of what is left out"
+    items = [Item("Session", "history", name, "nexus:ledger", whole - pinned, "user", marks)]
+    if window.pinned:
+        name = "first task and pinned messages"
+        items.append(Item("Session", "history", name, "nexus:ledger", pinned, "user", window.pinned))
+    return items
 
 
 def _model_warning(model: Model) -> tuple[Warned, ...]:

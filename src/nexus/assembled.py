@@ -25,7 +25,7 @@ class Manifest(Struct, frozen=True):
     """What was sent, in a size that does not grow with the history: hashes, the range of the ledger, versions.
 
     `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
-    the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut.
+    the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut; `pins` the places of pinned groups that are shown though they lie before `first`.
     """
 
     id: str
@@ -47,6 +47,7 @@ class Manifest(Struct, frozen=True):
     factor: float
     available: int
     render: int
+    pins: tuple[tuple[int, int], ...] = ()
 
 
 class PrefixReport(Struct, frozen=True):

@@ -231,7 +231,7 @@ def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: 
     append(nx, "s", user("old"), assistant("old answer"))
     mark(nx, "s", Mark("They chose GIN."))
     ctx = nx.assemble("x", session="s")
-    assert [message.text() for message in ctx.history] == ["[Previous conversation summary]\nThey chose GIN."]
+    assert [message.text() for message in ctx.history] == ["[Previous conversation summary]\nThey chose GIN.", "old"]
     for number in range(30):
         ctx = say(nx, f"question {number}", "answer " * 60, budget=2_000)
         assert "They chose GIN." in texts(ctx)

@@ -4,7 +4,7 @@ A cut fires when the budget is full and goes down to 45 % of it, or to 60 % wher
 results of tools are large, and dropping one more of them would empty the prompt for nothing. On real sessions at 16,000
 tokens this processes 1.28 tokens for each new one at a mean prompt of 64 % (`make bench`); going only from 85 % to 60 %
 would process 2.09. A cut is a value in the context, deterministic in the head, the view and the budget; recording the
-turn stores it. Never cut: system, tools, current event, last group.
+turn stores it. Never cut: system, tools, current event, last group, pins (the first task among them).
 """
 
 from __future__ import annotations
@@ -82,33 +82,37 @@ def fit(
     begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
     first = window.rows[begin].place if begin < len(window.rows) else Place(window.head + 1, 0)
     before = window.cut
-    left_out = begin + (before.left_out_messages if before else 0)
+    kept = [pin for pin in window.hidden(first) if pin.place >= window.first]
+    left_out = begin + (before.left_out_messages if before else 0) - sum(len(pin.rows) for pin in kept)
     tokens = window.sums[index] + (before.left_out_tokens if before else 0)
-    marker = marker_text(
-        site.session, left_out, tokens, summary=bool(site.mark and site.mark.body) and not keeps_summary
-    )
+    tokens = max(tokens - sum(pin.tokens(window.wire) for pin in kept), 0)
+    lost_summary = bool(site.mark and site.mark.body) and not keeps_summary
+    marker = marker_text(site.session, left_out, tokens, summary=lost_summary, pins=bool(window.hidden(first)))
     cut = Cut(site.view, site.number, window.head, first, marker, left_out, tokens, plain_until, keeps_summary)
     fitted = _with_event(restart(window, cut, site.mark, counter), event, counter, cut)
     if _total(fitted, fixed) > room:
         kept = fitted.window
-        raise _too_small(room, fixed, fitted.current_tokens, kept.sums[-1] + fitted.closing_tokens, kept.opening_tokens)
+        last = kept.sums[-1] + fitted.closing_tokens
+        marker = kept.opening_tokens - kept.pinned_tokens
+        raise _too_small(room, fixed, fitted.current_tokens, last, marker, kept.pinned_tokens)
     return fitted
 
 
-def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False) -> str:
+def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
     """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
     plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
     with_summary = ", and the summary of what came before them" if summary else ""
+    with_pins = " What was asked first, and what was pinned among them, follows." if pins else ""
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
-        f"{with_summary}. Nothing is lost: {way} the whole conversation.]"
+        f"{with_summary}. Nothing is lost: {way} the whole conversation.{with_pins}]"
     )
 
 
 def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
     """Base tokens of the largest marker for a session."""
-    largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True)
+    largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)
 
 
@@ -155,9 +159,10 @@ def _choose(
     last = window.groups[-1] if window.groups else 0
     last_tokens = window.sums[-1] - window.sums[last] + closing - _plainer(window, last, plain_until)
     marker = marker_tokens(session, window.wire, counter) if last > 0 or window.opening else 0
-    never = fixed.system + fixed.tools + fitted.current_tokens + marker
+    pinned = window.pinned_tokens + _pinned_before(window, last)
+    never = fixed.system + fixed.tools + fitted.current_tokens + marker + pinned
     if never + last_tokens > room:
-        raise _too_small(room, fixed, fitted.current_tokens, last_tokens, marker)
+        raise _too_small(room, fixed, fitted.current_tokens, last_tokens, marker, pinned)
     kept_before = window.cut is None or window.cut.keeps_summary
     keeps_summary = kept_before and never + window.summary_tokens + last_tokens <= room
     spent = never + (window.summary_tokens if keeps_summary else 0)
@@ -171,6 +176,16 @@ def _choose(
     if window.sums[-1] - window.sums[recent] + closing <= free // 2:
         index = min(index, recent)
     return min(index, last), keeps_summary
+
+
+def _pinned_before(window: Window, index: int) -> int:
+    """Tokens of the pins among the messages shown that a cut at message `index` would hide."""
+    place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
+    return sum(
+        pin.tokens(window.wire)
+        for pin in window.pins
+        if pin.place >= window.first and (place is None or pin.place < place)
+    )
 
 
 def _first_group(window: Window, tokens: int) -> int:
@@ -188,7 +203,9 @@ def _group_before(window: Window, index: int) -> int:
     return window.groups[place - 1] if place else 0
 
 
-def _too_small(room: int, fixed: Fixed, current: int, last_group: int, marker: int) -> BudgetTooSmall:
+def _too_small(room: int, fixed: Fixed, current: int, last_group: int, marker: int, pinned: int) -> BudgetTooSmall:
     parts = {"system": fixed.system, "tools": fixed.tools, "current event": current, "last group": last_group}
     parts["marker of what is left out"] = marker
+    if pinned:
+        parts["pinned messages"] = pinned
     return BudgetTooSmall(room, sum(parts.values()), parts)

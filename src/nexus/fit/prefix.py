@@ -28,6 +28,8 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
         causes.append("the history was compacted or cleared")
     elif before.get("cut") != now["cut"]:
         causes.append("older messages were cut to stay within the budget")
+    elif [list(place) for place in before.get("pins", ())] != [list(place) for place in now["pins"]]:
+        causes.append("the pinned messages among those left out changed")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):
         causes.append("the history is another one")
     elif before.get("recorded_at", 0) != int(before.get("head", 0)) + 1:

@@ -16,10 +16,14 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.fit import repair
+from nexus.fit.pins import Pinned
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.message import Message, Note, Text, Thinking
 from nexus.size import Size, Wire
+
+END = 1 << 62
+"""A seq beyond all others."""
 
 SUMMARY_MARKER = "[Previous conversation summary]"
 
@@ -32,7 +36,8 @@ class Window:
     `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
     last assistant message as stored, with all pieces that were joined to it.
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `first` is where what is
-    shown begins.
+    shown begins; of the `pins`, those before it are the last `pinned` messages of the opening and take
+    `pinned_tokens` of it.
     """
 
     opening: tuple[Message, ...]
@@ -57,6 +62,9 @@ class Window:
     summary_tokens: int = 0
     pieces: Message | None = None
     first: Place = field(default_factory=lambda: Place(1, 0))
+    pins: tuple[Pinned, ...] = ()
+    pinned: int = 0
+    pinned_tokens: int = 0
     wire: Wire = "openai"
     model: str = ""
 
@@ -85,6 +93,10 @@ class Window:
             return size.aside
         return size.aside if self.wire == "anthropic" and same_model(message.model, self.model) else 0
 
+    def hidden(self, first: Place | None = None) -> tuple[Pinned, ...]:
+        """The pins before a place (what is shown begins there, if none is given): they have to stand in the opening."""
+        return tuple(pin for pin in self.pins if pin.place < (first or self.first))
+
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
         index = bisect_left(self.seqs, seq)
@@ -99,8 +111,11 @@ def start(
     changed_at: int = 0,
     wire: Wire = "openai",
     model: str = "",
+    pins: tuple[Pinned, ...] = (),
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
+
+    The opening has the summary, the marker of a cut, then the groups of `pins` that lie before that place.
 
     `mark` is the newest clear or compaction that holds. The later of mark and cut decides; a cut from before
     `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
@@ -119,7 +134,28 @@ def start(
     window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, first=first)
     window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
     window.fold.started = bool(opening)
+    window.pins = pins
+    _show_pins(window, counter)
     return window, first
+
+
+def _show_pins(window: Window, counter: TokenCounter) -> None:
+    """Puts hidden pins into the opening, repaired by the same fold as what follows, so ids stay unique."""
+    hidden = window.hidden()
+    if not hidden:
+        return
+    aside = Window((), 0, END, 0, b"", wire=window.wire, model=window.model, fold=window.fold)
+    for pin in hidden:
+        for row in pin.rows:
+            _show(aside, row, counter, fresh=True)
+        window.fold.tail = None
+    lacking = repair.closing(window.fold)
+    window.fold.waiting, window.fold.answered = {}, set()
+    tokens = sum(message_tokens(message, counter).on(window.wire) for message in lacking)
+    window.pinned_tokens = aside.sums[-1] + tokens
+    window.pinned = len(aside.messages) + len(lacking)
+    window.opening = (*window.opening, *aside.messages, *lacking)
+    window.opening_tokens += window.pinned_tokens
 
 
 def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, first: Place | None = None) -> bool:
@@ -130,7 +166,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
     """
     fresh = first is not None
     for entry in entries:
-        if entry.kind in ("clear", "compaction", "undone") and not fresh:
+        if entry.kind in ("clear", "compaction", "undone", "pin", "unpin") and not fresh:
             return False
         for row in entry.rows:
             if first is not None and row.place < first:
@@ -146,7 +182,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
 
 def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
     """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
-    window, first = start(counter, mark=mark, cut=cut, wire=old.wire, model=old.model)
+    window, first = start(counter, mark=mark, cut=cut, wire=old.wire, model=old.model, pins=old.pins)
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
     for row in old.rows[begin:]:
