@@ -1,7 +1,7 @@
 """How much of each prompt the provider's cache can reuse, when real sessions are replayed under a small budget.
 
-Every row sees the same messages: the bodies that Nexus makes under a budget that nothing exceeds. Each policy picks
-from them what it sends under the real one; Nexus itself runs as in a program: assemble, answer, record. A call for
+Every row sees the same messages: the bodies that Nexus makes under a budget that nothing exceeds, with results of tools
+over 2,000 tokens shortened to that (the ledger has the whole). Each policy picks from them what it sends under the real one; Nexus itself runs as in a program: assemble, answer, record. A call for
 which a policy sends no whole current event, or more than the budget, is counted and left out of all averages.
 """
 
@@ -22,14 +22,17 @@ from benchmarks.policies import OTHERS, Policy
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session, sessions
 from benchmarks.workspace import write_workspace
+from nexus.fit.cut import Strategy
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.record import sized
 
 COMMAND = "python -m benchmarks prefix"
 BUDGETS = (16_000, 32_000)
 MODEL = "gpt-4o"
+NEXUS: dict[str, Strategy] = {"Nexus": "oldest_first", "Nexus, middle_out": "middle_out"}
+LARGEST_RESULT = 2_000
 NO_LIMIT = 100_000_000
-MOST_RATIO, LEAST_PROMPT = 1.3, 0.63
+MOST_RATIO, LEAST_PROMPT = 1.2, 0.65
 
 Sent: TypeAlias = Body | None
 """A body, or None for a call that was refused."""
@@ -96,15 +99,23 @@ def run() -> Outcome:
         tables.append(_table(title, data, budget, together.items(), (*_NOTES, note)))
         rows = [(f"{session}: {name}", sums) for session, named in results.items() for name, sums in named.items()]
         tables.append(_table(f"The same by session, {budget:,} tokens", data, budget, rows))
-        targets.append(_target(together["Nexus"], budget, bound))
+        targets.extend(_target(name, together[name], budget, bound) for name in NEXUS)
     return Outcome(tuple(tables), tuple(targets))
 
 
-def replay(calls: Iterable[Call], budget: int, counter: Remembered) -> list[Sent]:
+def replay(calls: Iterable[Call], budget: int, counter: Remembered, strategy: Strategy = "oldest_first") -> list[Sent]:
     """The OpenAI bodies that Nexus sends for these calls; None where it refuses, which does not end the session."""
     with TemporaryDirectory() as folder:
         root = write_workspace(Path(folder))
-        with nexus.open(root, ledger=":memory:", model=MODEL, clock_ms=lambda: 1, counter=counter) as nx:
+        with nexus.open(
+            root,
+            ledger=":memory:",
+            model=MODEL,
+            clock_ms=lambda: 1,
+            counter=counter,
+            largest_result=LARGEST_RESULT,
+            strategy=strategy,
+        ) as nx:
             return [_send(nx, call, budget) for call in calls]
 
 
@@ -123,7 +134,9 @@ def _send(nx: nexus.Engine, call: Call, budget: int) -> Sent:
 
 def _compare(session: Session, whole: Sequence[Sent], budget: int, counter: Remembered) -> dict[str, Sums]:
     bodies = [body for body in whole if body is not None]
-    sent: dict[str, list[Sent]] = {"Nexus": replay(session.calls, budget, counter)}
+    sent: dict[str, list[Sent]] = {
+        name: replay(session.calls, budget, counter, strategy) for name, strategy in NEXUS.items()
+    }
     for name, make in OTHERS:
         sent[name] = _chosen(bodies, make(), budget, counter)
     return {name: measure(bodies, made, budget, counter) for name, made in sent.items()}
@@ -203,9 +216,9 @@ _NOTES = (
 )
 
 
-def _target(sums: Sums, budget: int, bound: float) -> Target:
+def _target(name: str, sums: Sums, budget: int, bound: float) -> Target:
     return Target(
-        f"re-processed over new tokens at {budget:,}",
+        f"{name}: re-processed over new tokens at {budget:,}",
         f"at most {MOST_RATIO} at a mean prompt of at least {LEAST_PROMPT:.0%}",
         f"{sums.ratio:.2f} at {sums.mean_prompt(budget):.1%}; with hindsight {MOST_RATIO} at {bound:.1%} at the most",
         sums.ratio <= MOST_RATIO and sums.mean_prompt(budget) >= LEAST_PROMPT,
@@ -213,7 +226,7 @@ def _target(sums: Sums, budget: int, bound: float) -> Target:
 
 
 def _names() -> list[str]:
-    return ["Nexus", *(name for name, _ in OTHERS)]
+    return [*NEXUS, *(name for name, _ in OTHERS)]
 
 
 def _last(bodies: Sequence[Sent]) -> Body:

@@ -16,15 +16,13 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import get_counter
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
-from nexus.engine import size_class
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.cut import LEAST_HISTORY, REACH, marker_tokens
-from nexus.fit.pins import LARGEST_TASK
+from nexus.fit.clip import LEAST_TOKENS, clip_results
+from nexus.fit.cut import LEAST_HISTORY, REACH, marker_text, marker_tokens
 from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.message import Message, Note, Text, ToolResult
-from nexus.size import Wire
 from support.replay import CallPoint, Mark, append, call_points, mark, record
 from support.validity import CHECKS, Recounter
 
@@ -82,7 +80,6 @@ class Walk:
         self.model, self.budget, self.figures = model, budget, figures
         self.raw: list[Message] = []
         self.opening = False
-        self.summarised, self.cleared = False, 0
         self.before = ""
         self.cuts, self.new_tokens, self.last_total = 0, 0, 0
         self.least_drop = budget
@@ -91,8 +88,6 @@ class Walk:
         for point in call_points(transcript):
             if isinstance(point, Mark):
                 mark(self.nx, "s", point)
-                self.summarised = point.summary is not None
-                self.cleared = self.cleared if self.summarised else len(self.nx.history("s"))
                 self.raw, self.opening, self.before = [], point.summary is not None, ""
                 self.last_total = 0
             else:
@@ -120,7 +115,8 @@ class Walk:
             return
         factor = whole.window.token_factor
         room = self.budget if factor == 1 else int((self.budget - 3) / factor)
-        needed = self.never_cut(point, whole)
+        limits = [(LEAST_TOKENS,), tuple(LEAST_TOKENS << power for power in range(8)), ()]
+        needed, at_least, needed_whole = (self.never_cut(point, whole, limits=tried) for tried in limits)
         try:
             ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
         except BudgetTooSmall as refusal:
@@ -129,13 +125,17 @@ class Walk:
             record(self.nx, "s", point, refusal)
             self.before, self.last_total = "", 0
         else:
-            assert needed <= room, f"not refused, though what is never cut needs {needed} of {room}"
-            self.check(ctx, event_texts(point))
+            assert at_least <= room, f"not refused, though what is never cut needs {at_least} of {room}"
+            self.check(ctx, event_texts(point), squeezed=needed_whole > room)
             record(self.nx, "s", point, ctx)
         self.raw.extend([*(event.results or (Message("user", event.content),)), *point.reply])
 
-    def never_cut(self, point: CallPoint, whole: AssembledContext) -> int:
-        """The oracle: base tokens of system, tools, event (without memory), last group, and the marker of a cut."""
+    def never_cut(self, point: CallPoint, whole: AssembledContext, *, limits: tuple[int, ...]) -> int:
+        """The oracle: base tokens of system, tools, event (without memory), last group, and the marker of a cut.
+
+        Results are shortened to whichever of the limits makes them smallest, if there are any. Several limits ask for
+        what a call takes at the very least, with the shortest marker.
+        """
         groups: list[list[Message]] = []
         for message in self.raw:
             if message.role != "tool":
@@ -144,10 +144,10 @@ class Walk:
                 groups[-1].append(message)
         groups = [group for group in groups if shows(group[0]) and group[0].role != "system"]
         system = COUNTER.count(json.dumps(whole.system_prompt, ensure_ascii=False)) + 3 + 40
-        event = [without_memory(message) for message in whole.event]
+        event = [least(without_memory(message), limits) for message in whole.event]
         wire = whole.window.wire
         current = sum(size.on(wire) + size.aside for size in (message_tokens(m, COUNTER) for m in event))
-        last = groups[-1] if groups else []
+        last = [least(message, limits) for message in groups[-1]] if groups else []
         thinks = bool(point.event.results) and wire == "anthropic"
         held = sum(
             size.on(wire) + size.aside * (thinks and same_model(message.model, self.model))
@@ -158,21 +158,13 @@ class Walk:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
                 lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
                 held += message_tokens(lacking, COUNTER).on(wire)
-        marker = marker_tokens("s", wire, COUNTER) if len(groups) > 1 or self.opening else 0
+        shortest = message_tokens(Message("user", (Text(marker_text("s", 1, 1)),)), COUNTER).on(wire)
+        largest = marker_tokens("s", wire, COUNTER)
+        marker = (shortest if len(limits) > 1 else largest) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
-        task = self.first_task(last, wire) if not fits_whole or self.summarised else 0
-        return system + current + held + task + (0 if fits_whole else marker)
+        return system + current + held + (0 if fits_whole else marker)
 
-    def first_task(self, last: list[Message], wire: Wire) -> int:
-        """Tokens of what the user asked first, when a cut or a summary hides it and it is small enough to be kept."""
-        said = self.nx.history("s")[self.cleared :] if self.raw or self.summarised else []
-        task = next((message for message in said if message.role == "user" and message.text().strip()), None)
-        if task is None or (not self.summarised and last and last[0].text() == task.text()):
-            return 0
-        tokens = message_tokens(without_memory(task), COUNTER).on(wire)
-        return tokens if tokens <= LARGEST_TASK * size_class(self.budget) else 0
-
-    def check(self, ctx: AssembledContext, said: list[str]) -> None:
+    def check(self, ctx: AssembledContext, said: list[str], *, squeezed: bool) -> None:
         again = self.nx.assemble_request(request_of(self, ctx))
         total = ctx.token_budget.used.total
         assert ctx.token_budget.remaining >= 0
@@ -184,10 +176,10 @@ class Walk:
         assert RECOUNT.count(body) <= self.budget, f"{wire} is over {self.budget}"
         sent = json.dumps(body, ensure_ascii=False)
         assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
-        assert all(json.dumps(one, ensure_ascii=False)[1:-1] in sent for one in said), "the event is not in the body"
+        assert all(is_in(one, sent) for one in said), "the event is not in the body"
         self.extends(wire, body, cut=ctx.cut is not None)
         self.figures["calls checked"] += 1
-        if ctx.cut:
+        if ctx.cut and not squeezed and len(ctx.history) > len(ctx.history.opening) + 1:
             self.cuts += 1
             self.figures[f"cuts        at {self.budget:>7,}"] += 1
             pinned = sum(item.tokens for item in ctx.items if item.name == "first task and pinned messages")
@@ -221,6 +213,19 @@ def event_texts(point: CallPoint) -> list[str]:
     else:
         items = list(point.event.content)
     return [item.text for item in items if isinstance(item, Text) and item.text.strip()][:1]
+
+
+def is_in(text: str, sent: str) -> bool:
+    """Whether a text of the event is in a body, whole or shortened as large results of tools are."""
+    whole = json.dumps(text, ensure_ascii=False)[1:-1] in sent
+    return whole or (COUNTER.count(text) > LEAST_TOKENS - 10 and "characters left out here" in sent)
+
+
+def least(message: Message, limits: tuple[int, ...]) -> Message:
+    if message_tokens(message, COUNTER).tokens <= LEAST_TOKENS:
+        return message
+    tried = [clip_results(message, limit, COUNTER, pictures=False) for limit in limits]
+    return min([message, *tried], key=lambda one: message_tokens(one, COUNTER).tokens) if tried else message
 
 
 def without_memory(message: Message) -> Message:

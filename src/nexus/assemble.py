@@ -22,6 +22,7 @@ from nexus.budget.tokens import TokenBudget, plan
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.cut import Fitted, Fixed, Site, fit
 from nexus.fit.prefix import compare
+from nexus.fit.view import View
 from nexus.fit.window import Window
 from nexus.history import History
 from nexus.ledger.entries import Entry
@@ -55,7 +56,7 @@ class Materials:
     factor: float
     window: Window
     mark: Entry | None
-    view: str
+    view: View
     cut_number: int
     instructions: tuple[Message, ...]
     last_manifest: Mapping[str, Any] | None
@@ -103,7 +104,14 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
         manifest=manifest,
         prefix=msgspec.structs.replace(prefix, stable_tokens=int(stable * given.factor)),
         opens_turn=not request.event.results,
-        warnings=(*warned, *more, *_left_out(notes), *_model_warning(given.model), *_no_tools(tools, fitted)),
+        warnings=(
+            *warned,
+            *more,
+            *_left_out(notes),
+            *_shortened(fitted),
+            *_model_warning(given.model),
+            *_no_tools(tools, fitted),
+        ),
         repairs=dict(fitted.window.fold.done),
         face=given.face,
     )
@@ -127,7 +135,7 @@ def _fit(
     out only where nothing else would do; system, tools, event and last group never.
     """
     fixed = _measure(system, tools, given)
-    site = Site(request.routing.session, given.view, given.cut_number, given.mark)
+    site = Site(request.routing.session, given.view.name, given.cut_number, given.mark, given.view.strategy)
     seen = [note for note in notes if given.window.memory.get(note.origin) == note.text]
     fresh = _Notes([note for note in notes if note not in seen], seen, [])
     whole = _Notes(notes, [], [])
@@ -227,7 +235,7 @@ def _manifest(
     window = fitted.window
     cut = fitted.cut or window.cut
     fields: dict[str, Any] = {
-        "view": given.view,
+        "view": given.view.name,
         "profile": profile.name,
         "model": request.model or given.model.name,
         "system": text_hash(system),
@@ -245,7 +253,9 @@ def _manifest(
         "factor": given.factor,
         "available": request.available_tokens or 0,
         "render": RENDER_VERSION,
-        "pins": tuple((pin.place.seq, pin.place.ord) for pin in window.hidden()),
+        "pins": tuple(
+            sorted({(place.seq, place.ord) for place in (*(pin.place for pin in window.hidden()), *window.spared)})
+        ),
     }
     return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
 
@@ -308,6 +318,17 @@ def _opening(window: Window, factor: float) -> list[Item]:
         name = "first task and pinned messages"
         items.append(Item("Session", "history", name, "nexus:ledger", pinned, "user", window.pinned))
     return items
+
+
+def _shortened(fitted: Fitted) -> tuple[Warned, ...]:
+    """A word about results of this event that are too large to be shown whole."""
+    if not fitted.shortened:
+        return ()
+    limit = fitted.window.clips.limit(fitted.window.head + 1)
+    text = (
+        f"{fitted.shortened} results of this event are shown in at most {limit:,} tokens each; the ledger has the whole"
+    )
+    return (Warned("nexus:event", text),)
 
 
 def _model_warning(model: Model) -> tuple[Warned, ...]:

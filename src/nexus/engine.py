@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,8 +19,9 @@ from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
-from nexus.fit.pins import LARGEST_TASK, Pinned, first_task, groups
-from nexus.fit.window import Window, extend, start
+from nexus.fit.cut import Strategy
+from nexus.fit.view import Reading, View, empty, filled, view_of
+from nexus.fit.window import Window, extend
 from nexus.ledger import replay
 from nexus.ledger.entries import Committed, Entry, Place
 from nexus.ledger.operations import Ledger
@@ -69,12 +71,15 @@ class Engine:
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
         keep_first_task: bool = True,
+        strategy: Strategy = "oldest_first",
+        largest_result: int | None = None,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
-        self.keep_first_task = keep_first_task
+        self.keep_first_task, self.largest_result = keep_first_task, largest_result
+        self.strategy: Strategy = strategy
         self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
@@ -128,15 +133,11 @@ class Engine:
         profile = named(request.profile)
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
-        view = view_of(request.profile, model, available, self.counter)
+        view = view_of(request.profile, model, available, self.counter, self.strategy, self.largest_result)
         with self.store.snapshot():
             thread = self.store.thread_of(request.routing.session)
-            kept = (
-                self._window(thread, view, model, available)
-                if thread is not None
-                else _Kept(start(self.counter, wire=model.wire, model=model.name)[0], 0, None)
-            )
-            last = self.store.last_assembly(thread, view) if thread is not None else None
+            kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
+            last = self.store.last_assembly(thread, view.name) if thread is not None else None
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
@@ -185,10 +186,10 @@ class Engine:
     def _extended(self, window: Window, thread: int) -> bool:
         return extend(window, self.store.entries(thread, window.head), self.counter)
 
-    def _window(self, thread: int, view: str, model: Model, available: int) -> _Kept:
+    def _window(self, thread: int, view: View) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
-        key = (thread, view, bare_name(model.name) if model.wire == "anthropic" else "")
-        cut = self.store.last_cut(thread, view)
+        key = (thread, view.name, bare_name(view.model) if view.wire == "anthropic" else "")
+        cut = self.store.last_cut(thread, view.name)
         number = cut.number if cut else 0
         kept = self._kept.get(key)
         told = kept is not None and (kept.task is not None or not self.keep_first_task)
@@ -196,37 +197,12 @@ class Engine:
             self._kept.move_to_end(key)
             return kept
         live = replay.live(self.store.marks(thread))
-        mark, changed = live.mark, live.changed_at
-        task, pins = self._pins(thread, live, model, available)
-        window, first = start(
-            self.counter, mark=mark, cut=cut, changed_at=changed, wire=model.wire, model=model.name, pins=pins
-        )
-        extend(window, self.store.entries(thread, first.seq - 1), self.counter, first)
-        if not window.seqs:
-            window.head, window.head_hash = self.store.head(thread)
-        kept = self._kept[key] = _Kept(window, number, mark, task)
+        reading = Reading(partial(self.store.entries, thread), self.store.head(thread), live)
+        window, task = filled(reading, view, cut, self.counter, task=self.keep_first_task)
+        kept = self._kept[key] = _Kept(window, number, live.mark, task)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
-
-    def _pins(
-        self, thread: int, live: replay.Live, model: Model, available: int
-    ) -> tuple[Place | None, tuple[Pinned, ...]]:
-        """The place of the first task, and the groups that stay verbatim: what is pinned, and that task if it is small."""
-
-        def read(after: int, until: int) -> Iterable[Entry]:
-            return self.store.entries(thread, after, until)
-
-        after = live.mark.seq if live.mark is not None and live.mark.kind == "clear" else 0
-        begin = Place(after + 1, 0)
-        pinned = groups(read, live.pins, begin)
-        if not self.keep_first_task:
-            return None, pinned
-        task = first_task(read, after, self.store.head(thread)[0])
-        own = groups(read, [task] if task is not None else [], begin)
-        most = LARGEST_TASK * size_class(available)
-        small = [one for one in own if one not in pinned and one.tokens(model.wire) <= most]
-        return task, tuple(sorted((*small, *pinned), key=lambda one: one.place))
 
 
 def open_engine(
@@ -235,7 +211,10 @@ def open_engine(
     """An engine for a workspace folder; its ledger is `WORKSPACE/.nexus/ledger.db` unless another one is given.
 
     Without a workspace and ledger nothing is kept. `options`: model, timezone (IANA name), models (own windows and
-    prices by name), clock_ms, counter, keep_first_task (True: what a user asked first stays verbatim). Raises WorkspaceMissing, LedgerError.
+    prices by name), clock_ms, counter, keep_first_task (True: what a user asked first stays), strategy (`oldest_first`, or
+    `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
+    is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). Raises WorkspaceMissing,
+    LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
@@ -262,19 +241,6 @@ def _ready(ledger: str | Path) -> str:
     except OSError as error:
         raise LedgerError(f"no ledger can be made at {place}: {error.strerror or error}") from error
     return str(place)
-
-
-def view_of(profile: str, model: Model, available: int, counter: TokenCounter) -> str:
-    """The view's name: profile, wire family, window size class (a power of two), counter.
-
-    What was decided for a small window does not hide history from a large one.
-    """
-    return f"{profile}/{model.wire}/2^{size_class(available).bit_length() - 1}/{counter.name}"
-
-
-def size_class(available: int) -> int:
-    """The largest power of two that is not more than the available tokens."""
-    return 1 << (max(available, 1).bit_length() - 1)
 
 
 def _event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:

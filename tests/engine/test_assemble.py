@@ -235,7 +235,7 @@ def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: 
     for number in range(30):
         ctx = say(nx, f"question {number}", "answer " * 60, budget=2_000)
         assert "They chose GIN." in texts(ctx)
-    assert ctx.history.opening[1].text().startswith("[Earlier messages left out")
+    assert ctx.history.opening[2].text().startswith("[Earlier messages left out")
 
 
 def test_thinking_goes_back_to_the_model_that_wrote_it_and_to_no_other(tmp_path: Path) -> None:

@@ -126,9 +126,9 @@ def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> Non
         cut = ctx.cut or nx.store.last_cut(1, ctx.manifest.view)
         assert cut is not None
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
-        (task,) = [message for message in ctx.history.opening if message in nx.history("s")]
-        assert task.text().startswith("u0 ")
-        assert cut.left_out_messages + len([task, *kept]) == len(nx.history("s"))
+        stay = [message for message in ctx.history.opening if message in nx.history("s")]
+        assert stay[0].text().startswith("u0 ")
+        assert cut.left_out_messages + len([*stay, *kept]) == len(nx.history("s"))
 
 
 def test_images_and_words_given_with_results_are_shown_after_them() -> None:

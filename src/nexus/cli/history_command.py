@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from nexus.cli.listing import entries_of, label_of, quoted
 from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines
 from nexus.engine import Engine
+from nexus.errors import BadReference
 from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import STEPS, Entry, Place, Row
-from nexus.message import user
+from nexus.message import Message, user
 from nexus.render.console import console_lines, markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.size import Size
@@ -30,6 +31,7 @@ from nexus.size import Size
     help="Form of the output.",
 )
 @click.option("--compacted", is_flag=True, help="Begin with the summary that holds, then only what it kept.")
+@click.option("--call", "call_id", default="", help="Only the tool call of this id and its result, whole.")
 @click.option("--entry-numbers", is_flag=True, help="Show the places that fork, rewind and pin take (console form).")
 @common
 def command(
@@ -37,6 +39,7 @@ def command(
     form: str,
     workspace: str | None,
     ledger: str | None,
+    call_id: str,
     *,
     compacted: bool,
     entry_numbers: bool,
@@ -44,11 +47,13 @@ def command(
 ) -> None:
     """Show all messages of SESSION.
 
-    Example: nexus history main --entry-numbers
+    Example: nexus history main --call toolu_01
     """
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, session)
         entries = _compacted(nx, label) if compacted else entries_of(nx, label, checked=True)
+        if call_id:
+            entries = _of_call(entries, call_id, label)
         if form in ("openai", "anthropic"):
             said = _with_summary(entries) if compacted else entries
             emit(as_openai(said) if form == "openai" else as_anthropic(said))
@@ -57,9 +62,27 @@ def command(
         elif form == "markdown":
             print_lines(markdown_lines(entries))
         else:
-            lines = console_lines(entries, plain=plain_output(), numbered=entry_numbers)
+            lines = console_lines(entries, plain=plain_output(), numbered=entry_numbers, full=bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
+
+
+def _of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iterator[Entry]:
+    """The messages that ask for a call or have its result. Raises BadReference if there are none."""
+    found: list[Entry] = []
+    for entry in entries:
+        rows = tuple(row for row in entry.rows if _has_call(row.message, call_id))
+        if rows:
+            found.append(replace(entry, rows=rows))
+    if not found:
+        raise BadReference(f"session {label!r} has no tool call of id {call_id!r}: `nexus history` shows them all")
+    return iter(found)
+
+
+def _has_call(message: Message, call_id: str) -> bool:
+    return any(call.id == call_id for call in message.calls()) or any(
+        result.call_id == call_id for result in message.results()
+    )
 
 
 def _compacted(nx: Engine, label: str) -> Iterator[Entry]:

@@ -1,16 +1,19 @@
-"""When the history does not fit: one cut, at a group boundary, deep enough that nothing moves again for a while.
+"""When the history does not fit: results of tools are shortened, then the oldest groups left out, in one decision.
 
-A cut fires when the budget is full and goes down to 45 % of it, or to 60 % where one group lies across that mark:
-results of tools are large, and dropping one more of them would empty the prompt for nothing. On real sessions at 16,000
-tokens this processes 1.28 tokens for each new one at a mean prompt of 64 % (`make bench`); going only from 85 % to 60 %
-would process 2.09. A cut is a value in the context, deterministic in the head, the view and the budget; recording the
-turn stores it. Never cut: system, tools, current event, last group, pins (the first task among them).
+It fires when the budget is full and goes down to 40 % of it, or to 55 % where one group lies across that mark, so that
+nothing in the prefix moves again for a while; the figures behind the marks are those of `python -m benchmarks prefix`.
+Results that are not among the newest are shortened first; if that is enough by itself, nothing is left out. The decision
+is a value in the context, deterministic in the head, the view and the budget; recording the turn stores it. Never cut:
+system, tools, current event, last group, pins (the first task and the request that the kept messages answer among them).
 """
 
 from __future__ import annotations
 
 import shlex
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -18,22 +21,41 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.errors import BudgetTooSmall
 from nexus.fit import repair
+from nexus.fit.clip import LEAST_TOKENS, clip_results
+from nexus.fit.pins import FRAME_TOKENS, Pinned, merged
 from nexus.fit.window import Window, restart
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.message import Message, Text
 from nexus.size import Wire
 
-LOW_MARK = 0.45
+Strategy: TypeAlias = Literal["oldest_first", "middle_out"]
+
+LOW_MARK = 0.40
 """A cut goes down to this share of the available tokens."""
 
-LEAST_HISTORY = 0.25
+LEAST_HISTORY = 0.20
 """Where system, tools and event leave little, a cut still keeps this share of what they leave."""
 
-REACH = 0.60
+REACH = 0.55
 """The group that lies across the low mark is kept while everything stays under this share."""
 
 KEEP_RECENT_TURNS = 3
 """Turns that a cut keeps whole while they fit in half of the room."""
+
+FRESH = 0.25
+"""Results in the newest groups that take this share of the room are not shortened."""
+
+AGED_PARTS = (2, 4, 8)
+"""Older results are shortened to one of these parts of the largest that a result may be, the mildest that is enough."""
+
+LEAST_GAIN = 0.05
+"""Results are shortened only where that gives at least this share of the room."""
+
+ENOUGH = 0.50
+"""Nothing is left out where shortened results bring everything under this share."""
+
+HEAD = 0.30
+"""What `middle_out` keeps in front of its marker, as a share of the room."""
 
 LONGEST_NAME = 60
 """A marker names a session that is no longer and plain, so that the command in it can be copied."""
@@ -49,7 +71,8 @@ class Fixed(Struct, frozen=True):
 class Fitted(Struct, frozen=True):
     """What fits: the window to show, what stands after it, its tokens, and the cut if one was made.
 
-    `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it.
+    `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
+    counts results of the event that are not shown whole.
     """
 
     window: Window
@@ -58,6 +81,7 @@ class Fitted(Struct, frozen=True):
     closing_tokens: int
     current_tokens: int
     cut: Cut | None
+    shortened: int = 0
 
 
 class Site(Struct, frozen=True):
@@ -67,6 +91,7 @@ class Site(Struct, frozen=True):
     view: str
     number: int
     mark: Entry | None
+    strategy: Strategy = "oldest_first"
 
 
 def fit(
@@ -76,26 +101,7 @@ def fit(
     fitted = _with_event(window, event, counter, None)
     if _total(fitted, fixed) <= room:
         return fitted
-    answers = any(message.role == "tool" for message in event)
-    plain_until = _plain_until(window, answers=answers)
-    index, keeps_summary = _choose(fitted, room, fixed, plain_until, site.session, counter)
-    begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
-    first = window.rows[begin].place if begin < len(window.rows) else Place(window.head + 1, 0)
-    before = window.cut
-    kept = [pin for pin in window.hidden(first) if pin.place >= window.first]
-    left_out = begin + (before.left_out_messages if before else 0) - sum(len(pin.rows) for pin in kept)
-    tokens = window.sums[index] + (before.left_out_tokens if before else 0)
-    tokens = max(tokens - sum(pin.tokens(window.wire) for pin in kept), 0)
-    lost_summary = bool(site.mark and site.mark.body) and not keeps_summary
-    marker = marker_text(site.session, left_out, tokens, summary=lost_summary, pins=bool(window.hidden(first)))
-    cut = Cut(site.view, site.number, window.head, first, marker, left_out, tokens, plain_until, keeps_summary)
-    fitted = _with_event(restart(window, cut, site.mark, counter), event, counter, cut)
-    if _total(fitted, fixed) > room:
-        kept = fitted.window
-        last = kept.sums[-1] + fitted.closing_tokens
-        marker = kept.opening_tokens - kept.pinned_tokens
-        raise _too_small(room, fixed, fitted.current_tokens, last, marker, kept.pinned_tokens)
-    return fitted
+    return _Cutting(fitted, room, fixed, site, counter, event).made()
 
 
 def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
@@ -103,7 +109,7 @@ def marker_text(session: str, messages: int, tokens: int, *, summary: bool = Fal
     plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
     with_summary = ", and the summary of what came before them" if summary else ""
-    with_pins = " What was asked first, and what was pinned among them, follows." if pins else ""
+    with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
         f"{with_summary}. Nothing is lost: {way} the whole conversation.{with_pins}]"
@@ -118,16 +124,224 @@ def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
 
 def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> Fitted:
     """The event as this window's history makes it appear, counted as it is shown."""
-    shown = tuple(repair.preview(window.fold, event))
+    seq = window.head + 1
+    limit, aged = window.clips.limit(seq), window.clips.aged(seq)
+    told = tuple(clip_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
+    shown = tuple(repair.preview(window.fold, told))
     answers = any(message.role == "tool" for message in event)
     ahead = 0 if answers else len(repair.closing(window.fold))
     sizes = [message_tokens(message, counter) for message in shown]
     tokens = [size.on(window.wire) + size.aside for size in sizes]
-    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut)
+    shortened = sum(said is not message for said, message in zip(told, event, strict=True))
+    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened)
 
 
 def _total(fitted: Fitted, fixed: Fixed) -> int:
     return fixed.system + fixed.tools + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Measures:
+    """What every choice of a cut starts from: the effective tokens of each message, as sums, and what is never cut."""
+
+    until: int
+    tokens: int
+    plain_until: int
+    sums: list[int]
+    last: int
+    marker: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """One decision about a window that is over its room."""
+
+    fitted: Fitted
+    room: int
+    fixed: Fixed
+    site: Site
+    counter: TokenCounter
+    event: tuple[Message, ...]
+
+    def made(self) -> Fitted:
+        """The first of the choices that fits, from the usual one to the last resort. Raises BudgetTooSmall."""
+        fitted = self.fitted
+        for cut in self._choices():
+            fitted = self._after(cut)
+            if _total(fitted, self.fixed) <= self.room:
+                return fitted
+        kept, fixed = fitted.window, self.fixed
+        parts = {
+            "system": fixed.system,
+            "tools": fixed.tools,
+            "current event": fitted.current_tokens,
+            "last group": kept.sums[-1] + fitted.closing_tokens,
+            "marker of what is left out": kept.opening_tokens - kept.pinned_tokens,
+        }
+        if kept.pinned_tokens:
+            parts["pinned messages"] = kept.pinned_tokens
+        raise BudgetTooSmall(self.room, sum(parts.values()), parts)
+
+    def _after(self, cut: Cut) -> Fitted:
+        """What a cut leaves."""
+        pins = (pin for pin in self.fitted.window.pins if pin.kind != "asked")
+        asked = self._asked_at(cut.asked)
+        kept = restart(self.fitted.window, cut, self.site.mark, self.counter, merged(*pins, *asked))
+        return _with_event(kept, self.event, self.counter, cut)
+
+    def _choices(self) -> Iterator[Cut]:
+        """The usual cut; then the last group alone; then with its results shorter and shorter; then without own pins."""
+        least = self._measures()
+        window = self.fitted.window
+        index, head, keeps_summary = self._usual(least)
+        yield self._cut(least, index, head=head, keeps_summary=keeps_summary)
+        last = least.last
+        yield self._cut(least, last)
+        limit = window.clips.largest // 2
+        while limit >= LEAST_TOKENS:
+            squeezed = replace(least, until=window.head + 1, tokens=limit)
+            yield self._cut(squeezed, last)
+            limit //= 2
+        if window.clips.largest:
+            least = replace(least, until=window.head + 1, tokens=LEAST_TOKENS)
+        yield self._cut(least, last, asked=False)
+        yield self._cut(least, last, asked=False, task=False)
+
+    def _measures(self) -> _Measures:
+        """Which results are shortened, and what every message then takes."""
+        window, clips = self.fitted.window, self.fitted.window.clips
+        answers = any(message.role == "tool" for message in self.event)
+        plain_until = _plain_until(window, answers=answers)
+        last = window.groups[-1] if window.groups else 0
+        marker = marker_tokens(self.site.session, window.wire, self.counter)
+        until, tokens = clips.until, clips.tokens
+        whole = sums = _sums(window, until, tokens, plain_until)
+        begin = _first_group(window, whole, int(FRESH * self.room))
+        seq = window.rows[window.row_of[begin]].place.seq if begin < len(window.messages) else window.head + 1
+        beside = _total(self.fitted, self.fixed) - window.sums[-1]
+        for part in AGED_PARTS if clips.largest else ():
+            limit = max(clips.largest // part, LEAST_TOKENS)
+            tried = _sums(window, seq - 1, limit, plain_until)
+            if whole[-1] - tried[-1] >= LEAST_GAIN * self.room:
+                until, tokens, sums = seq - 1, limit, tried
+                if beside + tried[-1] <= ENOUGH * self.room:
+                    break
+        return _Measures(until, tokens, plain_until, sums, last, marker)
+
+    def _usual(self, least: _Measures) -> tuple[int, int, bool]:
+        """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
+        window, closing, sums, room = self.fitted.window, self.fitted.closing_tokens, least.sums, self.room
+        base = self.fixed.system + self.fixed.tools + self.fitted.current_tokens
+        summary = window.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
+        shown = base + summary + window.lead_tokens + window.pinned_tokens + sums[-1] + closing
+        if shown + (least.marker if window.cut else 0) <= ENOUGH * room:
+            return 0, 0, True
+        head = self._head(least)
+        lead = window.lead_tokens + sums[head]
+        never = base + least.marker + lead + window.pinned_tokens + self._pinned_before(least.last, head)
+        last_tokens = sums[-1] - sums[least.last] + closing
+        if head and never + last_tokens > room:
+            head, never = 0, never - sums[head]
+        keeps_summary = bool(summary) and never + summary + last_tokens <= room
+        spent = never + (summary if keeps_summary else 0)
+        free = room - spent
+        low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
+        index = _first_group(window, sums, low - closing)
+        across = _group_before(window, index)
+        if sums[-1] - sums[across] + closing <= max(int(REACH * room) - spent, low):
+            index = across
+        recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
+        if sums[-1] - sums[recent] + closing <= free // 2:
+            index = min(index, recent)
+        index = min(index, least.last)
+        return index, head if head < index else 0, keeps_summary
+
+    def _head(self, least: _Measures) -> int:
+        """Where the head that stays in front ends: some whole groups, chosen once and never again."""
+        window = self.fitted.window
+        if self.site.strategy != "middle_out" or window.cut or (self.site.mark and self.site.mark.body):
+            return 0
+        most = bisect_right(least.sums, int(HEAD * self.room)) - 1
+        return _group_before(window, most + 1)
+
+    def _cut(
+        self,
+        least: _Measures,
+        index: int,
+        *,
+        head: int = 0,
+        keeps_summary: bool = False,
+        asked: bool = True,
+        task: bool = True,
+    ) -> Cut:
+        """The cut that keeps everything from message `index` on, and what stands before message `head`."""
+        window, before, site = self.fitted.window, self.fitted.window.cut, self.site
+        begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
+        first = window.first if index == 0 else window.rows[begin].place if begin < len(window.rows) else None
+        first = first or Place(window.head + 1, 0)
+        request = self._asked(index) if asked else None
+        lead = window.lead[0].place if window.lead else window.first
+        until = window.rows[window.row_of[head]].place if head else before.head if before else None
+        pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
+        hidden = [pin for pin in pins if pin.place < first and not (until and lead <= pin.place < until)]
+        hidden = [pin for pin in hidden if task or pin.kind != "task"]
+        gone = begin + sum(len(pin.rows) for pin in window.hidden()) + (before.left_out_messages if before else 0)
+        gone -= sum(len(pin.rows) for pin in hidden) + (window.row_of[head] if head else 0)
+        tokens = (
+            window.sums[index] - window.sums[head] + window.pinned_tokens + (before.left_out_tokens if before else 0)
+        )
+        tokens = max(tokens - sum(pin.tokens(window.wire) for pin in hidden), 0)
+        lost = bool(site.mark and site.mark.body) and not keeps_summary
+        marker = marker_text(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
+        if index == 0 and (before is None or before.keeps_summary == keeps_summary):
+            marker = before.marker if before else ""
+        return Cut(
+            site.view,
+            site.number,
+            window.head,
+            first,
+            marker,
+            max(gone, 0),
+            tokens,
+            least.plain_until,
+            keeps_summary,
+            clip_until=least.until,
+            clip_tokens=least.tokens,
+            asked=request.place if request else None,
+            head=until,
+            task=task,
+        )
+
+    def _asked(self, index: int) -> Pinned | None:
+        """The user's message that what is kept from message `index` on still answers, if it does not begin with one."""
+        window = self.fitted.window
+        if index >= len(window.messages):
+            return None
+        at = bisect_right(window.turns, index) - 1
+        if at < 0:
+            return next((pin for pin in window.pins if pin.kind == "asked"), None)
+        row = window.rows[window.row_of[window.turns[at]]]
+        if window.turns[at] == index or row.message.role != "user":
+            return None
+        return Pinned(row.place, (row,), window.clips.largest, "asked")
+
+    def _asked_at(self, place: Place | None) -> tuple[Pinned, ...]:
+        """The request at a place, from the pins or the rows."""
+        window = self.fitted.window
+        if place is None:
+            return ()
+        known = tuple(pin for pin in window.pins if pin.place == place and pin.kind == "asked")
+        rows = tuple(row for row in window.rows if row.place == place)
+        return known or ((Pinned(place, rows, window.clips.largest, "asked"),) if rows else ())
+
+    def _pinned_before(self, index: int, head: int) -> int:
+        """Tokens of the pins among the messages shown, after the head, that a cut at message `index` would hide."""
+        window = self.fitted.window
+        place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
+        begin = window.rows[window.row_of[head]].place if head else window.first
+        request = self._asked(index)
+        pins = merged(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
+        return sum(pin.tokens(window.wire) for pin in pins if place is None or pin.place < place)
 
 
 def _plain_until(window: Window, *, answers: bool) -> int:
@@ -142,57 +356,34 @@ def _plain_until(window: Window, *, answers: bool) -> int:
     return window.rows[max(window.row_of[start], 0)].place.seq - 1
 
 
-def _plainer(window: Window, index: int, plain_until: int) -> int:
-    """The tokens that everything from message `index` on loses with its thinking and memory notes."""
-    return sum(
-        window.asides[place]
-        for place in range(index, len(window.messages))
-        if window.asides[place] and window.rows[window.row_of[place]].place.seq <= plain_until
-    )
+def _sums(window: Window, until: int, tokens: int, plain_until: int) -> list[int]:
+    """What the messages would take at most, added up: older results shortened, thinking and memory notes gone."""
+    sums, total = [0], 0
+    largest = window.clips.largest
+    for index, message in enumerate(window.messages):
+        own = window.sums[index + 1] - window.sums[index]
+        if window.row_of[index] < 0:
+            total += own
+            sums.append(total)
+            continue
+        place = window.rows[window.row_of[index]].place
+        if window.asides[index] and place.seq <= plain_until:
+            own -= window.asides[index]
+        if message.role == "tool" and largest and place not in window.verbatim:
+            own += window.clipped.get(place, 0)
+            most = tokens if place.seq <= until else largest
+            if own > most:
+                own = min(own, len(message.parts) * (most + FRAME_TOKENS))
+        total += own
+        sums.append(total)
+    return sums
 
 
-def _choose(
-    fitted: Fitted, room: int, fixed: Fixed, plain_until: int, session: str, counter: TokenCounter
-) -> tuple[int, bool]:
-    """The index of the first message to keep (a group's start), and whether the summary stays."""
-    window, closing = fitted.window, fitted.closing_tokens
-    last = window.groups[-1] if window.groups else 0
-    last_tokens = window.sums[-1] - window.sums[last] + closing - _plainer(window, last, plain_until)
-    marker = marker_tokens(session, window.wire, counter) if last > 0 or window.opening else 0
-    pinned = window.pinned_tokens + _pinned_before(window, last)
-    never = fixed.system + fixed.tools + fitted.current_tokens + marker + pinned
-    if never + last_tokens > room:
-        raise _too_small(room, fixed, fitted.current_tokens, last_tokens, marker, pinned)
-    kept_before = window.cut is None or window.cut.keeps_summary
-    keeps_summary = kept_before and never + window.summary_tokens + last_tokens <= room
-    spent = never + (window.summary_tokens if keeps_summary else 0)
-    free = room - spent
-    low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
-    index = _first_group(window, low - closing)
-    across = _group_before(window, index)
-    if window.sums[-1] - window.sums[across] + closing <= max(int(REACH * room) - spent, low):
-        index = across
-    recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
-    if window.sums[-1] - window.sums[recent] + closing <= free // 2:
-        index = min(index, recent)
-    return min(index, last), keeps_summary
-
-
-def _pinned_before(window: Window, index: int) -> int:
-    """Tokens of the pins among the messages shown that a cut at message `index` would hide."""
-    place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
-    return sum(
-        pin.tokens(window.wire)
-        for pin in window.pins
-        if pin.place >= window.first and (place is None or pin.place < place)
-    )
-
-
-def _first_group(window: Window, tokens: int) -> int:
+def _first_group(window: Window, sums: Sequence[int], tokens: int) -> int:
     """The start of the oldest group from which on everything takes at most `tokens`; past the end if none does."""
     if tokens <= 0:
         return len(window.messages)
-    earliest = bisect_left(window.sums, window.sums[-1] - tokens)
+    earliest = bisect_left(sums, sums[-1] - tokens)
     place = bisect_left(window.groups, earliest)
     return window.groups[place] if place < len(window.groups) else len(window.messages)
 
@@ -201,11 +392,3 @@ def _group_before(window: Window, index: int) -> int:
     """The start of the group that ends where the message `index` begins; 0 if there is none."""
     place = bisect_left(window.groups, index)
     return window.groups[place - 1] if place else 0
-
-
-def _too_small(room: int, fixed: Fixed, current: int, last_group: int, marker: int, pinned: int) -> BudgetTooSmall:
-    parts = {"system": fixed.system, "tools": fixed.tools, "current event": current, "last group": last_group}
-    parts["marker of what is left out"] = marker
-    if pinned:
-        parts["pinned messages"] = pinned
-    return BudgetTooSmall(room, sum(parts.values()), parts)

@@ -27,7 +27,9 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     if before.get("mark") != now["mark"]:
         causes.append("the history was compacted or cleared")
     elif before.get("cut") != now["cut"]:
-        causes.append("older messages were cut to stay within the budget")
+        same = list(before.get("first", ())) == list(now["first"])
+        what = "older results of tools were shortened" if same else "older messages were cut"
+        causes.append(f"{what} to stay within the budget")
     elif [list(place) for place in before.get("pins", ())] != [list(place) for place in now["pins"]]:
         causes.append("the pinned messages among those left out changed")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):

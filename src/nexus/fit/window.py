@@ -12,14 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.fit import repair
-from nexus.fit.pins import Pinned
+from nexus.fit.clip import Clips, clip_results, clip_text
+from nexus.fit.pins import FRAME_TOKENS, Pinned
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.message import Message, Note, Text, Thinking
+from nexus.message import Image, Message, Note, Text, Thinking
 from nexus.size import Size, Wire
 
 END = 1 << 62
@@ -35,9 +38,10 @@ class Window:
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
     `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
     last assistant message as stored, with all pieces that were joined to it.
-    `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `first` is where what is
-    shown begins; of the `pins`, those before it are the last `pinned` messages of the opening and take
-    `pinned_tokens` of it.
+    `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
+    tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
+    taken off, by place. `first` is where what is shown begins;
+    of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`.
     """
 
     opening: tuple[Message, ...]
@@ -65,6 +69,12 @@ class Window:
     pins: tuple[Pinned, ...] = ()
     pinned: int = 0
     pinned_tokens: int = 0
+    lead: tuple[Row, ...] = ()
+    lead_tokens: int = 0
+    clips: Clips = field(default_factory=Clips)
+    verbatim: frozenset[Place] = frozenset()
+    spared: list[Place] = field(default_factory=list[Place])
+    clipped: dict[Place, int] = field(default_factory=dict[Place, int])
     wire: Wire = "openai"
     model: str = ""
 
@@ -93,9 +103,13 @@ class Window:
             return size.aside
         return size.aside if self.wire == "anthropic" and same_model(message.model, self.model) else 0
 
-    def hidden(self, first: Place | None = None) -> tuple[Pinned, ...]:
-        """The pins before a place (what is shown begins there, if none is given): they have to stand in the opening."""
-        return tuple(pin for pin in self.pins if pin.place < (first or self.first))
+    def hidden(self) -> tuple[Pinned, ...]:
+        """The pins before what is shown: they have to stand in the opening."""
+        begin = self.lead[0].place if self.lead else self.first
+        end = self.lead[-1].place if self.lead else begin
+        task = self.cut is None or self.cut.task
+        before = (pin for pin in self.pins if pin.place < self.first and (task or pin.kind != "task"))
+        return tuple(pin for pin in before if not begin <= pin.place <= end)
 
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
@@ -112,10 +126,13 @@ def start(
     wire: Wire = "openai",
     model: str = "",
     pins: tuple[Pinned, ...] = (),
+    lead: tuple[Row, ...] = (),
+    largest: int = 0,
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
-    The opening has the summary, the marker of a cut, then the groups of `pins` that lie before that place.
+    The opening has the summary, the `lead` that a cut left in front, the groups of `pins` that lie before that place,
+    the marker, and the request that the kept messages answer: what changes with the next cut stands last. Results of tools are shortened to `largest` base tokens (0: not at all), or as the cut says.
 
     `mark` is the newest clear or compaction that holds. The later of mark and cut decides; a cut from before
     `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
@@ -125,37 +142,75 @@ def start(
     if mark is not None and mark.kind == "compaction":
         opening = (Message("user", (Text(f"{SUMMARY_MARKER}\n{mark.body.get('summary', '')}"),)),)
         first, plain_until = Place(int(mark.body["first_kept"]), 0), mark.seq
-    if cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0):
-        opening = (*(opening if cut.keeps_summary else ()), Message("user", (Text(cut.marker),)))
-        first, plain_until = cut.first, cut.plain_until
-    else:
-        cut = None
+    if not holds(cut, mark, changed_at):
+        cut, lead = None, ()
+    marker = ""
+    if cut is not None:
+        opening = opening if cut.keeps_summary else ()
+        first, plain_until, marker = cut.first, cut.plain_until, cut.marker
     sizes = [message_tokens(message, counter).on(wire) for message in opening]
     window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, first=first)
-    window.summary_tokens = sizes[0] if len(opening) > (cut is not None) else 0
+    window.summary_tokens = sum(sizes)
     window.fold.started = bool(opening)
-    window.pins = pins
-    _show_pins(window, counter)
+    window.pins, window.lead = pins, lead
+    window.verbatim = frozenset(row.place for pin in pins if not pin.limit for row in pin.rows)
+    window.clips = Clips(largest, cut.clip_until, cut.clip_tokens) if cut is not None else Clips(largest)
+    window.lead_tokens = _open_with(window, (lead,), counter)[1]
+    stay = [pin for pin in window.hidden() if pin.kind != "asked"]
+    window.pinned, window.pinned_tokens = _open_with(window, _within(stay, counter), counter)
+    if marker:
+        message = Message("user", (Text(marker),))
+        window.opening = (*window.opening, message)
+        window.opening_tokens += message_tokens(message, counter).on(wire)
+        window.fold.started = True
+    asked = [pin for pin in window.hidden() if pin.kind == "asked"]
+    messages, tokens = _open_with(window, _within(asked, counter), counter)
+    window.pinned += messages
+    window.pinned_tokens += tokens
     return window, first
 
 
-def _show_pins(window: Window, counter: TokenCounter) -> None:
-    """Puts hidden pins into the opening, repaired by the same fold as what follows, so ids stay unique."""
-    hidden = window.hidden()
-    if not hidden:
-        return
+def holds(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
+    """Whether a cut was made for the history as it is now."""
+    return cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0)
+
+
+def _open_with(window: Window, groups: Sequence[Sequence[Row]], counter: TokenCounter) -> tuple[int, int]:
+    """Puts rows at the end of the opening, repaired by the same fold as what follows, so that ids stay unique.
+
+    Returns how many messages they became and their tokens.
+    """
+    if not any(groups):
+        return 0, 0
     aside = Window((), 0, END, 0, b"", wire=window.wire, model=window.model, fold=window.fold)
-    for pin in hidden:
-        for row in pin.rows:
-            _show(aside, row, counter, fresh=True)
+    aside.clips, aside.verbatim = window.clips, window.verbatim
+    aside.spared, aside.clipped = window.spared, window.clipped
+    for rows in groups:
         window.fold.tail = None
+        for row in rows:
+            _show(aside, row, counter, fresh=True)
     lacking = repair.closing(window.fold)
-    window.fold.waiting, window.fold.answered = {}, set()
-    tokens = sum(message_tokens(message, counter).on(window.wire) for message in lacking)
-    window.pinned_tokens = aside.sums[-1] + tokens
-    window.pinned = len(aside.messages) + len(lacking)
+    window.fold.waiting, window.fold.answered, window.fold.tail = {}, set(), None
+    tokens = aside.sums[-1] + sum(message_tokens(message, counter).on(window.wire) for message in lacking)
     window.opening = (*window.opening, *aside.messages, *lacking)
-    window.opening_tokens += window.pinned_tokens
+    window.opening_tokens += tokens
+    return len(aside.messages) + len(lacking), tokens
+
+
+def _within(pins: Iterable[Pinned], counter: TokenCounter) -> list[list[Row]]:
+    """The rows of pins, each within its limit."""
+    return [[_short(row, pin.limit, counter) for row in pin.rows] for pin in pins]
+
+
+def _short(row: Row, limit: int, counter: TokenCounter) -> Row:
+    """The row with its text within a limit (0: none) and images as a line, counted anew, where it was larger."""
+    if not limit or row.size.tokens <= limit + FRAME_TOKENS:
+        return row
+    pictures = sum(isinstance(part, Image) for part in row.message.parts)
+    told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
+    text = clip_text(row.message.text(), limit, counter, "`nexus history SESSION`")
+    message = replace(row.message, parts=(Text(text + told),))
+    return Row(row.place, message, message_tokens(message, counter))
 
 
 def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, first: Place | None = None) -> bool:
@@ -180,9 +235,19 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
     return True
 
 
-def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter) -> Window:
+def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pins: tuple[Pinned, ...]) -> Window:
     """The window that a cut leaves, made from the old one's rows: the same as one made anew from the ledger."""
-    window, first = start(counter, mark=mark, cut=cut, wire=old.wire, model=old.model, pins=old.pins)
+    lead = old.lead or tuple(row for row in old.rows if cut.head is not None and row.place < cut.head)
+    window, first = start(
+        counter,
+        mark=mark,
+        cut=cut,
+        wire=old.wire,
+        model=old.model,
+        pins=pins,
+        lead=lead,
+        largest=old.clips.largest,
+    )
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
     for row in old.rows[begin:]:
@@ -196,8 +261,9 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
     if row.message.role == "system" and row.place.seq == 1 and not window.messages:
         return True
     plain = row.place.seq <= window.plain_until
+    stored = shortened(window, row, counter)
     try:
-        shown = repair.step(window.fold, row.message, plain=plain)
+        shown = repair.step(window.fold, stored, plain=plain)
     except repair.NotAppend:
         if not fresh:
             return False
@@ -206,9 +272,11 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
     if shown and shown[-1][0].role == "assistant":
         window.pieces = row.message
     for message, starts_group, altered in shown:
-        whole = not altered and _weight(message) == _weight(row.message)
+        whole = not altered and stored is row.message and _weight(message) == _weight(row.message)
         size = row.size if whole else message_tokens(message, counter)
         aside = 0 if plain else window.aside_of(message, size)
+        if stored is not row.message:
+            window.clipped[row.place] = row.size.on(window.wire) - size.on(window.wire)
         _add(
             window,
             message,
@@ -218,6 +286,21 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
             row=-1 if altered and not starts_group else None,
         )
     return True
+
+
+def shortened(window: Window, row: Row, counter: TokenCounter) -> Message:
+    """The row's message with results of tools within the window's limits; the same object where none is too large."""
+    seq = row.place.seq
+    limit, aged = window.clips.limit(seq), window.clips.aged(seq)
+    if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
+        return row.message
+    message = clip_results(row.message, limit, counter, pictures=not aged)
+    if message is row.message:
+        return message
+    if row.place in window.verbatim:
+        window.spared.append(row.place)
+        return row.message
+    return message
 
 
 def _weight(message: Message) -> int:

@@ -71,7 +71,10 @@ class NewEntry(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction stores (the body of a `compaction` entry). `first_kept` is the seq that follows the summary."""
+    """What a compaction stores (the body of a `compaction` entry). `first_kept` is the seq that follows the summary.
+
+    `asked` is the place of the user's message that the kept messages still answer, where the summary covers it.
+    """
 
     covers_from: int
     covers_to: int
@@ -86,13 +89,18 @@ class Compaction(Struct, frozen=True):
     summary_tokens: int = 0
     call_tokens: int = 0
     duration_ms: int = 0
+    asked: Place | None = None
 
 
 class Cut(Struct, frozen=True):
     """A view's decision to leave out everything before `first`, with the marker that stands in its place.
 
     It is part of the context that needed it and is stored with the turn. `number` counts the view's decisions.
-    `plain_until` is the seq up to which messages are shown without thinking and memory notes.
+    `plain_until` is the seq up to which messages are shown without thinking and memory notes; results of tools in
+    entries up to `clip_until` are shown in at most `clip_tokens` base tokens each. `asked` is the user's message that the
+    kept messages still answer, where it is left out itself; what stands before `head` is shown before the marker. A
+    marker is empty when nothing is left out and results are shortened only. `task` is false where not even the session's
+    first task has room.
     """
 
     view: str
@@ -105,6 +113,11 @@ class Cut(Struct, frozen=True):
     plain_until: int
     keeps_summary: bool = True
     reason: Literal["over budget"] = "over budget"
+    clip_until: int = 0
+    clip_tokens: int = 0
+    asked: Place | None = None
+    head: Place | None = None
+    task: bool = True
 
 
 class AssemblyRow(Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -373,4 +374,4 @@ class Ledger:
 
 
 def _body(compaction: Compaction) -> dict[str, Any]:
-    return {name: getattr(compaction, name) for name in Compaction.__struct_fields__}
+    return {name: value for name, value in msgspec.to_builtins(compaction).items() if value is not None}

@@ -19,15 +19,18 @@ VALUE_CHARS = 60
 _SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
 
 
-def console_lines(entries: Iterable[Entry], *, plain: bool = False, numbered: bool = False) -> Iterator[str]:
-    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so.
+def console_lines(
+    entries: Iterable[Entry], *, plain: bool = False, numbered: bool = False, full: bool = False
+) -> Iterator[str]:
+    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so, unless `full`.
 
     `numbered` adds each message's place (entry and order in it) and each mark's entry.
     """
-    return _shown(_console(entries, dict.fromkeys(_SIGNS, "") if plain else _SIGNS, numbered=numbered))
+    signs = dict.fromkeys(_SIGNS, "") if plain else _SIGNS
+    return _shown(_console(entries, signs, numbered=numbered, full=full))
 
 
-def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool) -> Iterator[str]:
+def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool, full: bool) -> Iterator[str]:
     kinds: dict[object, str] = {}
     for entry in entries:
         if entry.kind not in STEPS:
@@ -39,7 +42,7 @@ def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool)
             yield ""
         for row in entry.rows:
             place = f", entry {row.place.seq}.{row.place.ord}" if numbered else ""
-            yield from _message(row.message, f" [Turn {entry.turn}{place}]", signs)
+            yield from _message(row.message, f" [Turn {entry.turn}{place}]", signs, full=full)
             yield ""
 
 

@@ -1,0 +1,128 @@
+"""A view: how one kind of call sees a session, and its window filled from the ledger's entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from nexus.budget.counter import TokenCounter
+from nexus.budget.models import Model
+from nexus.fit.cut import Strategy
+from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
+from nexus.fit.window import Window, extend, holds, start
+from nexus.ledger.entries import Cut, Entry, Place, Row
+from nexus.ledger.replay import Live
+from nexus.size import Wire
+
+LARGEST_PART = 4
+"""A result of a tool, and the first task where it is left out, may take this part of the view's size class."""
+
+
+class View(Struct, frozen=True):
+    """Profile, wire family, size class of the window (a power of two), counter and strategy, by name.
+
+    What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
+    take, in base tokens; 0 is no limit.
+    """
+
+    name: str
+    wire: Wire
+    model: str
+    largest: int
+    strategy: Strategy = "oldest_first"
+
+
+class Reading(Struct, frozen=True):
+    """What a window is filled from: entries `after < seq <= until`, the path's head, and what its marks add up to."""
+
+    entries: Callable[[int, int | None], Iterable[Entry]]
+    head: tuple[int, bytes]
+    live: Live
+
+
+def view_of(
+    profile: str,
+    model: Model,
+    available: int,
+    counter: TokenCounter,
+    strategy: Strategy = "oldest_first",
+    largest_result: int | None = None,
+) -> View:
+    """The view of a profile, model and available tokens.
+
+    `largest_result` is what one result of a tool may take, in base tokens: None is a quarter of the size class, 0 no limit.
+    """
+    size = size_class(available)
+    kind = "" if strategy == "oldest_first" else f"/{strategy}"
+    if largest_result is not None:
+        kind += f"/results {largest_result}" if largest_result else "/whole results"
+    name = f"{profile}/{model.wire}/2^{size.bit_length() - 1}/{counter.name}{kind}"
+    largest = size // LARGEST_PART if largest_result is None else largest_result
+    return View(name, model.wire, model.name, largest, strategy)
+
+
+def size_class(available: int) -> int:
+    """The largest power of two that is not more than the available tokens."""
+    return 1 << (max(available, 1).bit_length() - 1)
+
+
+def empty(view: View, counter: TokenCounter) -> Window:
+    """The window of a session that has nothing yet."""
+    return start(counter, wire=view.wire, model=view.model, largest=view.largest)[0]
+
+
+def filled(
+    reading: Reading, view: View, cut: Cut | None, counter: TokenCounter, *, task: bool
+) -> tuple[Window, Place | None]:
+    """The view's window over a path, and the place of the session's first task, which stays where `task` says so."""
+    live = reading.live
+    mark = live.mark
+    if not holds(cut, mark, live.changed_at):
+        cut = None
+    first, own = _pins(reading, view, cut, task=task)
+    lead: Sequence[Row] = ()
+    if cut is not None and cut.head is not None:
+        begin = int(mark.body.get("first_kept", mark.seq + 1)) if mark else 1
+        before = (row for entry in reading.entries(begin - 1, cut.head.seq) for row in entry.rows)
+        lead = tuple(row for row in before if row.place < cut.head)
+    window, place = start(
+        counter,
+        mark=mark,
+        cut=cut,
+        changed_at=live.changed_at,
+        wire=view.wire,
+        model=view.model,
+        pins=own,
+        lead=tuple(lead),
+        largest=view.largest,
+    )
+    extend(window, reading.entries(place.seq - 1, None), counter, place)
+    if not window.seqs:
+        window.head, window.head_hash = reading.head
+    return window, first
+
+
+def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple[Place | None, tuple[Pinned, ...]]:
+    """The place of the first task, and the groups that stay: pinned ones, that task, and the request being answered."""
+    mark = reading.live.mark
+    after = mark.seq if mark is not None and mark.kind == "clear" else 0
+    begin = Place(after + 1, 0)
+    found = list(groups(reading.entries, reading.live.pins, begin))
+    asked = _asked(cut, mark)
+    row = row_at(reading.entries, asked) if asked is not None else None
+    if row is not None:
+        found.append(Pinned(row.place, (row,), view.largest, "asked"))
+    first = first_task(reading.entries, after, reading.head[0]) if task else None
+    if first is not None:
+        found.append(Pinned(first.place, (first,), view.largest, "task"))
+    return first.place if first else None, merged(*found)
+
+
+def _asked(cut: Cut | None, mark: Entry | None) -> Place | None:
+    """The place of the user's message that the kept messages answer, as the cut or the compaction says."""
+    if cut is not None:
+        return cut.asked
+    told = mark.body.get("asked") if mark is not None else None
+    return msgspec.convert(told, Place) if told else None
