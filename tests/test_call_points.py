@@ -1,4 +1,4 @@
-"""Every call point of every real session, at six budgets, for three providers: valid, within budget, explained, stable."""
+"""Every call point of every real session, at six budgets, in every form: valid, within budget, explained, stable."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ CASES = [
 ]
 WIRES: dict[str, Callable[[AssembledContext], dict[str, Any]]] = {
     "openai": AssembledContext.to_openai,
+    "responses": AssembledContext.to_responses,
     "anthropic": AssembledContext.to_anthropic,
     "gemini": AssembledContext.to_gemini,
 }
-CLOSERS = {"openai": "]}", "anthropic": "]}]}", "gemini": "]}]}"}
+CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}]}"}
+OWN_WIRES = {"openai": ("openai", "responses"), "anthropic": ("anthropic",), "gemini": ("gemini",)}
+"""The forms that a model of each family is called in."""
 RECOUNT = Recounter()
 
 
@@ -80,7 +83,7 @@ class Walk:
         self.model, self.budget, self.figures = model, budget, figures
         self.raw: list[Message] = []
         self.opening = False
-        self.before = ""
+        self.before: dict[str, str] = {}
         self.cuts, self.new_tokens, self.last_total = 0, 0, 0
         self.least_drop = budget
 
@@ -88,7 +91,7 @@ class Walk:
         for point in call_points(transcript):
             if isinstance(point, Mark):
                 mark(self.nx, "s", point)
-                self.raw, self.opening, self.before = [], point.summary is not None, ""
+                self.raw, self.opening, self.before = [], point.summary is not None, {}
                 self.last_total = 0
             else:
                 self.at(point)
@@ -123,7 +126,7 @@ class Walk:
             assert needed > room, f"refused, though what is never cut needs {needed} of {room}: {refusal}"
             self.figures[f"refused     at {self.budget:>7,}"] += 1
             record(self.nx, "s", point, refusal)
-            self.before, self.last_total = "", 0
+            self.before, self.last_total = {}, 0
         else:
             assert at_least <= room, f"not refused, though what is never cut needs {at_least} of {room}"
             self.check(ctx, event_texts(point), squeezed=needed_whole > room)
@@ -168,16 +171,16 @@ class Walk:
         again = self.nx.assemble_request(request_of(self, ctx))
         total = ctx.token_budget.used.total
         assert ctx.token_budget.remaining >= 0
-        wire = ctx.window.wire
-        for other, to_body in WIRES.items():
-            assert CHECKS[other](to_body(ctx)) == [], f"{other} at {self.budget}"
+        bodies = {wire: to_body(ctx) for wire, to_body in WIRES.items()}
+        for other, body in bodies.items():
+            assert CHECKS[other](body) == [], f"{other} at {self.budget}"
             self.figures["bodies validated"] += 1
-        body = WIRES[wire](ctx)
-        assert RECOUNT.count(body) <= self.budget, f"{wire} is over {self.budget}"
-        sent = json.dumps(body, ensure_ascii=False)
-        assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
-        assert all(is_in(one, sent) for one in said), "the event is not in the body"
-        self.extends(wire, body, cut=ctx.cut is not None)
+        for wire in OWN_WIRES[ctx.window.wire]:
+            assert RECOUNT.count(bodies[wire]) <= total, f"{wire} has more tokens than its account"
+            sent = json.dumps(bodies[wire], ensure_ascii=False)
+            assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
+            assert all(is_in(one, sent) for one in said), "the event is not in the body"
+            self.extends(wire, bodies[wire], cut=ctx.cut is not None)
         self.figures["calls checked"] += 1
         if ctx.cut and not squeezed and len(ctx.history) > len(ctx.history.opening) + 1:
             self.cuts += 1
@@ -192,10 +195,10 @@ class Walk:
     def extends(self, wire: str, body: dict[str, Any], *, cut: bool) -> None:
         """The earlier serialised body, less its closing brackets and cache marks, is a prefix of this one."""
         text = json.dumps(unmarked(body), ensure_ascii=False, separators=(",", ":"))
-        if self.before and not cut:
-            assert text.startswith(self.before), f"{wire}: the prefix moved without a cut"
+        if self.before.get(wire) and not cut:
+            assert text.startswith(self.before[wire]), f"{wire}: the prefix moved without a cut"
             self.figures["prefixes kept"] += 1
-        self.before = text.removesuffix(CLOSERS[wire])
+        self.before[wire] = text.removesuffix(CLOSERS[wire])
 
 
 def request_of(walk: Walk, ctx: AssembledContext) -> nexus.Request:

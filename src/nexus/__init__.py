@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, NexusError
+    from nexus.fit.repair import repaired
     from nexus.history import History
     from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.profile import Profile
     from nexus.render.wire.replies import to_result as read_reply
+    from nexus.repairs import RepairReport
     from nexus.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
     from nexus.sources.media import image_from_file
 
@@ -43,6 +45,7 @@ _PLACES = {
     "NexusError": "nexus.errors",
     "Permissions": "nexus.request",
     "Profile": "nexus.profile",
+    "RepairReport": "nexus.repairs",
     "Request": "nexus.request",
     "Routing": "nexus.request",
     "Text": "nexus.message",
@@ -55,6 +58,7 @@ _PLACES = {
     "image_from_file": "nexus.sources.media",
     "open": "nexus.engine",
     "read_reply": "nexus.render.wire.replies",
+    "repaired": "nexus.fit.repair",
     "tool": "nexus.message",
     "user": "nexus.message",
 }
@@ -75,6 +79,7 @@ __all__ = [
     "NexusError",
     "Permissions",
     "Profile",
+    "RepairReport",
     "Request",
     "Routing",
     "Text",
@@ -87,6 +92,7 @@ __all__ = [
     "image_from_file",
     "open",
     "read_reply",
+    "repaired",
     "tool",
     "user",
 ]

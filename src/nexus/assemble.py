@@ -31,6 +31,7 @@ from nexus.message import Image, Message, Note, Part, Text
 from nexus.profile import Profile
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec, canonical
+from nexus.repairs import RepairReport
 from nexus.request import Request
 from nexus.sources import Desk, Source
 
@@ -112,7 +113,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
             *_model_warning(given.model),
             *_no_tools(tools, fitted),
         ),
-        repairs=dict(fitted.window.fold.done),
+        repairs=RepairReport(dict(fitted.window.fold.done)),
         face=given.face,
     )
 

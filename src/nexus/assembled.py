@@ -18,6 +18,7 @@ from nexus.budget.tokens import TokenBudget
 from nexus.history import History
 from nexus.ledger.entries import Cut
 from nexus.message import Message
+from nexus.repairs import RepairReport
 from nexus.request import AgentRole
 
 
@@ -80,6 +81,7 @@ class Face:
     openai: Callable[[AssembledContext], dict[str, Any]]
     anthropic: Callable[[AssembledContext], dict[str, Any]]
     gemini: Callable[[AssembledContext], dict[str, Any]]
+    responses: Callable[[AssembledContext], dict[str, Any]]
     report: Callable[[AssembledContext], str]
     as_json: Callable[[AssembledContext], dict[str, Any]]
 
@@ -115,7 +117,7 @@ class AssembledContext:
     prefix: PrefixReport
     opens_turn: bool
     warnings: tuple[Warned, ...] = ()
-    repairs: dict[str, int] = field(default_factory=dict[str, int])
+    repairs: RepairReport = field(default_factory=RepairReport)
     face: Face | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -136,6 +138,10 @@ class AssembledContext:
     def to_openai(self) -> dict[str, Any]:
         """The keyword arguments of `client.chat.completions.create`."""
         return self._face.openai(self)
+
+    def to_responses(self) -> dict[str, Any]:
+        """The keyword arguments of `client.responses.create`; nothing in them depends on what a server stored."""
+        return self._face.responses(self)
 
     def to_anthropic(self) -> dict[str, Any]:
         """The keyword arguments of `client.messages.create`, with at most four cache marks."""

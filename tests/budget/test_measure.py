@@ -1,4 +1,4 @@
-"""The base count of messages: never below what any of the three providers' forms would count."""
+"""The base count of messages: never below what any provider's form would count."""
 
 from __future__ import annotations
 
@@ -32,6 +32,42 @@ def image_tokens_of(message: Message) -> int:
 def test_the_base_count_covers_the_form_of(form: str, message: Message) -> None:
     sent = sum(count_text(compact(body)) for body in FORMS[form](message))
     assert message_tokens(message, COUNTER).tokens - image_tokens_of(message) >= sent
+
+
+@slow
+@given(message=sent_messages)
+def test_openais_count_covers_both_of_its_forms(message: Message) -> None:
+    for form in ("openai", "responses"):
+        sent = sum(count_text(compact(body)) for body in FORMS[form](message))
+        assert message_tokens(message, COUNTER).openai - image_tokens_of(message) >= sent
+
+
+def test_many_results_and_images_in_one_message_are_covered_in_the_responses_form() -> None:
+    picture = Image("image/png", data="AAAA", width=10, height=10)
+    plain = Message("tool", tuple(ToolResult(f"c{n}", (Text("ok"),), "f") for n in range(80)))
+    mixed = Message("tool", tuple(ToolResult(f"c{n}", (Text("a"), picture, Text("b")), "f") for n in range(80)))
+    shown = Message("user", tuple(Text("x") for _ in range(80)))
+    for message in (plain, mixed, shown):
+        sent = count_text(compact(FORMS["responses"](message)).replace('"AAAA"', '""'))
+        assert message_tokens(message, COUNTER).openai - image_tokens_of(message) >= sent
+
+
+def test_the_phases_of_texts_are_covered() -> None:
+    said = {"role": "assistant", "content": "word", "phase": "final_answer"}
+    message = Message("assistant", (Text("word"),) * 80, meta=compact({"phases": ["final_answer"] * 80}))
+    assert message_tokens(message, COUNTER).openai >= count_text(compact([said] * 80))
+
+
+def test_reasoning_that_goes_back_counts_with_its_encrypted_content_and_other_reasoning_does_not() -> None:
+    sealed = compact({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA" * 1_000})
+    opened = compact({"type": "reasoning", "id": "rs_1", "summary": []})
+    bare = message_tokens(Message("assistant", (Thinking("why"), Text("so"))), COUNTER)
+    counted, not_sent = (
+        message_tokens(Message("assistant", (Thinking("why", text), Text("so"))), COUNTER) for text in (sealed, opened)
+    )
+    assert 1_000 < counted.openai - bare.openai < 1_060
+    assert (counted.anthropic, counted.gemini, counted.aside) == (bare.anthropic, bare.gemini, bare.aside)
+    assert not_sent == bare
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -143,8 +179,9 @@ def test_tools_cost_at_least_their_definitions_in_each_form(schemas: list[dict[s
     bare = [{"name": f"tool_{i}", "description": "d", "parameters": schema} for i, schema in enumerate(schemas)]
     anthropic = [{"name": t["name"], "description": "d", "input_schema": t["parameters"]} for t in bare]
     openai = [{"type": "function", "function": t} for t in bare]
+    responses = [{"type": "function", **t, "strict": False} for t in bare]
     gemini = [{"functionDeclarations": bare}]
-    largest = max(count_text(compact(form)) for form in (anthropic, openai, gemini))
+    largest = max(count_text(compact(form)) for form in (anthropic, openai, responses, gemini))
     for given_form in (bare, anthropic, openai):
         assert tools_tokens(given_form, COUNTER) >= largest
 

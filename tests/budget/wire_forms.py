@@ -1,4 +1,4 @@
-"""The three providers' JSON forms of a message, written from their documentation, not from Nexus' own renderers."""
+"""The four JSON forms of a message, written from their documentation, not from Nexus' own renderers."""
 
 from __future__ import annotations
 
@@ -66,6 +66,57 @@ def _openai_part(part: Part) -> Json:
             raise AssertionError(part)
 
 
+def responses(message: Message) -> list[Json]:
+    """Responses: an item for each text, call and result; a result with images is a list."""
+    if message.role == "assistant":
+        return [sent for part in message.parts for sent in _responses_items(part)]
+    sent = [item for result in message.results() for item in _responses_items(result)]
+    rest = [part for part in message.parts if not isinstance(part, (ToolCall, ToolResult, Thinking))]
+    if len(rest) == 1 and isinstance(rest[0], (Text, Note)):
+        sent.append({"role": message.role, "content": rest[0].text})
+    elif rest:
+        sent.append({"role": message.role, "content": [_responses_content(part) for part in rest]})
+    return [*sent, *(item for call in message.calls() for item in _responses_items(call))]
+
+
+def _responses_items(part: Part) -> list[Json]:
+    match part:
+        case Text() | Note():
+            return [{"role": "assistant", "content": part.text}]
+        case ToolCall():
+            made = {"call_id": part.id, "name": part.name, "arguments": part.arguments}
+            return [{"type": "function_call", **made}]
+        case ToolResult():
+            images = any(isinstance(item, Image) for item in part.content)
+            output = [_responses_content(item) for item in _grouped(part)] if images else joined(part)
+            return [{"type": "function_call_output", "call_id": part.call_id, "output": output}]
+        case _:
+            return []
+
+
+def _grouped(result: ToolResult) -> list[Part]:
+    """The result's content, texts in a row as one."""
+    found: list[Part] = []
+    for item in result.content:
+        if isinstance(item, Text) and found and isinstance(found[-1], Text):
+            found[-1] = Text(f"{found[-1].text}\n{item.text}")
+        else:
+            found.append(item)
+    return found
+
+
+def _responses_content(part: Part) -> Json:
+    match part:
+        case Text() | Note():
+            return {"type": "input_text", "text": part.text}
+        case Image():
+            return {"type": "input_image", "image_url": part.url, "detail": "auto"}
+        case Unknown():
+            return {"type": "input_text", "text": part.raw}
+        case _:
+            raise AssertionError(part)
+
+
 def anthropic(message: Message) -> list[Json]:
     """Messages: blocks with a type; tool arguments as an object."""
     role = "assistant" if message.role == "assistant" else "user"
@@ -125,4 +176,4 @@ def _gemini_parts(part: Part) -> list[Json]:
             return [{"text": part.raw}]
 
 
-FORMS = {"openai": openai, "anthropic": anthropic, "gemini": gemini}
+FORMS = {"openai": openai, "responses": responses, "anthropic": anthropic, "gemini": gemini}

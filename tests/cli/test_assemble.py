@@ -55,7 +55,7 @@ def test_json_has_every_documented_name_and_its_account_adds_up(example: Path) -
     assert value["tokenBudget"]["remaining"] == value["tokenBudget"]["available"] - used["total"]
 
 
-@pytest.mark.parametrize("form", ["openai", "anthropic", "gemini"])
+@pytest.mark.parametrize("form", ["openai", "responses", "anthropic", "gemini"])
 @pytest.mark.parametrize("budget", [8_000, 150_000])
 def test_a_request_body_is_one_that_the_provider_accepts(example: Path, form: str, budget: int) -> None:
     tools = write_json(
@@ -82,7 +82,7 @@ def test_text_shows_everything_that_the_model_sees(example: Path) -> None:
 
 def test_it_writes_nothing_to_the_ledger(example: Path) -> None:
     before = rows_of(example)
-    for form in ("openai", "anthropic", "gemini", "text"):
+    for form in ("openai", "responses", "anthropic", "gemini", "text"):
         run("assemble", "Hello", "--budget", "8000", "--as", form, folder=example)
     run("assemble", "Hello", "-s", "a new one", folder=example)
     assert rows_of(example) == before

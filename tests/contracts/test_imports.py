@@ -9,7 +9,21 @@ import pytest
 from contracts.modules import Import, Module, imports, modules
 
 LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"values": ("message", "block", "layer", "request", "profile", "history", "errors", "legible", "size")},
+    {
+        "values": (
+            "message",
+            "block",
+            "layer",
+            "request",
+            "profile",
+            "history",
+            "errors",
+            "legible",
+            "size",
+            "reasoning",
+            "repairs",
+        )
+    },
     {
         "budget": ("budget",),
         "prompts": ("prompts",),

@@ -18,7 +18,12 @@ from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, t
 from support.recount import recount
 from support.replay import append
 
-WIRES = {"to_openai": "gpt-4o", "to_anthropic": "claude-sonnet-4-5", "to_gemini": "gemini-2.5-pro"}
+WIRES = {
+    "to_openai": "gpt-4o",
+    "to_responses": "gpt-5",
+    "to_anthropic": "claude-sonnet-4-5",
+    "to_gemini": "gemini-2.5-pro",
+}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

@@ -19,6 +19,7 @@ from support.validity import CHECKS
 
 BODIES = {
     "openai": AssembledContext.to_openai,
+    "responses": AssembledContext.to_responses,
     "anthropic": AssembledContext.to_anthropic,
     "gemini": AssembledContext.to_gemini,
 }
@@ -36,7 +37,7 @@ def shown(*messages: Message) -> list[Message]:
 
 @LAWS
 @given(HISTORIES, st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]))
-def test_any_history_gives_valid_bodies_for_all_three_providers(history: list[Message], model: str) -> None:
+def test_any_history_gives_valid_bodies_on_all_four_wires(history: list[Message], model: str) -> None:
     with opened() as nx:
         for message in history:
             append(nx, "s", message)

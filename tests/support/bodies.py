@@ -48,6 +48,42 @@ def openai_body() -> Json:
     }
 
 
+def responses_body() -> Json:
+    """A good Responses body: instructions, image, reasoning, two parallel calls, results as text and with an image."""
+    picture: Json = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"}
+    call: Json = {"type": "function_call", "name": "weather"}
+    tool: Json = {"type": "function", "name": "weather", "description": "Weather of a city", "parameters": SCHEMA}
+    return {
+        "model": "gpt-5",
+        "store": False,
+        "prompt_cache_key": "a1b2c3d4e5f60718",
+        "include": ["reasoning.encrypted_content"],
+        "max_output_tokens": 1000,
+        "instructions": "You are brief.",
+        "tools": [{**tool, "strict": False}],
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Which city?"}, {**picture}]},
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [{"type": "summary_text", "text": "Two calls."}],
+                "encrypted_content": "c2VhbGVk",
+            },
+            {"role": "assistant", "content": "I look.", "phase": "commentary"},
+            {**call, "call_id": "call_1", "arguments": '{"city":"Köln"}'},
+            {**call, "call_id": "call_2", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_2", "output": ""},
+            {
+                "type": "function_call_output",
+                "call_id": "call_1",
+                "output": [{"type": "input_text", "text": "12 °C"}, picture],
+            },
+            {"role": "assistant", "content": "Twelve degrees."},
+            {"role": "user", "content": "Thanks. And tomorrow?"},
+        ],
+    }
+
+
 def anthropic_body() -> Json:
     """A good Anthropic body: marks on tools, system and history, image, thinking, parallel calls."""
     source: Json = {"type": "base64", "media_type": "image/png", "data": PNG}
@@ -127,8 +163,13 @@ def gemini_body() -> Json:
     }
 
 
-GOOD: dict[str, Callable[[], Json]] = {"openai": openai_body, "anthropic": anthropic_body, "gemini": gemini_body}
-"""A maker of a good body for each provider: every call makes a new one."""
+GOOD: dict[str, Callable[[], Json]] = {
+    "openai": openai_body,
+    "responses": responses_body,
+    "anthropic": anthropic_body,
+    "gemini": gemini_body,
+}
+"""A maker of a good body for each form: every call makes a new one."""
 
 
 def put(value: Any, *path: Step) -> Edit:

@@ -26,7 +26,9 @@ IMAGES = st.sampled_from(
 CONTENT = st.lists(TEXTS.map(Text) | IMAGES, max_size=3).map(tuple)
 RESULTS = st.builds(ToolResult, IDS, CONTENT, NAMES, st.booleans())
 CALLS = st.builds(ToolCall, IDS, NAMES, ARGUMENTS)
-THINKING = st.builds(Thinking, TEXTS, st.sampled_from(["", "c2ln"]), st.sampled_from(["", "ZGF0YQ=="]))
+SEALED = '{"type":"reasoning","id":"rs_1","summary":[{"text":"hm"}],"encrypted_content":"c2VhbGVk"}'
+SIGNATURES = ["", "c2ln", SEALED, '{"type":"reasoning","id":"rs_2"}', '{"type":"reasoning","id":']
+THINKING = st.builds(Thinking, TEXTS, st.sampled_from(SIGNATURES), st.sampled_from(["", "ZGF0YQ=="]))
 NOTES = st.builds(Note, st.sampled_from(["moment", "memory"]), TEXTS)
 PARTS: st.SearchStrategy[Part] = st.one_of(
     TEXTS.map(Text), IMAGES, THINKING, CALLS, RESULTS, NOTES, st.just(Unknown("video", "{}"))
@@ -37,6 +39,7 @@ MESSAGES = st.builds(
     st.lists(PARTS, max_size=4).map(tuple),
     st.sampled_from(["", "m1", "m2", "m3"]),
     model=st.sampled_from(["", "gpt-4o", "claude-sonnet-4-5"]),
+    meta=st.sampled_from(["", '{"phases":["commentary"]}', '{"phases":[null,"final_answer"]}', '{"phases":']),
 )
 LIKELY = st.one_of(
     st.builds(Message, st.just("user"), TEXTS.map(lambda text: (Text(text),))),

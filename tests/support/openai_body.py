@@ -130,12 +130,13 @@ def _call(call: Json) -> list[str]:
     called: Json = call[call["type"]]
     if not NAME.fullmatch(called["name"]):
         problems.append(f"name {called['name']!r} does not match {NAME.pattern}")
-    if call["type"] == "function" and not _is_object(called["arguments"]):
+    if call["type"] == "function" and not is_object(called["arguments"]):
         problems.append("arguments are not the JSON text of an object")
     return problems
 
 
-def _is_object(text: str) -> bool:
+def is_object(text: str) -> bool:
+    """Whether this is the JSON text of an object, without NaN and infinity."""
     try:
         return isinstance(_strict_json().decode(text), dict)
     except (ValueError, RecursionError):

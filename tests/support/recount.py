@@ -26,8 +26,10 @@ O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d
 O200K_CACHE_NAME = "fb374d419588a4632f3f557e76b4b70aebbca790"
 """The name under which tiktoken looks for o200k_base in its cache folder (SHA-1 of the address it would load from)."""
 
-UNBILLED = frozenset({("thinking", "signature"), ("redacted_thinking", "data"), ("base64", "data")})
-"""(type of the block, key) whose text is no prompt text, in Anthropic's form."""
+UNBILLED = frozenset(
+    {("thinking", "signature"), ("redacted_thinking", "data"), ("base64", "data"), ("reasoning", "encrypted_content")}
+)
+"""(type of the block, key) whose text is no prompt text, in Anthropic's and the Responses form."""
 
 OPAQUE = frozenset({"input", "args", "response", "arguments", "input_schema", "parameters", "parameters_json_schema"})
 """Keys whose values are a tool's own JSON: whatever keys stand in there are text like any other."""
@@ -96,12 +98,14 @@ def _billed(node: Any) -> Any:
 
 
 def _billed_value(kind: Any, key: str, value: Any) -> Any:
-    if key in OPAQUE:
+    if key in OPAQUE and not (key == "input" and is_list(value)):  # a list: the items of a Responses body
         return value
     if (kind, key) in UNBILLED or key == "thought_signature":
         return ""
     if key == "inline_data" and is_dict(value):
         return {**value, "data": ""}
+    if key == "image_url" and isinstance(value, str) and value.startswith("data:"):
+        return ""
     if key == "image_url" and is_dict(value) and str(value.get("url")).startswith("data:"):
         return {**value, "url": ""}
     return _billed(value)
@@ -121,7 +125,7 @@ class Recounter:
 
     def count(self, body: Json) -> int:
         """Tokens of the body, equal to `recount(body)`."""
-        listed = "contents" if "contents" in body else "messages"
+        listed = next((name for name in ("contents", "input") if name in body), "messages")
         messages = body.get(listed)
         if not is_list(messages) or not messages:
             return recount(body)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from support.validity import CHECKS
 
 Reply: TypeAlias = Any
-"""A response object of one of the packages: `ChatCompletion`, anthropic's `Message`, `GenerateContentResponse`."""
+"""A response object of one of the packages: `ChatCompletion`, `Response`, anthropic's `Message`, `GenerateContentResponse`."""
 
 CALL = ("read_file", {"path": "notes.md"})
 
@@ -35,6 +35,40 @@ def openai_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
                 "completion_tokens": 7,
                 "total_tokens": 127,
                 "prompt_tokens_details": {"cached_tokens": 64},
+            },
+        }
+    )
+
+
+def responses_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
+    """A response with encrypted reasoning, a text, and a function call if wanted."""
+    from openai.types.responses import Response
+
+    said: dict[str, Any] = {"type": "output_text", "text": text, "annotations": []}
+    output: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [said]},
+    ]
+    if call:
+        made = {"call_id": "call_1", "name": CALL[0], "arguments": json.dumps(CALL[1])}
+        output.append({"type": "function_call", "id": "fc_1", "status": "completed", **made})
+    return Response.model_validate(
+        {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1_760_000_000,
+            "status": "completed",
+            "model": "gpt-5-2025-08-07",
+            "output": output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": 120,
+                "input_tokens_details": {"cached_tokens": 64, "cache_write_tokens": 0},
+                "output_tokens": 7,
+                "output_tokens_details": {"reasoning_tokens": 4},
+                "total_tokens": 127,
             },
         }
     )
@@ -93,13 +127,14 @@ def gemini_reply(text: str = "Yes.", *, call: bool = False) -> Reply:
 
 REPLIES: dict[str, Callable[..., Reply]] = {
     "openai": openai_reply,
+    "responses": responses_reply,
     "anthropic": anthropic_reply,
     "gemini": gemini_reply,
 }
 
 
 def client() -> Any:
-    """Stands in for all three clients: each method refuses a body that its provider would refuse, then answers."""
+    """Stands in for every provider's client: each method refuses a body that its provider would refuse, then answers."""
 
     def answering(wire: str) -> Callable[..., Reply]:
         def create(**body: Any) -> Reply:
@@ -111,6 +146,7 @@ def client() -> Any:
 
     return SimpleNamespace(
         chat=SimpleNamespace(completions=SimpleNamespace(create=answering("openai"))),
+        responses=SimpleNamespace(create=answering("responses")),
         messages=SimpleNamespace(create=answering("anthropic")),
         models=SimpleNamespace(generate_content=answering("gemini")),
     )

@@ -86,7 +86,7 @@ def test_counting_changes_nothing_in_the_body() -> None:
 def test_the_recounter_agrees_with_the_recount_on_every_prefix(provider: str) -> None:
     recounter = Recounter()
     body = GOOD[provider]()
-    listed = "contents" if "contents" in body else "messages"
+    listed = next((name for name in ("contents", "input") if name in body), "messages")
     for end in range(len(body[listed]) + 1):
         part = {**body, listed: body[listed][:end]}
         assert recounter.count(part) == recount(part)

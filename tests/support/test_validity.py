@@ -1,4 +1,4 @@
-"""What holds for all three judges: good bodies pass, nothing that JSON cannot carry does, and no verdict goes stale."""
+"""What holds for all four judges: good bodies pass, nothing that JSON cannot carry does, and no verdict goes stale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUE_NAMES = ["not a number", "infinity", "bytes", "a set", "5,000 digits"]
 
 
 def _list_of(body: Json) -> str:
-    return "contents" if "contents" in body else "messages"
+    return next((name for name in ("contents", "input") if name in body), "messages")
 
 
 def _strings(node: Any) -> list[tuple[Any, Any]]:

@@ -13,11 +13,22 @@ from support.anthropic_body import check_anthropic
 from support.gemini_body import check_gemini
 from support.openai_body import check_openai
 from support.recount import Recounter, recount, wire_text
+from support.responses_body import check_responses
 from support.strict import Json
 
 CHECKS: Mapping[str, Callable[[Json], list[str]]] = MappingProxyType(
-    {"openai": check_openai, "anthropic": check_anthropic, "gemini": check_gemini}
+    {"openai": check_openai, "responses": check_responses, "anthropic": check_anthropic, "gemini": check_gemini}
 )
-"""The judge of each provider, by the provider's name."""
+"""The judge of each form, by its name: the provider's, and `responses` for the second one of OpenAI."""
 
-__all__ = ["CHECKS", "Json", "Recounter", "check_anthropic", "check_gemini", "check_openai", "recount", "wire_text"]
+__all__ = [
+    "CHECKS",
+    "Json",
+    "Recounter",
+    "check_anthropic",
+    "check_gemini",
+    "check_openai",
+    "check_responses",
+    "recount",
+    "wire_text",
+]

@@ -1,5 +1,7 @@
 """The base count of a message: o200k tokens of its JSON wire form, for each of the three providers' forms.
 
+OpenAI's count is that of chat completions, and what the Responses form has more than it, item by item, is added.
+
 Counting what is sent, and not the raw text, is what makes the count hold: escapes, call ids and framing are a fifth of
 an agent's context. Each form weighs differently: OpenAI puts arguments as a JSON string into JSON, Anthropic gives every
 text a block with a type, Gemini repeats the tool's name beside a result. All three counts are taken once, when a message
@@ -18,11 +20,20 @@ import msgspec
 from nexus.budget.counter import TokenCounter, without_surrogates
 from nexus.budget.images import most_image_tokens
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.reasoning import phases, sent_back
 from nexus.size import Size
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
 _SLACK = 3
 _BLOCK = 9  # tokens of [{"type":"text","text":}]
+# What an item of the Responses form has more than the same in chat completions: `function_call_output` than a message of
+# role `tool`, `input_text` than `text`, a phase than none; and one piece of a result that is a list, for its images.
+_OUTPUT_MORE = 1
+_TEXT_MORE = 1
+_PHASE_MORE = 5
+_PIECE_MORE = 12
+# Encrypted reasoning is base64 of what the model wrote, so a token for four of its characters is one for three bytes.
+_SEALED_CHARS_A_TOKEN = 4
 # A long run of base64 in a part of unknown kind is a document or a sound, not text: a page of PDF is about 50 kB and
 # 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
@@ -44,6 +55,7 @@ def message_tokens(message: Message, counter: TokenCounter) -> Size:
     openai, anthropic, gemini = (
         counter.count(form(message.role, sent)) + beside for form in (_openai, _anthropic, _gemini)
     )
+    openai += _more_in_responses(message, counter)
     if not aside:
         return Size(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in aside)
@@ -114,6 +126,24 @@ def _openai(role: str, parts: tuple[Part, ...]) -> str:
         called = f',"tool_calls":[{",".join(calls)}]' if calls else ""
         messages.append(f'{{"role":"{role}","content":{body}{called}}}')
     return ",".join(messages)
+
+
+def _more_in_responses(message: Message, counter: TokenCounter) -> int:
+    """At most how many tokens more than in chat completions the message has as items of the Responses API."""
+    more = 0
+    shown = sum(isinstance(part, (Text, Note, Image)) for part in message.parts)
+    if message.role == "assistant":
+        more += _PHASE_MORE * sum(map(bool, phases(message)))
+    elif shown > 1:
+        more += _TEXT_MORE * shown
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            images = sum(isinstance(item, Image) for item in part.content)
+            more += _OUTPUT_MORE + (_PIECE_MORE * (images + 1) if images else 0)
+        elif isinstance(part, Thinking) and (item := sent_back(part)):
+            sealed = item.pop("encrypted_content")
+            more += counter.count(_canonical(item)) + _SLACK - (-len(sealed) // _SEALED_CHARS_A_TOKEN)
+    return more
 
 
 def _anthropic(role: str, parts: tuple[Part, ...]) -> str:

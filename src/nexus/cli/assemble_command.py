@@ -16,7 +16,7 @@ from nexus.render.console import printable_lines
 from nexus.request import Event
 from nexus.sources.media import image_from_file
 
-FORMS = ("openai", "anthropic", "gemini", "messages", "text")
+FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 
 
 @click.command("assemble")
@@ -88,6 +88,8 @@ def _show(ctx: AssembledContext, form: str) -> None:
     match form:
         case "openai":
             emit(ctx.to_openai())
+        case "responses":
+            emit(ctx.to_responses())
         case "anthropic":
             emit(ctx.to_anthropic())
         case "gemini":

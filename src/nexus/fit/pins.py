@@ -81,7 +81,8 @@ def first_task(read: Callable[[int, int], Iterable[Entry]], after: int, head: in
         high = min(low + NEAR, head)
         for entry in read(low, high):
             for row in entry.rows:
-                if row.message.role == "user" and row.message.text().strip():
+                said = row.message.role == "user" and not row.message.source.startswith("nexus:")
+                if said and row.message.text().strip():
                     return row
         low = high
     return None

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from nexus.legible import arguments_as_object, legible
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.repairs import RepairReport
 
 INTERRUPTED = "[result unavailable: interrupted]"
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
@@ -28,6 +29,10 @@ SYSTEM_NOTE = "[System message]"
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")  # OpenAI has refused longer ids
 _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+_CLOSED, _SUPPLIED = "unanswered call closed", "first message supplied"
+_MADE_ONCE = (_CLOSED, _SUPPLIED)
+"""Changes beside a message, which are not made again when a later piece joins it."""
 
 Shown = tuple[Message, bool, bool]
 """A message to show, whether it starts a group, and whether it differs from the stored one (so its count does too)."""
@@ -47,6 +52,45 @@ class Fold:
 
 class NotAppend(Exception):
     """The message belongs into the last one shown, not after it: the window must be made anew."""
+
+
+def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
+    """The messages in a form that every provider accepts when they are shown, and what had to be changed for it.
+
+    The full pass: what `step` shows for each, pieces of one message joined, and at the end the results that open calls
+    lack. A system message becomes a user's, so keep the one that opens a conversation apart. Repairing what was
+    repaired changes nothing.
+    """
+    fold, shown = Fold(), list[Message]()
+    pieces: Message | None = None
+    counted: Counter[str] = Counter()
+    for message in messages:
+        before = fold.done.copy()
+        try:
+            new = [view for view, _, _ in step(fold, message, plain=False)]
+        except NotAppend:
+            assert pieces is not None
+            pieces = joined(pieces, message)
+            fold.done = before - counted
+            before = fold.done.copy()
+            new = [_rejoined(fold, shown.pop(), pieces)]
+        else:
+            if new and new[-1].role == "assistant":
+                pieces = message
+        if new and new[-1].role == "assistant":
+            counted = Counter({what: n for what, n in (fold.done - before).items() if what not in _MADE_ONCE})
+        shown.extend(new)
+    lacking = [view for view, _, _ in _close(fold)]
+    return [*shown, *lacking], RepairReport(dict(+fold.done))
+
+
+def _rejoined(fold: Fold, seen: Message, pieces: Message) -> Message:
+    """The assistant message that was shown last, shown again with all its pieces."""
+    fold.tail = None
+    for call in seen.calls():
+        fold.used.pop(call.id, None)
+    fold.waiting.clear()
+    return step(fold, pieces, plain=False)[-1][0]
 
 
 def step(fold: Fold, message: Message, *, plain: bool) -> list[Shown]:
@@ -95,7 +139,7 @@ def joined(earlier: Message, later: Message) -> Message:
 def _close(fold: Fold) -> list[Shown]:
     lacking = closing(fold)
     if lacking:
-        fold.done["unanswered call closed"] += len(lacking)
+        fold.done[_CLOSED] += len(lacking)
     fold.waiting, fold.answered = {}, set()
     return [(message, False, True) for message in lacking]
 
@@ -123,7 +167,7 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
 
 def _opened(fold: Fold) -> list[Shown]:
     fold.started = True
-    fold.done["first message supplied"] += 1
+    fold.done[_SUPPLIED] += 1
     return [(Message("user", (Text(STARTS_WITH_ASSISTANT),)), True, True)]
 
 

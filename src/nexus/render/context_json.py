@@ -15,6 +15,7 @@ from nexus.history import History
 from nexus.ledger.entries import Cut
 from nexus.message import Message
 from nexus.render.wire.tools import ToolSpec
+from nexus.repairs import RepairReport
 
 FORM = 1
 """Raised when the saved form changes."""
@@ -52,7 +53,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "prefix": plain(ctx.prefix),
             "opensTurn": ctx.opens_turn,
             "warnings": plain(ctx.warnings),
-            "repairs": ctx.repairs,
+            "repairs": ctx.repairs.changes,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
         },
@@ -93,7 +94,7 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             prefix=msgspec.convert(own["prefix"], PrefixReport),
             opens_turn=own["opensTurn"],
             warnings=msgspec.convert(own["warnings"], tuple[Warned, ...]),
-            repairs=own["repairs"],
+            repairs=RepairReport(msgspec.convert(own["repairs"], dict[str, int])),
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from nexus.assembled import Face
 from nexus.render.context_json import to_json
 from nexus.render.report import report
-from nexus.render.wire import anthropic, gemini, openai
+from nexus.render.wire import anthropic, gemini, openai, responses
 
-FACE = Face(openai=openai.body, anthropic=anthropic.body, gemini=gemini.body, report=report, as_json=to_json)
+FACE = Face(
+    openai=openai.body,
+    anthropic=anthropic.body,
+    gemini=gemini.body,
+    responses=responses.body,
+    report=report,
+    as_json=to_json,
+)

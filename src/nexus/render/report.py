@@ -16,7 +16,7 @@ def report(ctx: AssembledContext) -> str:
         "",
         *_out(ctx),
         *(f"Warning: {note.origin}: {note.text}" for note in ctx.warnings),
-        *(f"Repaired: {what} ({count})" for what, count in sorted(ctx.repairs.items())),
+        *(f"Repaired: {what} ({count})" for what, count in sorted(ctx.repairs.changes.items())),
         _cache(ctx),
     ]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from nexus.assembled import AssembledContext
 from nexus.budget.models import cache_rules
 from nexus.budget.names import same_model
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.reasoning import is_reasoning_item
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
 from nexus.render.wire.turns import Fragment, copied, turns
@@ -36,7 +37,9 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
             out["tools"][-1]["cache_control"] = {**MARK}
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
-    messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
+    # What Gemini signed has the same fields, and means nothing to Anthropic.
+    signs = ctx.model if ctx.window.wire != "gemini" else ""
+    messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs))
     out["messages"] = copied(messages, "content")
     rules = cache_rules(ctx.window, "anthropic")
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
@@ -48,7 +51,7 @@ def fragment(message: Message, model: str) -> Fragment:
     """One message's role and content blocks in this provider's form; thinking only if this very model wrote it."""
     if message.role == "assistant":
         thinking = [part for part in message.parts if isinstance(part, Thinking)] if _own(message, model) else []
-        blocks = [_thinking(part) for part in thinking if part.signature or part.redacted]
+        blocks = [_thinking(part) for part in thinking if _proved(part)]
         blocks.extend(_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
         return "assistant", blocks
     if message.role == "tool":
@@ -58,6 +61,11 @@ def fragment(message: Message, model: str) -> Fragment:
 
 def _own(message: Message, model: str) -> bool:
     return same_model(message.model, model)
+
+
+def _proved(part: Thinking) -> bool:
+    """Whether the provider can check it; a reasoning item of OpenAI's proves nothing here."""
+    return bool(part.signature or part.redacted) and not is_reasoning_item(part)
 
 
 def _mark(messages: list[dict[str, Any]], left: int, apart: int) -> None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from nexus.assembled import AssembledContext
-from nexus.history import History
 from nexus.message import Image, Message, Text
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import OWN_MESSAGES
+from nexus.render.wire.turns import items
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -24,16 +21,8 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
     if ctx.tools:
         out["tools"] = [_tool(spec) for spec in ctx.tools]
-    messages: list[dict[str, Any]] = []
-    if ctx.system_prompt:
-        messages.append({"role": "system", "content": ctx.system_prompt})
-    messages.extend(item for message in ctx.history.opening for item in fragment(message))
-    messages.extend(item for items in _cached(ctx.history) for item in items)
-    messages.extend(item for message in (*ctx.history.closing, *ctx.current) for item in fragment(message))
-    out["messages"] = [
-        *({**message} for message in messages[:-OWN_MESSAGES]),
-        *msgspec.to_builtins(messages[-OWN_MESSAGES:]),
-    ]
+    system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
+    out["messages"] = items(ctx.history, "openai", ctx.current, fragment, leading=system)
     return out
 
 
@@ -56,15 +45,6 @@ def fragment(message: Message) -> list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
     return [{"role": "user", "content": [_part(part) for part in parts]}]
-
-
-def _cached(history: History) -> list[list[dict[str, Any]]]:
-    cache = history.fragments.get("openai", [])
-    if len(cache) < history.end:
-        # A new list, put in place at once: others may be reading the old one.
-        cache = [*cache, *map(fragment, history.shared[len(cache) : history.end])]
-        history.fragments["openai"] = cache
-    return cache if len(cache) == history.end else cache[: history.end]
 
 
 def _part(part: Text | Image) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A reply of any of the three providers, as object or dict, to an AgentResult."""
+"""A reply of any of the providers, as object or dict, to an AgentResult."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from nexus.errors import BadReply
-from nexus.render.wire import anthropic_read, gemini_read, openai_read
+from nexus.render.wire import anthropic_read, gemini_read, openai_read, responses_read
 from nexus.request import AgentResult
 
-_READERS = (openai_read, anthropic_read, gemini_read)
+_READERS = (openai_read, responses_read, anthropic_read, gemini_read)
 
 
 def to_result(reply: object) -> AgentResult:
@@ -25,8 +25,8 @@ def to_result(reply: object) -> AgentResult:
             return reader.reply(body)
     keys = ", ".join(sorted(map(str, body))[:8]) or "nothing"
     raise BadReply(
-        f"a {type(reply).__name__} with {keys} is no response of OpenAI chat completions, Anthropic messages or Gemini; "
-        "give the client's whole response (not one message of it), or a nexus.AgentResult. Nothing was stored"
+        f"a {type(reply).__name__} with {keys} is no response of OpenAI (chat completions, Responses), Anthropic "
+        "messages or Gemini; give the client's whole response (not one message of it), or a nexus.AgentResult. Nothing was stored"
     )
 
 

@@ -1,4 +1,4 @@
-"""Tool definitions in any of the three providers' forms, made canonical: sorted by name, schemas with sorted keys.
+"""Tool definitions in any of the providers' forms, made canonical: sorted by name, schemas with sorted keys.
 
 The same tools always give the same bytes, whatever order they were registered in.
 """

@@ -1,7 +1,7 @@
-"""User and assistant in turns: messages of one role in a row become one, as some providers want.
+"""The conversation in a wire's form: message by message, or in turns, where messages of one role in a row become one.
 
-What the history shows is turned into fragments once; the fragments that are already joined are kept with the history,
-so a call joins only what is new.
+What the history shows is turned into fragments once; the fragments are kept with the history (joined ones as they were
+joined), so a call makes only what is new.
 """
 
 from __future__ import annotations
@@ -35,6 +35,35 @@ def copied(fragments: list[Fragment], content: str) -> list[dict[str, Any]]:
     messages = [{"role": role, content: [*blocks]} for role, blocks in fragments[:-OWN_MESSAGES]]
     messages.extend({"role": role, content: msgspec.to_builtins(blocks)} for role, blocks in fragments[-OWN_MESSAGES:])
     return messages
+
+
+def items(
+    history: History,
+    wire: str,
+    current: Iterable[Message],
+    fragment: Callable[[Message], list[dict[str, Any]]],
+    *,
+    leading: Iterable[dict[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """The whole conversation for a wire that joins nothing: each message's own items, after `leading`.
+
+    They are the receiver's own in the way that `copied` says.
+    """
+    found = [*leading, *(item for message in history.opening for item in fragment(message))]
+    found.extend(item for made in _one_by_one(history, wire, fragment) for item in made)
+    found.extend(item for message in (*history.closing, *current) for item in fragment(message))
+    return [*({**item} for item in found[:-OWN_MESSAGES]), *msgspec.to_builtins(found[-OWN_MESSAGES:])]
+
+
+def _one_by_one(
+    history: History, wire: str, fragment: Callable[[Message], list[dict[str, Any]]]
+) -> list[list[dict[str, Any]]]:
+    cache = history.fragments.get(wire, [])
+    if len(cache) < history.end:
+        # A new list, put in place at once: others may be reading the old one.
+        cache = [*cache, *map(fragment, history.shared[len(cache) : history.end])]
+        history.fragments[wire] = cache
+    return cache if len(cache) == history.end else cache[: history.end]
 
 
 @dataclass(frozen=True, slots=True)
