@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.report import Outcome, Target, machine, shown, summary
 from benchmarks.sessions import ROOT
 
-NAMES = ("prefix", "next_call", "ledger", "start", "counting")
+NAMES = ("prefix", "next_call", "ledger", "start", "counting", "counter_error")
 RESULTS = ROOT / ".bench" / "results.json"
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from nexus.assembled import AssembledContext, Face, Item, Manifest
 from nexus.block import Block, Warned, text_hash
+from nexus.budget.anchor import anchor_of
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import text_tokens_json, tools_tokens
 from nexus.budget.models import Model
@@ -80,7 +81,10 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
 
     manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
     stable = fixed.system + fixed.tools + fitted.window.tokens
-    prefix = compare(given.last_manifest, msgspec.to_builtins(manifest), fitted.window)
+    base = stable + fitted.closing_tokens + fitted.current_tokens
+    manifest = msgspec.structs.replace(manifest, base=base)
+    sent = msgspec.to_builtins(manifest)
+    prefix = compare(given.last_manifest, sent, fitted.window)
     return AssembledContext(
         system_prompt=system,
         history=history,
@@ -114,6 +118,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
             *_no_tools(tools, fitted),
         ),
         repairs=RepairReport(dict(fitted.window.fold.done)),
+        anchor=anchor_of(given.last_manifest, sent, given.factor),
         face=given.face,
     )
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from nexus.block import Block, Warned
+from nexus.budget.anchor import Anchor
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget
 from nexus.history import History
@@ -27,6 +28,7 @@ class Manifest(Struct, frozen=True):
 
     `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
     the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut; `pins` the places of pinned groups that are shown though they lie before `first`.
+    `base` is the base count of the whole prompt, and `factor` the model's tokens per base token.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Manifest(Struct, frozen=True):
     available: int
     render: int
     pins: tuple[tuple[int, int], ...] = ()
+    base: int = 0
 
 
 class PrefixReport(Struct, frozen=True):
@@ -91,6 +94,7 @@ class AssembledContext:
     """Everything for one call. `current` is the event as shown: one user message, or the results of tools.
 
     `event` is the same as it will be stored; `window` the facts of the model; `items` the account of all tokens.
+    `anchor` is what the provider reported for the last call, and what was added since; None if that says nothing here.
     """
 
     system_prompt: str
@@ -118,6 +122,7 @@ class AssembledContext:
     opens_turn: bool
     warnings: tuple[Warned, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
+    anchor: Anchor | None = None
     face: Face | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -129,6 +134,11 @@ class AssembledContext:
     def messages(self) -> list[Message]:
         """History and current message, in order, as neutral values."""
         return [*self.history, *self.current]
+
+    @property
+    def expected_tokens(self) -> int:
+        """What to expect of the prompt in the provider's tokens: the larger of what is counted and of the anchor."""
+        return max(self.token_budget.used.total, self.anchor.tokens if self.anchor else 0)
 
     @property
     def report(self) -> str:

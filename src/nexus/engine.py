@@ -22,8 +22,9 @@ from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
 from nexus.fit.window import Window, extend
+from nexus.learn import calibrated, calibrated_name, factor_of
 from nexus.ledger import replay
-from nexus.ledger.entries import Committed, Entry, Place
+from nexus.ledger.entries import Calibration, Committed, Entry, Place
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
@@ -73,6 +74,7 @@ class Engine:
         keep_first_task: bool = True,
         strategy: Strategy = "oldest_first",
         largest_result: int | None = None,
+        calibrate: bool = True,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
@@ -80,6 +82,7 @@ class Engine:
         self.counter = counter or get_counter()
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
         self.strategy: Strategy = strategy
+        self.calibrate = calibrate
         self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
@@ -138,6 +141,7 @@ class Engine:
             thread = self.store.thread_of(request.routing.session)
             kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
             last = self.store.last_assembly(thread, view.name) if thread is not None else None
+            factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
@@ -146,7 +150,7 @@ class Engine:
             sources=SOURCES,
             model=model,
             counter=self._standing,
-            factor=model.token_factor,
+            factor=factor,
             window=kept.window,
             mark=kept.mark,
             view=view,
@@ -163,9 +167,16 @@ class Engine:
         """Stores the turn with its cut and manifest, in one transaction.
 
         `reply` is a provider's response (object or dict, of OpenAI, Anthropic or Gemini) or an AgentResult. The same
-        pair again adds nothing. Raises BadReply, IdempotencyConflict, LedgerError.
+        pair again adds nothing. The usage that a reply reports teaches how this model's tokens are counted. Raises
+        BadReply, IdempotencyConflict, LedgerError.
         """
-        return self.ledger.commit(ctx.session_label, commit_of(ctx, to_result(reply), self.counter, self.clock_ms()))
+        result, now_ms = to_result(reply), self.clock_ms()
+        done = self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, now_ms))
+        if done.added and self.calibrate and result.usage.input_tokens:
+            earlier = self._calibration(ctx.provider, ctx.model, ctx.manifest.counter)
+            if newer := calibrated(ctx, result, earlier, now_ms):
+                self.store.calibrate(ctx.provider, calibrated_name(ctx.model, ctx.manifest.counter), newer)
+        return done
 
     def history(self, session: str) -> list[Message]:
         """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
@@ -182,6 +193,9 @@ class Engine:
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
+
+    def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
+        return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
 
     def _extended(self, window: Window, thread: int) -> bool:
         return extend(window, self.store.entries(thread, window.head), self.counter)
@@ -213,8 +227,8 @@ def open_engine(
     Without a workspace and ledger nothing is kept. `options`: model, timezone (IANA name), models (own windows and
     prices by name), clock_ms, counter, keep_first_task (True: what a user asked first stays), strategy (`oldest_first`, or
     `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
-    is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). Raises WorkspaceMissing,
-    LedgerError.
+    is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
+    reported usage how tokens are counted; on unless False). Raises WorkspaceMissing, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
+from nexus.learn import reported_tokens
 from nexus.ledger.entries import AssemblyRow, Commit, NewEntry, Sized
 from nexus.message import Message
 from nexus.request import AgentResult
@@ -56,7 +57,8 @@ def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter,
     elif not waiting(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     answered = any(message.role == "assistant" for message in produced)
-    manifest = AssemblyRow(ctx.manifest.view, {**msgspec.to_builtins(ctx.manifest), "answered": answered}, now_ms)
+    sent = {**msgspec.to_builtins(ctx.manifest), "answered": answered, "reported": reported_tokens(ctx, result)}
+    manifest = AssemblyRow(ctx.manifest.view, sent, now_ms)
     follows = (ctx.manifest.head, bytes.fromhex(ctx.manifest.head_hash)) if ctx.manifest.head else None
     # A context of a session that had nothing yet says so too: it must not be added to what it never saw.
     return Commit(tuple(entries), ctx.cut, manifest, follows=follows, expected_head=None if follows else 0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from cli.running import run
+import nexus
+from cli.running import run, write_json
+from nexus.ledger.entries import Calibration
+from support.sdk_replies import REPLIES
 
 
 def test_every_known_model_is_one_line_and_the_snapshot_is_dated(tmp_path: Path) -> None:
@@ -51,3 +55,32 @@ def test_an_unknown_model_gets_128000_tokens_and_a_warning(tmp_path: Path, name:
 def test_it_needs_no_workspace_and_makes_no_file(tmp_path: Path) -> None:
     assert run("models", folder=tmp_path).code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_learned_about_counting_is_listed_by_provider_and_model(empty: Path) -> None:
+    assert "Nothing learned yet" in run("models", "--calibrated", folder=empty).out
+    assert run("models", "--calibrated", "--json", folder=empty).json == []
+    with nexus.open(empty) as nx:
+        nx.store.calibrate("openai", "gpt-4o", Calibration(61, 12, 1_760_000_000_000))
+        nx.store.calibrate("openrouter", "claude-sonnet-4-5 by words", Calibration(128, 2, 1_760_000_000_000))
+    lines = run("models", "--calibrated", folder=empty).out.splitlines()
+    assert [line.split()[:5] for line in lines[1:3]] == [
+        ["gpt-4o", "openai", "0.95", "1.00", "12"],
+        ["claude-sonnet-4-5", "by", "words", "openrouter", "2.00"],
+    ]
+    assert "2025-10-09 08:53" in lines[1]
+    (one,) = run("models", "--calibrated", "gpt-4o-2024-08-06", "--json", folder=empty).json
+    assert one == {
+        "provider": "openai", "model": "gpt-4o", "samples": 12, "at_ms": 1_760_000_000_000,
+        "factor": 0.953125, "cold_factor": 1.0,
+    }  # fmt: skip
+
+
+def test_recording_a_reply_with_usage_shows_in_what_was_learned(empty: Path) -> None:
+    assert run("assemble", "word " * 9_000, "-m", "gpt-5", "--save", "ctx.json", folder=empty).code == 0
+    base = json.loads((empty / "ctx.json").read_text())["nexus"]["manifest"]["base"]
+    body = REPLIES["openai"]("Yes.").model_dump(mode="json")
+    body["usage"]["prompt_tokens"] = int(base * 1.2)
+    assert run("record", "ctx.json", write_json(empty / "reply.json", body), folder=empty).code == 0
+    (one,) = run("models", "--calibrated", "--json", folder=empty).json
+    assert (one["provider"], one["model"], one["factor"], one["samples"]) == ("openai", "gpt-5", 1.234375, 1)

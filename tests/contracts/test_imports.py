@@ -59,7 +59,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         "compact": ("compact",),
         "render": ("render",),
     },
-    {"assemble": ("assemble",), "record": ("record",)},
+    {"assemble": ("assemble",), "record": ("record", "learn")},
     {"engine": ("engine",)},
     {"public face": ("nexus",)},
     {"interop": ("interop",)},

@@ -80,6 +80,7 @@ def test_each_call_does_what_the_store_does(store: LedgerStore) -> None:
             (await ledger.holders("k"), [(1, 1)]),
             (await ledger.search(Query("word")), store.search(Query("word"))),
             (await ledger.calibration("p", "m"), Calibration(64, 1, 5)),
+            (await ledger.calibrations(), [("p", "m", Calibration(64, 1, 5))]),
         ):
             assert found == wanted
             assert found is not None

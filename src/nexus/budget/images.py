@@ -36,7 +36,7 @@ class _Patches(NamedTuple):
 
 
 # By the longest beginning of the model's name. A factor of 1.62 for the mini models is the published one; one user
-# measured 1.20, which calibration finds by itself.
+# measured 1.20.
 _OPENAI: dict[str, _Tiles | _Patches] = {
     "": _Tiles(85, 170),
     "computer-use": _Tiles(65, 129),

@@ -136,6 +136,10 @@ class AsyncReads:
         """The newest calibration for a provider and model."""
         return await self._read(lambda: self._store.calibration(provider, model))
 
+    async def calibrations(self) -> list[tuple[str, str, Calibration]]:
+        """Every provider and model that has one, by name, with its newest calibration."""
+        return await self._read(self._store.calibrations)
+
     async def dump(self) -> list[Record]:
         """All rows of the tenant as records, in their fixed order, as a list."""
         return await self._read(lambda: list(self._store.dump()))

@@ -188,6 +188,10 @@ class LedgerStore(Protocol):
         """The newest calibration for a provider and model."""
         ...
 
+    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+        """Every provider and model that has one, by name, with its newest calibration."""
+        ...
+
     def dump(self) -> Iterator[Record]:
         """All rows of the tenant as records, in their fixed order, as they are: nothing is checked."""
         ...

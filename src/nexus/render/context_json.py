@@ -8,6 +8,7 @@ import msgspec
 
 from nexus.assembled import AssembledContext, Face, Item, Manifest, PrefixReport
 from nexus.block import Block, Warned
+from nexus.budget.anchor import Anchor
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget
 from nexus.errors import BadContext
@@ -54,6 +55,8 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "opensTurn": ctx.opens_turn,
             "warnings": plain(ctx.warnings),
             "repairs": ctx.repairs.changes,
+            "anchor": plain(ctx.anchor),
+            "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
         },
@@ -95,6 +98,7 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             opens_turn=own["opensTurn"],
             warnings=msgspec.convert(own["warnings"], tuple[Warned, ...]),
             repairs=RepairReport(msgspec.convert(own["repairs"], dict[str, int])),
+            anchor=msgspec.convert(own.get("anchor"), Anchor | None),
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:

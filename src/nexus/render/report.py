@@ -10,6 +10,7 @@ def report(ctx: AssembledContext) -> str:
     lines = [
         f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}",
         _budget(ctx),
+        *_reported(ctx),
         "",
         "In:",
         *(_line(item) for item in ctx.items if item.tokens or item.messages or item.layer == "Memory"),
@@ -32,6 +33,15 @@ def _budget(ctx: AssembledContext) -> str:
     )
     used = f"{budget.used.total:,} of {budget.available:,} tokens used ({share:.1f} %)"
     return f"Budget: {used}, {budget.remaining:,} free; available: {origin}"
+
+
+def _reported(ctx: AssembledContext) -> list[str]:
+    anchor = ctx.anchor
+    if anchor is None:
+        return []
+    since = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'taken away'} since"
+    both = f"that is {anchor.tokens:,}, beside {ctx.token_budget.used.total:,} counted"
+    return [f"Reported: {anchor.reported_tokens:,} tokens for the last call, {since}: {both}"]
 
 
 def _line(item: Item) -> str:

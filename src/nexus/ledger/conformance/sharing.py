@@ -50,6 +50,7 @@ def tenants(case: Case) -> None:
         ("holders", other.holders("k"), []),
         ("search", other.search(Query("word")), []),
         ("calibration", other.calibration("p", "m"), None),
+        ("calibrations", other.calibrations(), []),
         ("dump", list(other.dump()), [Header(tenant="other")]),
     )
     for method, found, wanted in nothing:
@@ -167,6 +168,9 @@ def calibrations(case: Case) -> None:
     found = [store.calibration(*name) for name in (("p", "m"), ("p", "other"), ("q\x00\ud800", "m"), ("q", "m"))]
     wanted = [Calibration(70, 2, START_MS), Calibration(80, 3, START_MS), Calibration(90, 4, START_MS), None]
     equal(found, wanted, "the calibrations")
+    names = [("p", "m"), ("p", "other"), ("q\x00\ud800", "m")]
+    listed = [(*name, calibration) for name, calibration in zip(names, wanted, strict=False)]
+    equal(store.calibrations(), listed, "the list of calibrations")
 
 
 @checks.add
@@ -201,6 +205,7 @@ def closed(case: Case) -> None:
         "holders": lambda: store.holders("k"),
         "search": lambda: store.search(Query("one")),
         "calibration": lambda: store.calibration("p", "m"),
+        "calibrations": store.calibrations,
         "dump": lambda: list(store.dump()),
         "load": lambda: store.load([Header()]),
     }

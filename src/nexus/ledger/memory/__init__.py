@@ -249,6 +249,12 @@ class MemoryLedger:
             known = rows.calibrations.get((storable(provider), storable(model)))
             return Calibration(known[-1].factor_64, known[-1].samples, known[-1].at_ms) if known else None
 
+    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+        """Every provider and model that has one."""
+        with self._rows() as rows:
+            newest = [(*map(original, name), rows.calibrations[name][-1]) for name in sorted(rows.calibrations)]
+            return [(p, m, Calibration(last.factor_64, last.samples, last.at_ms)) for p, m, last in newest]
+
     def dump(self) -> Iterator[Record]:
         """All rows as records, as they are now."""
         with self._rows() as rows:

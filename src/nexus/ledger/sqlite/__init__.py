@@ -284,6 +284,11 @@ class SqliteLedger:
         with self._reading() as reader:
             return reader.calibration(provider, model)
 
+    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+        """Every provider and model that has one."""
+        with self._reading() as reader:
+            return reader.calibrations()
+
     def dump(self) -> Iterator[Record]:
         """All rows of the tenant as records, unchecked, as they were when it began."""
         held: Reader | None = getattr(self._here, "reader", None)

@@ -360,3 +360,12 @@ class Reader(SessionReader):
         whole = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(whole, what)
         return Calibration(record.factor_64, record.samples, record.at_ms)
+
+    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+        """The newest calibration of each provider and model, by name."""
+        sql = (
+            "SELECT provider, model FROM calibration WHERE tenant=?1"
+            " UNION SELECT provider, model FROM calibration_head WHERE tenant=?1 ORDER BY 1, 2"
+        )
+        names = [(original(row[0]), original(row[1])) for row in self.db.rows(sql, (self.tenant,))]
+        return [(*name, found) for name in names if (found := self.calibration(*name))]

@@ -1,0 +1,162 @@
+"""How far counts are from what a provider reports, by kind of content: before the first report, and after some.
+
+Nothing is asked of a provider here. Tokenizers that are not Nexus's own stand in for one: a call's true tokens are those
+of its texts in the other vocabulary, with the framing that OpenAI documents (three tokens and the role for each message,
+three for the reply). A session of twelve calls reads pieces of one kind, the first as a user's text, the others as
+results of tools; each reply reports the true tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from langchain_core.messages.utils import count_tokens_approximately
+from msgspec import Struct
+
+import nexus
+from benchmarks.bodies import Body, Remembered
+from benchmarks.kinds import KINDS, MIXED, PIECE_CHARS, pieces
+from benchmarks.policies import as_langchain
+from benchmarks.report import Cell, Outcome, Table, Target
+from benchmarks.vocabularies import Vocabulary, vocabularies
+from nexus.message import ToolCall, assistant, tool
+
+COMMAND = "python -m benchmarks counter_error"
+CALLS = 12
+DATA = (
+    f"made and installed texts of {len(KINDS)} kinds, {CALLS} calls a session, {PIECE_CHARS:,} characters more in each"
+)
+TOOLS = ({"name": "read", "description": "Reads the next piece.", "parameters": {"type": "object"}},)
+BUDGET = 1_000_000
+TOLERATED = -2.0
+"""Per cent; what an under-count may be once ten reports were seen."""
+
+
+class Counted(Struct, frozen=True):
+    """One call: its true tokens, and what each way to count makes of it."""
+
+    true: int
+    base: int
+    cold: int
+    learned: int
+    expected: int
+    chars: int
+    langchain: int
+
+
+def run() -> Outcome:
+    """The errors by kind and tokenizer, and their means."""
+    counter = Remembered()
+    found, missing = vocabularies()
+    sessions = {
+        (vocabulary.name, kind): list(_session(vocabulary, kind, counter))
+        for vocabulary in found
+        for kind in (*KINDS, MIXED)
+    }
+    worst = min(min(_errors(calls[10:], "learned")) for calls in sessions.values())
+    never = min(min(_errors(calls[10:], "cold")) for calls in sessions.values())
+    target = Target(
+        "worst under-count of a call after ten reports, any kind and tokenizer",
+        f"at least {TOLERATED:+.0f} %",
+        f"{worst:+.1f} % (never calibrated: {never:+.1f} %)",
+        worst >= TOLERATED,
+    )
+    return Outcome((_by_kind(sessions, missing), _over_all(sessions, found)), (target,))
+
+
+def _by_kind(sessions: dict[tuple[str, str], list[Counted]], missing: list[str]) -> Table:
+    rows = [
+        (
+            name, kind, calls[9].base / calls[9].true,
+            *(_error(calls[at], "learned") for at in (0, 3, 10)),
+            min(_errors(calls, "cold")), min(_errors(calls[3:], "learned")), min(_errors(calls[1:], "expected")),
+            _error(calls[10], "chars"), _error(calls[10], "langchain"),
+        )
+        for (name, kind), calls in sessions.items()
+    ]  # fmt: skip
+    columns = (
+        "tokenizer", "content", "base count", "cold %", "after 3 %", "after 10 %", "worst cold %", "worst after 3 %",
+        "worst anchored %", "len/4 %", "LangChain %",
+    )  # fmt: skip
+    notes = (
+        "base count: over true tokens, at the tenth call; what a perfect factor would be is one over it.",
+        "other columns: error of the count of a call, per cent of its true tokens; below zero is an under-count.",
+        "cold: the first call, by the model's shipped factor; after 3, after 10: that many reports later.",
+        "worst cold: of all calls, never calibrated; worst after 3: of the fourth call and all later ones, calibrated.",
+        "worst anchored: of the second call and all later ones, the larger of the count and the anchor.",
+        "len/4, LangChain (count_tokens_approximately): at the eleventh call.",
+        *missing,
+    )
+    return Table("Error of counts by content", COMMAND, DATA, columns, tuple(rows), notes)
+
+
+def _over_all(sessions: dict[tuple[str, str], list[Counted]], found: list[Vocabulary]) -> Table:
+    """For each way to count: mean absolute error and worst under-count of the last calls, by tokenizer."""
+    ways = {
+        "len/4 of the text": "chars",
+        "LangChain count_tokens_approximately": "langchain",
+        "Nexus, base count": "base",
+        "Nexus, never calibrated": "cold",
+        "Nexus, calibrated": "learned",
+        "Nexus, calibrated and anchored": "expected",
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for name, way in ways.items():
+        row: list[Cell] = [name]
+        for vocabulary in found:
+            errors = [_error(sessions[vocabulary.name, kind][10], way) for kind in (*KINDS, MIXED)]
+            row.append(f"{fmean(map(abs, errors)):.1f} ({min(errors):+.1f})")
+        rows.append(tuple(row))
+    notes = (
+        "mean of the absolute errors over all kinds of content, and the lowest error, in per cent: at the eleventh call.",
+    )
+    columns = ("count", *(vocabulary.name for vocabulary in found))
+    return Table("Error of counts over all content", COMMAND, DATA, columns, tuple(rows), notes)
+
+
+def _error(call: Counted, way: str) -> float:
+    return 100 * (getattr(call, way) / call.true - 1)
+
+
+def _errors(calls: list[Counted], way: str) -> list[float]:
+    return [_error(call, way) for call in calls]
+
+
+def _session(vocabulary: Vocabulary, kind: str, counter: Remembered) -> Iterator[Counted]:
+    """The calls of one session, made by two engines: one learns, one does not."""
+    options: dict[str, Any] = {"model": vocabulary.model, "counter": counter, "clock_ms": lambda: 1_772_800_000_000}
+    with nexus.open(**options) as learning, nexus.open(**options, calibrate=False) as deaf:
+        for number, piece in enumerate(pieces(kind, CALLS)):
+            event = piece if number == 0 else [tool(f"call_{number - 1}", piece, "read")]
+            ctx, unlearned = (nx.assemble(event, tools=TOOLS, budget=BUDGET) for nx in (learning, deaf))
+            body = ctx.to_openai()
+            true = _true_tokens(body, vocabulary)
+            call = ToolCall(f"call_{number}", "read", f'{{"piece": {number + 1}}}')
+            reply = nexus.AgentResult((assistant(f"That was piece {number}.", call),), nexus.TokenUsage(true, 30))
+            learning.record(ctx, reply)
+            deaf.record(unlearned, reply)
+            yield Counted(
+                true,
+                ctx.manifest.base,
+                unlearned.token_budget.used.total,
+                ctx.token_budget.used.total,
+                ctx.expected_tokens,
+                sum(len(text) for message in body["messages"] for text in _texts(message)) // 4,
+                count_tokens_approximately([as_langchain(message, 0) for message in body["messages"]]),
+            )
+
+
+def _true_tokens(body: Body, vocabulary: Vocabulary) -> int:
+    said = sum(3 + sum(map(vocabulary.count, _texts(message))) for message in body["messages"])
+    return 3 + said + sum(vocabulary.count(str(definition)) for definition in body["tools"])
+
+
+def _texts(message: dict[str, Any]) -> Iterator[str]:
+    """What a provider shows its model of a message: the role, the texts, names and arguments of calls."""
+    yield message["role"]
+    content = message.get("content") or ""
+    yield from [content] if isinstance(content, str) else (block["text"] for block in content)
+    for call in message.get("tool_calls", ()):
+        yield from (call["function"]["name"], call["function"]["arguments"])

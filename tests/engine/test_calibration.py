@@ -1,0 +1,216 @@
+"""The engine learns from what providers report how a model's tokens are counted, and anchors on the last report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.engine import Engine
+from nexus.ledger.entries import Calibration
+from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
+from nexus.render.context_json import from_json
+from nexus.render.face import FACE
+from support.recount import recount
+
+WINDOW = 12_000
+OURS = {"our-model": {"context_tokens": WINDOW, "max_output_tokens": 100, "wire": "openai", "token_factor": 1.0}}
+PARAGRAPH = "The index is built over bigrams, because a search for one syllable has to find words in any script. "
+
+
+class Provider:
+    """Serves `our-model` by a tokenizer that needs `ratio` tokens for one of o200k, within a real window."""
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        self.reported: list[int] = []
+
+    def answer(self, ctx: nexus.AssembledContext, text: str = "Yes.") -> nexus.AgentResult:
+        tokens = int(recount(ctx.to_openai()) * self.ratio)
+        self.reported.append(tokens)
+        return nexus.AgentResult((assistant(text),), nexus.TokenUsage(tokens, 3), model="our-model")
+
+
+def opened(**options: Any) -> Engine:
+    return nexus.open(ledger=":memory:", models=OURS, model="our-model", clock_ms=lambda: 1_760_000_000_000, **options)
+
+
+def talk(nx: Engine, provider: Provider, calls: int) -> Iterator[nexus.AssembledContext]:
+    for number in range(calls):
+        said = f"{number}. {PARAGRAPH * (10 + number % 7 * 3)}"
+        ctx = nx.assemble(said, session="s", model_config={"max_tokens": 100})
+        nx.record(ctx, provider.answer(ctx, PARAGRAPH * 4))
+        yield ctx
+
+
+def large(nx: Engine, **options: Any) -> nexus.AssembledContext:
+    return nx.assemble(PARAGRAPH * 60, session="s", **options)
+
+
+def reply(tokens: int, *, model: str = "our-model") -> nexus.AgentResult:
+    return nexus.AgentResult((assistant("Yes."),), nexus.TokenUsage(tokens, 3), model=model)
+
+
+def test_a_tokenizer_that_needs_a_third_more_than_assumed_exceeds_the_window_only_while_nothing_is_learned() -> None:
+    deaf, learning = Provider(1.3), Provider(1.3)
+    unlearned = list(talk(opened(calibrate=False), deaf, 60))
+    learned = list(talk(opened(), learning, 60))
+    assert max(deaf.reported) > WINDOW, "the scenario would show nothing"
+    assert max(learning.reported) <= WINDOW
+    assert any(ctx.cut for ctx in learned)
+    assert {ctx.manifest.factor for ctx in unlearned} == {1.0}
+    for ctx, reported in list(zip(learned, learning.reported, strict=True))[9:]:
+        assert reported <= ctx.token_budget.used.total <= reported * 1.12
+
+
+def test_a_tokenizer_that_needs_less_gives_its_room_back_slowly() -> None:
+    nx, provider = opened(), Provider(0.8)
+    factors = [ctx.manifest.factor for ctx in talk(nx, provider, 40)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] == 1.0
+    assert 0.8 <= factors[-1] <= 0.92
+    assert len(set(factors)) <= 4
+
+
+def test_one_call_can_hold_more_or_less_as_the_factor_says_and_refusals_are_in_the_providers_tokens() -> None:
+    nx = opened()
+    nx.store.calibrate("unknown", "our-model", Calibration(128, 9))
+    ctx = large(nx)
+    assert ctx.manifest.factor == 2.0
+    assert ctx.token_budget.used.total >= 2 * ctx.manifest.base - 4
+    assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+    with pytest.raises(nexus.BudgetTooSmall) as refused:
+        large(nx, budget=1_500)
+    assert refused.value.needed_tokens > 1_500
+    assert refused.value.needed_tokens == sum(refused.value.parts.values())
+    assert large(nx, budget=refused.value.needed_tokens + 8).token_budget.remaining >= 0
+
+
+def test_what_was_learned_is_kept_for_the_provider_and_the_models_bare_name(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    with nexus.open(ledger=file, clock_ms=lambda: 7) as nx:
+        ctx = nx.assemble(PARAGRAPH * 400, session="s", model="gpt-4o-2024-08-06")
+        nx.record(ctx, reply(int(ctx.manifest.base * 1.5), model="gpt-4o-2024-08-06"))
+        assert nx.store.calibrations() == [("openai", "gpt-4o", Calibration(80, 1, 7))]
+    with nexus.open(ledger=file) as nx:
+        assert nx.assemble("x", session="other", model="gpt-4o").manifest.factor == 1.25
+        assert nx.assemble("x", session="other", model="gpt-5").manifest.factor == 1.0
+        assert nx.assemble("x", session="other", model="openrouter/openai/gpt-4o").manifest.factor == 1.0
+    with nexus.open(ledger=file, calibrate=False) as nx:
+        assert nx.assemble("x", session="other", model="gpt-4o").manifest.factor == 1.0
+
+
+def test_reports_that_agree_change_no_room_and_after_sixteen_write_nothing() -> None:
+    nx = opened(calibrate=True)
+    for number in range(20):
+        ctx = nx.assemble(PARAGRAPH * 60, session=f"s{number}")
+        assert ctx.manifest.factor == 1.0
+        nx.record(ctx, reply(int(ctx.manifest.base * 0.96)))
+    assert nx.store.calibration("unknown", "our-model") == Calibration(64, 16, 1_760_000_000_000)
+
+
+@pytest.mark.parametrize("usage", [0, 1, 10_000_000, -5, 10**30, 1_500.5])
+def test_a_report_that_cannot_be_of_this_prompt_teaches_nothing(usage: Any) -> None:
+    nx = opened()
+    nx.record(large(nx), reply(usage))
+    assert nx.store.calibrations() == []
+    assert large(nx).anchor is None
+
+
+def test_the_sum_of_several_calls_teaches_nothing() -> None:
+    nx = opened()
+    ctx = large(nx)
+    steps = (assistant("", ToolCall("c", "look", "{}")), tool("c", "seen", "look"), assistant("Done."))
+    nx.record(ctx, nexus.AgentResult(steps, nexus.TokenUsage(3 * ctx.manifest.base, 9)))
+    assert nx.store.calibrations() == []
+    assert large(nx).anchor is None
+
+
+def test_another_models_answer_to_a_known_model_teaches_nothing_and_to_an_unknown_name_it_does() -> None:
+    nx = opened()
+    ctx = nx.assemble(PARAGRAPH * 60, session="s", model="claude-sonnet-4-5")
+    nx.record(ctx, reply(ctx.manifest.base, model="gpt-5-2025-08-07"))
+    assert nx.store.calibrations() == []
+    ctx = nx.assemble(PARAGRAPH * 60, session="d", model="my-deployment")
+    nx.record(ctx, reply(ctx.manifest.base, model="gpt-5-2025-08-07"))
+    assert [name for _, name, _ in nx.store.calibrations()] == ["my-deployment"]
+
+
+def test_a_prompt_with_images_teaches_nothing_about_text() -> None:
+    nx = opened()
+    picture = Image("image/png", "iVBORw0KGgo=", width=500, height=500)
+    ctx = large(nx, images=[picture])
+    nx.record(ctx, reply(2 * ctx.manifest.base))
+    asks = nexus.AgentResult((assistant("", ToolCall("c", "look", "{}")),))
+    nx.record(nx.assemble(PARAGRAPH * 60, session="tools"), asks)
+    shown = Message("tool", (ToolResult("c", (Text("see"), picture), "look"),))
+    ctx = nx.assemble([shown], session="tools")
+    nx.record(ctx, reply(2 * ctx.manifest.base))
+    assert nx.store.calibrations() == []
+
+
+def test_recording_the_same_reply_again_counts_it_once() -> None:
+    nx = opened()
+    ctx = large(nx)
+    for _ in range(3):
+        nx.record(ctx, reply(int(ctx.manifest.base * 0.97)))
+    assert nx.store.calibrations() == [("unknown", "our-model", Calibration(64, 1, 1_760_000_000_000))]
+
+
+def test_a_counter_of_another_unit_learns_apart(tmp_path: Path) -> None:
+    class Words:
+        name = "words"
+
+        def count(self, text: str) -> int:
+            return len(text.split())
+
+    file = tmp_path / "ledger.db"
+    with nexus.open(ledger=file, counter=Words(), models=OURS, model="our-model") as nx:
+        ctx = large(nx)
+        nx.record(ctx, reply(2 * ctx.manifest.base))
+        assert [name for _, name, _ in nx.store.calibrations()] == ["our-model by words"]
+    with nexus.open(ledger=file, models=OURS, model="our-model") as nx:
+        assert large(nx).manifest.factor == 1.0
+
+
+def test_the_anchor_is_the_last_report_and_the_count_of_what_came_since() -> None:
+    nx, provider = opened(), Provider(1.3)
+    first = large(nx)
+    assert first.anchor is None
+    assert first.expected_tokens == first.token_budget.used.total
+    nx.record(first, provider.answer(first))
+    second = nx.assemble("And now?", session="s")
+    assert second.anchor is not None
+    assert second.anchor.reported_tokens == provider.reported[0]
+    assert 0 < second.anchor.added_tokens < 100
+    assert second.expected_tokens == second.anchor.tokens > second.token_budget.used.total
+    assert f"Reported: {provider.reported[0]:,} tokens for the last call" in second.report
+    again = from_json(json.loads(json.dumps(second.to_json())), FACE)
+    assert (again.anchor, again.expected_tokens) == (second.anchor, second.expected_tokens)
+    sent = provider.answer(second).usage.input_tokens
+    assert abs(second.anchor.tokens - sent) < abs(second.token_budget.used.total - sent)
+
+
+def test_a_cut_and_another_model_let_go_of_the_anchor_and_a_rewind_goes_back_to_the_report_of_then() -> None:
+    nx, provider = opened(), Provider(1.0)
+    for ctx in talk(nx, provider, 40):
+        assert (ctx.anchor is None) == (ctx.cut is not None or not ctx.history.end)
+    assert nx.assemble("x", session="s").anchor is not None
+    assert nx.assemble("x", session="s", model="gpt-4o").anchor is None
+    nx.ledger.rewind("s", turn=3)
+    then = nx.assemble("x", session="s").anchor
+    assert then is not None
+    assert then.reported_tokens == provider.reported[2]
+
+
+def test_the_base_count_is_that_of_the_whole_prompt() -> None:
+    nx = opened()
+    ctx = nx.assemble("hi", session="s", tools=[{"name": "look"}])
+    used = ctx.token_budget.used
+    assert ctx.manifest.base == used.system_prompt + used.tools + used.history + used.event
+    nx.record(ctx, nexus.AgentResult((assistant("Yes."),)))
+    assert nx.assemble("hi", session="s", tools=[{"name": "look"}]).manifest.base > ctx.manifest.base
