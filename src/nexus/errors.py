@@ -6,6 +6,8 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
     ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
     ├── BadModelEntry           the user's own facts about a model are impossible
+    ├── BadCall                 a call to a simulated cache, or a sum about one, that cannot be
+    ├── BadSetting              a strategy, clock, zone or encoding that there is not
     ├── BadEvent                an event of messages that are no results of tools
     ├── BadTool                 a tool definition without a name, or with parameters that are no schema
     ├── EmptyEvent              the event holds nothing that the model could be shown
@@ -79,6 +81,18 @@ class BadBudget(NexusError, ValueError):
 
 class BadModelEntry(NexusError, ValueError):
     """The user's own entry for a model has an unknown field or an impossible value."""
+
+    exit_code = 2
+
+
+class BadCall(NexusError, ValueError):
+    """What is to be simulated or reckoned has negative tokens, a false order, or marks that the provider refuses."""
+
+    exit_code = 2
+
+
+class BadSetting(NexusError, ValueError):
+    """A setting has none of its possible values; the text lists them."""
 
     exit_code = 2
 

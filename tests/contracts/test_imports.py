@@ -44,7 +44,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "ledger.audit",
         ),
     },
-    {"assembled": ("assembled",), "overflow": ("overflow",)},
+    {"assembled": ("assembled",), "overflow": ("overflow",), "cost": ("cost",)},
     {
         "sources": ("sources",),
         "ledger stores": (
@@ -62,7 +62,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"assemble": ("assemble",), "record": ("record", "learn")},
     {"engine": ("engine",)},
     {"public face": ("nexus",)},
-    {"interop": ("interop",)},
+    {"interop": ("interop",), "doors": ("context", "broker"), "cachesim": ("cachesim",)},
     {"command line": ("cli",)},
 )
 """From the bottom up: a module may import what stands in lower layers, and its own room; never a neighbour.
@@ -82,6 +82,7 @@ PURE = frozenset(
         "ledger values",
         "assembled",
         "overflow",
+        "cost",
         "fit",
         "compact",
         "render",

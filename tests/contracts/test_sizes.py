@@ -11,6 +11,13 @@ import pytest
 from contracts.modules import modules
 
 MODULE_LINES = 400
+DOOR_LINES = 200
+DOORS = ("context", "broker")
+"""The documented interfaces: thin, so that the work stays in the rooms."""
+
+DOCUMENTED = {"context.manager": ("ContextManager",)}
+"""Names of classes that a document prints."""
+
 FUNCTION_LINES = 60
 MEDIAN_LINES = 150
 EMPTY_WORDS = frozenset({"Manager", "Helper", "Helpers", "Utils", "Util", "Handler", "Common", "Base", "Misc"})
@@ -21,6 +28,18 @@ def test_a_module_has_at_most_400_lines_or_gives_its_reason_on_line_1(name: str)
     lines = modules()[name].text.splitlines()
     reason = lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
     assert len(lines) <= MODULE_LINES or len(reason) > 20, f"{len(lines)} lines, and no comment on line 1 says why"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in modules() if name.split(".")[0] in DOORS))
+def test_a_module_of_a_door_has_at_most_200_lines(name: str) -> None:
+    assert len(modules()[name].text.splitlines()) <= DOOR_LINES
+
+
+def test_names_that_are_let_pass_because_a_document_prints_them_are_there() -> None:
+    defined = {
+        (name, node.name) for name in DOCUMENTED for node in modules()[name].tree.body if isinstance(node, ast.ClassDef)
+    }
+    assert {(name, one) for name, ones in DOCUMENTED.items() for one in ones} <= defined
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
@@ -48,6 +67,9 @@ def test_a_module_opens_with_a_docstring_that_says_its_design(name: str) -> None
 @pytest.mark.parametrize("name", sorted(modules()))
 def test_nothing_is_named_for_holding_everything(name: str) -> None:
     module = modules()[name]
-    classes = [node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    printed = DOCUMENTED.get(name, ())
+    classes = [
+        node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef) and node.name not in printed
+    ]
     assert [one for one in classes if EMPTY_WORDS & set(re.findall("[A-Z][a-z]*", one))] == []
-    assert module.path.stem.capitalize() not in EMPTY_WORDS
+    assert printed or module.path.stem.capitalize() not in EMPTY_WORDS

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "redo": "Take an undo back.",
     "pin": "Keep a message, or list what is kept.",
     "unpin": "Take a pin back.",
+    "cache-sim": "Show what a session costs with a prompt cache, by how it is trimmed.",
     "models": "List models with their windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }
@@ -52,7 +53,7 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"nexus.cli.{BESIDE.get(cmd_name, cmd_name)}_command")
+        module = import_module(f"nexus.cli.{BESIDE.get(cmd_name, cmd_name).replace('-', '_')}_command")
         return getattr(module, cmd_name if cmd_name in BESIDE else "command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

@@ -11,13 +11,12 @@ import click
 import msgspec
 
 from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, nearest_workspace
+from nexus.cli.shared import common, emit, nearest_workspace, progress_bar
 from nexus.engine import LEDGER_FILE
 from nexus.errors import LedgerDamaged, LedgerError, UnreadableFile
 from nexus.ledger import care, jsonl
 from nexus.ledger.audit.damage import Damage
 from nexus.ledger.care import doctor
-from nexus.ledger.care.files import Progress
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 
@@ -66,7 +65,7 @@ TENANT = click.option("--tenant", default="local", show_default=True, help="Whos
 def verify(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     """Check every hash, reference, index and total. Exit code 5 if anything is wrong."""
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Checking") as progress:
+    with progress_bar("Checking") as progress:
         damages = care.verify(file, progress)
     if as_json:
         emit({"ledger": str(file), "sound": not damages, "damages": msgspec.to_builtins(damages)})
@@ -92,7 +91,7 @@ def repair(target: str, workspace: str | None, ledger: str | None, *, force: boo
     A damaged entry becomes one of kind `lost`; what follows it can be checked as before.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Reading pages") as progress:
+    with progress_bar("Reading pages") as progress:
         done = care.repair(file, target, force=force, progress=progress)
     if as_json:
         emit(msgspec.to_builtins(done))
@@ -116,7 +115,7 @@ def backup(target: str, workspace: str | None, ledger: str | None, *, force: boo
     The copy has the state of one moment; others may go on writing meanwhile.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Copying") as progress:
+    with progress_bar("Copying") as progress:
         done = care.backup(file, target, force=force, progress=progress)
     if as_json:
         emit(msgspec.to_builtins(done))
@@ -134,7 +133,7 @@ def restore(backup: str, workspace: str | None, ledger: str | None, *, force: bo
     The ledger that was there is kept beside it, as NAME.before-restore-TIME.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Copying") as progress:
+    with progress_bar("Copying") as progress:
         done = care.restore(backup, file, force=force, progress=progress)
     if as_json:
         emit(msgspec.to_builtins(done))
@@ -156,7 +155,7 @@ def export(target: str, tenant: str, workspace: str | None, ledger: str | None, 
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
     to_output = target == jsonl.STANDARD
-    with _ledger(file, tenant) as store, _progress("Writing") as progress:
+    with _ledger(file, tenant) as store, progress_bar("Writing") as progress:
         done = jsonl.export(store, target, force=force, progress=progress)
     if as_json and not to_output:
         emit({"file": target, **msgspec.to_builtins(done)})
@@ -180,7 +179,7 @@ def load(source: str, tenant: str, workspace: str | None, ledger: str | None, *,
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerError(f"no ledger can be made at {file}: {error.strerror or error}") from error
-    with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, _progress("Reading") as progress:
+    with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, progress_bar("Reading") as progress:
         done = jsonl.load(store, source, progress=progress)
     if as_json:
         emit({"file": source, "ledger": str(file), **msgspec.to_builtins(done)})
@@ -197,7 +196,7 @@ def migrate(workspace: str | None, ledger: str | None, *, dry_run: bool, as_json
     The old one is kept beside it, as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Copying") as progress:
+    with progress_bar("Copying") as progress:
         done = care.migrate(file, dry_run=dry_run, progress=progress)
     if as_json:
         emit({**msgspec.to_builtins(done), "dryRun": dry_run})
@@ -218,7 +217,7 @@ def vacuum(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     This finishes a deletion for good that could not be proven, because somebody was reading then.
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _progress("Writing"):
+    with progress_bar("Writing"):
         done = care.vacuum(file)
     if as_json:
         emit(msgspec.to_builtins(done))
@@ -240,7 +239,7 @@ def erase_tenant(tenant: str, workspace: str | None, ledger: str | None, *, yes:
             click.confirm(
                 f"Delete all {len(store.threads()):,} threads of tenant {printable(tenant)} for good?", abort=True
             )
-        with _progress("Deleting"):
+        with progress_bar("Deleting"):
             erased = store.erase(None)
     if as_json:
         emit(msgspec.to_builtins(erased))
@@ -312,20 +311,6 @@ def _ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
         raise UnreadableFile(f"{file} is not there; name a ledger's file with --ledger")
     with closing(SqliteLedger(str(file.absolute()), tenant=tenant, create=False)) as store:
         yield store
-
-
-@contextmanager
-def _progress(what: str) -> Generator[Progress | None]:
-    """A bar on standard error, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
 def _print_damages(damages: list[Damage] | tuple[Damage, ...]) -> None:

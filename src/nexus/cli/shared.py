@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -144,6 +145,20 @@ def console(*, width: int) -> Any:
     plain, own_width = plain_output(), None if sys.stdout.isatty() else width
     colours = None if plain else "auto"
     return Console(color_system=colours, no_color=plain, highlight=False, emoji=False, markup=False, width=own_width)
+
+
+@contextmanager
+def progress_bar(what: str) -> Generator[Callable[[int, int], None] | None]:
+    """A bar on standard error, on a terminal only. It is told how much is done, and how much there is (0: not known)."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
 def plain_output() -> bool:

@@ -1,0 +1,174 @@
+"""Compaction as document 004 has it: choose what is summarised, ask for a summary, put it in the place of the messages.
+
+Choosing and wrapping are its functions. The text asked for, the audit of what a model answers and the summary without a
+model are those of `nexus.compact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nexus.budget.counter import get_counter
+from nexus.compact import prompt
+from nexus.compact.audit import audit
+from nexus.compact.extract import exact_names, extract
+from nexus.compact.extractive import source_tokens, summarize
+from nexus.context.stamps import SESSION_SOURCE, stamp, system_clock_ms
+from nexus.context.token_counter import TokenCounter, get_token_counter
+from nexus.context.truncation import flatten_groups, identify_message_groups, newest_within
+from nexus.context.view import shown
+from nexus.ledger.entries import Place, Row
+from nexus.message import Message, Text
+from nexus.size import Size
+
+SUMMARY_SOURCE = "nexus:summary"
+RECENT_PRESERVE_RATIO = 0.25
+SUMMARY_PREFIX = """[CONTEXT SUMMARY]
+The following is a summary of our previous conversation. It was automatically
+generated when the context window needed compaction. Treat this as established
+context - you don't need to re-confirm decisions already made.
+
+---
+"""
+_GENERATED = "Generated: "
+SUMMARY_TOKENS = 2_000
+"""The room of a summary where none is given, in o200k tokens."""
+
+CALL_TOKENS = 24_000
+"""A model is asked about so many tokens of conversation at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """A summary message, the messages that stay as they are, and the door's token counts before and after."""
+
+    summary_message: Message
+    preserved_messages: list[Message]
+    original_token_count: int
+    new_token_count: int
+
+
+def select_messages_for_compaction(
+    messages: Sequence[Message],
+    token_counter: TokenCounter,
+    available_budget: int,
+    recent_preserve_ratio: float = RECENT_PRESERVE_RATIO,
+) -> tuple[list[Message], list[Message]]:
+    """The messages to summarise, and those to preserve: the newest whole groups in so much of the budget.
+
+    The most recent group and the message that says when the session began are preserved in any case.
+    """
+    start = [message for message in messages if message.source == SESSION_SOURCE]
+    groups = identify_message_groups(message for message in messages if message.source != SESSION_SOURCE)
+    room = int(available_budget * recent_preserve_ratio)
+    recent = newest_within(groups, room, lambda group: token_counter.count_messages(shown(group, begun=True)))
+    recent = recent or groups[-1:]
+    return flatten_groups(groups[: len(groups) - len(recent)]), [*start, *flatten_groups(recent)]
+
+
+def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> str:
+    """The text that asks a model for a summary of the messages, secrets taken out; an earlier summary is to be updated.
+
+    `focus` is what the summary should keep above all.
+    """
+    previous, rest = _parts(messages)
+    return prompt.build_summarize_prompt(rest, focus=focus, previous=previous)
+
+
+def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> Message:
+    """The summary as a user's message, after the printed words and the time at which it was made (now, if not given)."""
+    at_ms = system_clock_ms() if at_ms is None else at_ms
+    text = f"{SUMMARY_PREFIX}{_GENERATED}{stamp(at_ms, timezone)}\n{summary_text}"
+    return Message("user", (Text(text),), at_ms=at_ms, source=SUMMARY_SOURCE)
+
+
+def summary_text(message: Message) -> str:
+    """The summary that a summary message wraps; the whole text of a message of another form."""
+    text = message.text()
+    if not text.startswith(SUMMARY_PREFIX):
+        return text
+    first, _, rest = text.removeprefix(SUMMARY_PREFIX).partition("\n")
+    return rest if first.startswith(_GENERATED) else text.removeprefix(SUMMARY_PREFIX)
+
+
+def generate_summary(
+    messages: Sequence[Message],
+    *,
+    limit_tokens: int = SUMMARY_TOKENS,
+    ask: Callable[[str], str] | None = None,
+    focus: str = "",
+) -> str:
+    """A summary of the messages in at most `limit_tokens` (o200k); empty if there is nothing to say in so few.
+
+    `ask` sends a prompt to a model and returns its answer. An answer that the audit refuses is asked for once more;
+    after a second refusal, and without `ask`, the summary is extracted from the text without a model. Long
+    conversations are asked about in parts. What `ask` raises is not caught.
+    """
+    counter = get_counter()
+    previous, rest = _parts(messages)
+    if ask is None:
+        return summarize(_rows(rest), limit_tokens, counter, previous=previous).text
+    for part in prompt.chunks(rest, CALL_TOKENS, counter):
+        previous = _asked(part, previous, limit_tokens, ask, focus)
+    return previous
+
+
+def compact_messages(
+    messages: Sequence[Message],
+    token_counter: TokenCounter | None = None,
+    available_budget: int = 6_000,
+    recent_preserve_ratio: float = RECENT_PRESERVE_RATIO,
+    *,
+    limit_tokens: int = SUMMARY_TOKENS,
+    ask: Callable[[str], str] | None = None,
+    focus: str = "",
+    at_ms: int | None = None,
+    timezone: str = "",
+) -> CompactionResult | None:
+    """Choose, summarise and wrap in one step: what `ContextManager.apply_compaction` takes. See `generate_summary`.
+
+    None if there is nothing to summarise, or if it would not get smaller.
+    """
+    counter = token_counter or get_token_counter()
+    older, preserved = select_messages_for_compaction(messages, counter, available_budget, recent_preserve_ratio)
+    text = generate_summary(older, limit_tokens=limit_tokens, ask=ask, focus=focus) if older else ""
+    if not text:
+        return None
+    summary = create_summary_message(text, at_ms=at_ms, timezone=timezone)
+    before, after = counter.count_messages(messages), counter.count_messages([summary, *preserved])
+    return CompactionResult(summary, preserved, before, after) if after < before else None
+
+
+def _asked(part: Sequence[Message], previous: str, limit_tokens: int, ask: Callable[[str], str], focus: str) -> str:
+    """A model's summary of a part that the audit accepts, at the second try if need be; else the extracted one."""
+    counter, rows = get_counter(), _rows(part)
+    source = source_tokens(rows, counter, previous)
+    names = exact_names(extract(rows))
+    reason = ""
+    for stricter in (False, True):
+        request = prompt.build_summarize_prompt(
+            part,
+            focus=focus,
+            previous=previous,
+            most_tokens=limit_tokens,
+            stricter=stricter,
+            refused_because=reason,
+        )
+        text = ask(request).strip()
+        verdict = audit(text, counter.count(text), source, identifiers=names)
+        if verdict.accepted:
+            return text
+        reason = "; ".join(verdict.reasons)
+    return summarize(rows, limit_tokens, counter, previous=previous).text or previous
+
+
+def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """The earlier summaries among the messages as text, and the other messages without the session's first line."""
+    earlier = [summary_text(message) for message in messages if message.source == SUMMARY_SOURCE]
+    rest = [message for message in messages if message.source not in (SUMMARY_SOURCE, SESSION_SOURCE)]
+    return "\n\n".join(earlier), rest
+
+
+def _rows(messages: Sequence[Message]) -> list[Row]:
+    return [Row(Place(at + 1, 0), message, Size(0, 0, 0)) for at, message in enumerate(messages)]

@@ -1,0 +1,86 @@
+"""What of a conversation is sent: messages repaired, and in the form of OpenAI's chat API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from nexus.context.stamps import FRESH_MS
+from nexus.context.truncation import identify_message_groups, whole
+from nexus.fit import repair
+from nexus.ledger.text_rule import to_json
+from nexus.legible import legible
+from nexus.message import Message, Note, Text, ToolCall, ToolResult
+from nexus.render.wire.openai import fragment
+
+
+def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
+    """The messages as a provider accepts them; calls that are still open are answered as interrupted.
+
+    `begun` says that others stand before them.
+    """
+    fold = repair.Fold(started=begun)
+    out: list[Message] = []
+    for message in messages:
+        out.extend(view for view, _, _ in repair.step(fold, whole(message), plain=False))
+    return [*out, *repair.closing(fold)]
+
+
+def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The system prompt, if there is one, and the repaired messages as OpenAI's chat messages."""
+    system = [{"role": "system", "content": legible(system_prompt)}] if system_prompt else []
+    return [*system, *(item for message in shown(messages) for item in fragment(message))]
+
+
+def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
+    """Whether a tool loop has all its results and the last stamp of time is over five minutes old."""
+    if not messages or messages[-1].role != "tool":
+        return False
+    group = identify_message_groups(messages)[-1]
+    asked = {call.id for message in group for call in message.calls()}
+    answered = {result.call_id for message in group for result in message.results()}
+    stamped = max((message.at_ms for message in messages if _is_stamped(message)), default=0)
+    return asked <= answered and now_ms - stamped > FRESH_MS
+
+
+def calls_of(tool_calls: Iterable[ToolCall | Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+    """Tool calls from ours, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`.
+
+    Arguments that are given as values become JSON text.
+    """
+    found: list[ToolCall] = []
+    for call in tool_calls:
+        if isinstance(call, ToolCall):
+            found.append(call)
+            continue
+        inner = cast("Mapping[str, Any]", call.get("function") or call)
+        found.append(ToolCall(str(call.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments"))))
+    return tuple(found)
+
+
+def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms: int) -> Message:
+    """A tool's result as a message; anything that is neither text nor a ToolResult is kept as its JSON text."""
+    if isinstance(result, ToolResult):
+        part = replace(result, call_id=tool_call_id, name=name)
+    else:
+        part = ToolResult(tool_call_id, (Text(as_text(result)),), name)
+    return Message("tool", (part,), at_ms=at_ms)
+
+
+def as_text(value: object) -> str:
+    """A text as it is, nothing as no text, any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else to_json(value)
+
+
+def text_with_notes(message: Message) -> str:
+    """The text of a message as it is sent, stamps of time included."""
+    content: Sequence[dict[str, Any]] = fragment(message)
+    return "\n".join(as_text(item["content"]) for item in content)
+
+
+def _is_stamped(message: Message) -> bool:
+    return any(isinstance(part, Note) and part.kind == "moment" for part in message.parts)

@@ -1,0 +1,1 @@
+"""Recorded sessions through a simulated prompt cache."""

@@ -1,0 +1,1 @@
+"""The prompt cache: rules, simulation, the arithmetic of breaks."""
