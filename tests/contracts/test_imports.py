@@ -60,6 +60,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         "render": ("render",),
     },
     {"assemble": ("assemble",), "record": ("record", "learn")},
+    {"compaction": ("compaction",)},
     {"engine": ("engine",)},
     {"public face": ("nexus",)},
     {"interop": ("interop",), "doors": ("context", "broker"), "cachesim": ("cachesim",)},

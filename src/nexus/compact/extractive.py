@@ -6,13 +6,15 @@ lines compete with the new findings as they stand and are not summarised again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.budget.counter import TokenCounter
 from nexus.compact.extract import Extract, extract
-from nexus.compact.finding import Finding
+from nexus.compact.finding import Finding, Kind
 from nexus.compact.sections import HEADING_OF, parse, render
 from nexus.compact.sentences import one_line
 from nexus.ledger.entries import Row
@@ -29,6 +31,21 @@ _SHARES = {
 """What a section may take of the budget, in percent, while others still wait. Firm constraints may take all."""
 
 _FIRM = 50
+_FOCUS_GAIN = 30
+_WORD = re.compile(r"\w+")
+_KIND_NAMES: dict[Kind, tuple[str, ...]] = {
+    "constraint": ("constraint", "rule", "requirement"),
+    "preference": ("preference",),
+    "fact": ("fact",),
+    "decision": ("decision", "decided", "choice"),
+    "done": ("done", "progress"),
+    "open": ("open", "todo", "task", "question"),
+    "file": ("file", "path"),
+    "command": ("command",),
+    "identifier": ("identifier",),
+    "error": ("error", "failure", "bug"),
+}
+"""Words, by their beginning, with which a focus names a kind."""
 
 
 class Summary(Struct, frozen=True):
@@ -45,10 +62,13 @@ class Summary(Struct, frozen=True):
     replaced: int = 0
 
 
-def summarize(rows: Sequence[Row], limit_tokens: int, counter: TokenCounter, *, previous: str = "") -> Summary:
+def summarize(
+    rows: Sequence[Row], limit_tokens: int, counter: TokenCounter, *, previous: str = "", focus: str = ""
+) -> Summary:
     """A summary of the previous summary and these rows in at most `limit_tokens`, and smaller than both by a tenth.
 
-    The previous one comes back unchanged when there are no rows and it fits.
+    The previous one comes back unchanged when there are no rows and it fits. `focus` names what the user wants kept above
+    all: findings of a kind that it names ("decisions", "files") or that share a word with it weigh more.
     """
     source = source_tokens(rows, counter, previous)
     if not rows and previous and (tokens := counter.count(previous)) <= limit_tokens:
@@ -57,7 +77,7 @@ def summarize(rows: Sequence[Row], limit_tokens: int, counter: TokenCounter, *, 
     task, earlier = parse(previous)
     if any(row.message.text().strip() for row in rows):
         earlier = [finding for finding in earlier if finding.kind != "recent" and not finding.asked]
-    found = extract(rows, earlier, task)
+    found = focused(extract(rows, earlier, task), focus)
     task = _fitting_task(found.task, limit, counter)
     chosen = _chosen(found, limit - counter.count(render(task, ())), counter)
     text, kept = _within(task, chosen, limit, counter)
@@ -65,6 +85,23 @@ def summarize(rows: Sequence[Row], limit_tokens: int, counter: TokenCounter, *, 
     if tokens > limit:
         return Summary("", 0, source, 0, len(found.findings), found.replaced)
     return Summary(text, tokens, source, kept, len(found.findings) - kept, found.replaced)
+
+
+def focused(found: Extract, focus: str) -> Extract:
+    """The findings with more weight where the focus names their kind or shares a word of four letters or more."""
+    words = {word for word in _WORD.findall(focus.lower()) if len(word) > 3 or not word.isascii()}
+    if not words:
+        return found
+    kinds = {kind for kind, names in _KIND_NAMES.items() if any(word.startswith(names) for word in words)}
+    return replace(
+        found,
+        findings=tuple(
+            replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))
+            if finding.kind in kinds or any(word in finding.text.lower() for word in words)
+            else finding
+            for finding in found.findings
+        ),
+    )
 
 
 def source_tokens(rows: Sequence[Row], counter: TokenCounter, previous: str = "") -> int:
