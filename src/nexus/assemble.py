@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from nexus.assembled import AssembledContext, Face, Item, Manifest
+from nexus.assembled import AssembledContext, Face, Item, Manifest, Planner
 from nexus.block import Block, Warned, text_hash
 from nexus.budget.anchor import anchor_of
 from nexus.budget.counter import TokenCounter
@@ -22,6 +22,7 @@ from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.cut import Fitted, Fixed, Site, fit
+from nexus.fit.plan import Aim, plan_compaction
 from nexus.fit.prefix import compare
 from nexus.fit.view import View
 from nexus.fit.window import Window
@@ -29,6 +30,7 @@ from nexus.history import History
 from nexus.ledger.entries import Entry
 from nexus.legible import legible
 from nexus.message import Image, Message, Note, Part, Text
+from nexus.plan import CompactionPlan, Trigger
 from nexus.profile import Profile
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec, canonical
@@ -49,7 +51,10 @@ KEPT_BACK = 3
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """What assembly needs besides the request: resolved names, the filled window, and what was sent last."""
+    """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
+
+    `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
+    """
 
     desk: Desk
     sources: Mapping[str, Source]
@@ -65,6 +70,8 @@ class Materials:
     thread: int
     workspace: str
     face: Face
+    after_mark: int = 0
+    may_compact: bool = True
 
 
 def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
@@ -119,8 +126,32 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
         ),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
+        full_share=fitted.whole_tokens / room,
+        planner=_planner(request, given, room, base - fitted.window.tokens) if given.may_compact else None,
+        kept=fitted.window if fitted.cut else None,
         face=given.face,
     )
+
+
+def plan_for(
+    request: Request, profile: Profile, given: Materials, trigger: Trigger, share: float
+) -> CompactionPlan | None:
+    """The plan of a compaction before anything happens: what is to come down beside system slot and tools."""
+    blocks, _ = _gather(profile.system, given)
+    blocks.extend(_instructions(given.instructions))
+    fixed = _measure("\n\n".join(legible(block.text) for block in blocks), canonical(request.tools), given)
+    room = _room(planned(request, given.model).available, given.factor)
+    return _planner(request, given, room, fixed.system + fixed.tools)(trigger, share)
+
+
+def _planner(request: Request, given: Materials, room: int, beside: int) -> Planner:
+    """Makes plans for the window; only when asked, since it looks at every message."""
+
+    def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
+        aim = Aim(request.routing.session, given.view.name, room, share, trigger, given.factor)
+        return plan_compaction(given.window, beside, aim, given.mark, given.after_mark)
+
+    return plan
 
 
 @dataclass(frozen=True, slots=True)

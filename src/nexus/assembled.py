@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from nexus.budget.tokens import TokenBudget
 from nexus.history import History
 from nexus.ledger.entries import Cut
 from nexus.message import Message
+from nexus.plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.repairs import RepairReport
 from nexus.request import AgentRole
 
@@ -77,6 +78,10 @@ class Item(Struct, frozen=True):
     messages: int = 0
 
 
+Planner: TypeAlias = Callable[[Trigger, float], CompactionPlan | None]
+"""Makes the plan of a compaction for a reason and a share of the room to come down to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Face:
     """How a context is shown: by provider, as text, as a report. Passed in, so that values know no provider."""
@@ -94,6 +99,8 @@ class AssembledContext:
     """Everything for one call. `current` is the event as shown: one user message, or the results of tools.
 
     `event` is the same as it will be stored; `window` the facts of the model; `items` the account of all tokens.
+    `full_share` is what everything would take of the room if nothing were cut. `kept` is the engine's: what a cut left,
+    so that the next call need not read it again.
     `anchor` is what the provider reported for the last call, and what was added since; None if that says nothing here.
     """
 
@@ -123,6 +130,9 @@ class AssembledContext:
     warnings: tuple[Warned, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
     anchor: Anchor | None = None
+    full_share: float = 0.0
+    planner: Planner | None = field(default=None, repr=False, compare=False)
+    kept: object = field(default=None, repr=False, compare=False)
     face: Face | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -139,6 +149,19 @@ class AssembledContext:
     def expected_tokens(self) -> int:
         """What to expect of the prompt in the provider's tokens: the larger of what is counted and of the anchor."""
         return max(self.token_budget.used.total, self.anchor.tokens if self.anchor else 0)
+
+    @property
+    def compaction_due(self) -> bool:
+        """Whether the whole context, before any cut, takes more than 85 % of what is available, or is expected to."""
+        expected = self.expected_tokens / self.token_budget.available
+        return self.planner is not None and max(self.full_share, expected) > COMPACT_AT
+
+    def plan(self, trigger: Trigger = "context_limit", share: float = COMPACT_TO) -> CompactionPlan | None:
+        """What to summarise so that the context comes down to a share of the room; None if that is not worth it.
+
+        `nexus.Engine.compact` carries it out. None also where a compaction was undone and nothing was said since.
+        """
+        return self.planner(trigger, share) if self.planner is not None else None
 
     @property
     def report(self) -> str:

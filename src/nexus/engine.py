@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,23 +13,25 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from nexus.assemble import Materials, assemble, planned
+from nexus.assemble import Materials, assemble, plan_for, planned
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
+from nexus.compaction import NOTHING, Compacted, Ladder, Summarizer, carry_out
 from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
 from nexus.fit.window import Window, extend
 from nexus.learn import calibrated, calibrated_name, factor_of
 from nexus.ledger import replay
-from nexus.ledger.entries import Calibration, Committed, Entry, Place
+from nexus.ledger.entries import Calibration, Committed, Cut, Entry, Place
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Image, Message, Text
+from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.profiles import named
 from nexus.record import commit_of
 from nexus.render.face import FACE
@@ -52,6 +54,8 @@ class _Kept:
     cut_number: int
     mark: Entry | None
     task: Place | None = None
+    live: replay.Live = field(default_factory=replay.Live)
+    after_mark: int = 0
     instructions: tuple[Message, ...] | None = None
 
 
@@ -75,6 +79,7 @@ class Engine:
         strategy: Strategy = "oldest_first",
         largest_result: int | None = None,
         calibrate: bool = True,
+        summarizer: Summarizer | None = None,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
@@ -83,6 +88,7 @@ class Engine:
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
         self.strategy: Strategy = strategy
         self.calibrate = calibrate
+        self.ladder = Ladder(self.counter, summarizer)
         self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
@@ -117,23 +123,49 @@ class Engine:
         `role` (manager, worker, unified), `toolset` and `permissions`. Writes nothing; a session that does not exist is
         a new, empty one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
         """
-        granted = Permissions(routing.pop("toolset", ""), _names(routing.pop("permissions", ())))
         return self.assemble_request(
-            Request(
+            self._request(
                 _event(event, images),
-                Routing(session, **routing),
-                permissions=granted,
-                model=model or self.model,
-                tools=tuple(tools),
-                model_config=dict(model_config or {}),
-                available_tokens=budget,
+                session,
+                model=model,
+                tools=tools,
+                budget=budget,
                 profile=profile,
+                model_config=model_config,
+                **routing,
             )
+        )
+
+    def _request(
+        self,
+        event: Event,
+        session: str,
+        *,
+        model: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        budget: int | None = None,
+        profile: str = "layered",
+        model_config: Mapping[str, Any] | None = None,
+        **routing: Any,
+    ) -> Request:
+        granted = Permissions(routing.pop("toolset", ""), _names(routing.pop("permissions", ())))
+        return Request(
+            event,
+            Routing(session, **routing),
+            permissions=granted,
+            model=model or self.model,
+            tools=tuple(tools),
+            model_config=dict(model_config or {}),
+            available_tokens=budget,
+            profile=profile,
         )
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
-        profile = named(request.profile)
+        return assemble(request, named(request.profile), self._materials(request))
+
+    def _materials(self, request: Request) -> Materials:
+        """What assembly needs for a request, read in one snapshot of the ledger."""
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
         view = view_of(request.profile, model, available, self.counter, self.strategy, self.largest_result)
@@ -145,7 +177,7 @@ class Engine:
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
-        materials = Materials(
+        return Materials(
             desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
             sources=SOURCES,
             model=model,
@@ -160,8 +192,9 @@ class Engine:
             thread=thread or 0,
             workspace=str(self.workspace or ""),
             face=FACE,
+            after_mark=kept.after_mark,
+            may_compact=kept.window.head > kept.live.undone_at,
         )
-        return assemble(request, profile, materials)
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -172,11 +205,44 @@ class Engine:
         """
         result, now_ms = to_result(reply), self.clock_ms()
         done = self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, now_ms))
+        if done.added and ctx.cut is not None:
+            self._keep_after(ctx, ctx.cut, done.thread)
         if done.added and self.calibrate and result.usage.input_tokens:
             earlier = self._calibration(ctx.provider, ctx.model, ctx.manifest.counter)
             if newer := calibrated(ctx, result, earlier, now_ms):
                 self.store.calibrate(ctx.provider, calibrated_name(ctx.model, ctx.manifest.counter), newer)
         return done
+
+    def plan(
+        self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
+    ) -> CompactionPlan | None:
+        """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
+        self.ledger.thread(session)
+        asked = self._request(Event(), session, **request)
+        return plan_for(asked, named(asked.profile), self._materials(asked), trigger, share)
+
+    def compact(
+        self,
+        session: str = "main",
+        *,
+        focus: str = "",
+        plan: CompactionPlan | None = None,
+        share: float = COMPACT_TO,
+        trigger: Trigger = "manual",
+        progress: Callable[[int, int], None] | None = None,
+        **request: Any,
+    ) -> Compacted:
+        """Summarises older messages, so that the context comes down to a share of what is available.
+
+        Nothing is deleted and `ledger.undo` takes it back. `plan` is one that a context gave (`ctx.plan()`); without it
+        one is made for `request` (model, tools, budget, profile, role). `focus` says what to keep above all. The engine's
+        summariser is asked first; without one, or where its answers are refused, the summary is made by rule. Raises
+        NoSuchSession, CompactionSuperseded, HeadMoved, LedgerError.
+        """
+        plan = plan or self.plan(session, share=share, trigger=trigger, **request)
+        if plan is None:
+            return NOTHING
+        return carry_out(plan, self.ledger, self.ladder, self.counter, focus=focus, progress=progress)
 
     def history(self, session: str) -> list[Message]:
         """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
@@ -200,9 +266,15 @@ class Engine:
     def _extended(self, window: Window, thread: int) -> bool:
         return extend(window, self.store.entries(thread, window.head), self.counter)
 
+    def _keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
+        """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
+        before = self._kept.get((thread, cut.view, _answers_as(ctx.window)))
+        if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
+            before.window, before.cut_number = ctx.kept, cut.number
+
     def _window(self, thread: int, view: View) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
-        key = (thread, view.name, bare_name(view.model) if view.wire == "anthropic" else "")
+        key = (thread, view.name, _answers_as(view))
         cut = self.store.last_cut(thread, view.name)
         number = cut.number if cut else 0
         kept = self._kept.get(key)
@@ -210,10 +282,11 @@ class Engine:
         if kept is not None and told and kept.cut_number == number and self._extended(kept.window, thread):
             self._kept.move_to_end(key)
             return kept
-        live = replay.live(self.store.marks(thread))
+        marks = self.store.marks(thread)
+        live = replay.live(marks)
         reading = Reading(partial(self.store.entries, thread), self.store.head(thread), live)
         window, task = filled(reading, view, cut, self.counter, task=self.keep_first_task)
-        kept = self._kept[key] = _Kept(window, number, live.mark, task)
+        kept = self._kept[key] = _Kept(window, number, live.mark, task, live, marks[0].seq if marks else 0)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
@@ -228,7 +301,8 @@ def open_engine(
     prices by name), clock_ms, counter, keep_first_task (True: what a user asked first stays), strategy (`oldest_first`, or
     `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
-    reported usage how tokens are counted; on unless False). Raises WorkspaceMissing, LedgerError.
+    reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
+    rule). Raises WorkspaceMissing, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
@@ -238,6 +312,12 @@ def open_engine(
     if isinstance(ledger, (str, Path)):
         ledger = SqliteLedger(_ready(ledger))
     return Engine(root, ledger, **options)
+
+
+def _answers_as(model: Model | View) -> str:
+    """The part of a model's name that decides what is shown: where thinking goes back to the model that wrote it."""
+    name = model.model if isinstance(model, View) else model.name
+    return bare_name(name) if model.wire == "anthropic" else ""
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "ledger.audit",
         ),
     },
+    {"plan": ("plan",)},
     {"assembled": ("assembled",), "overflow": ("overflow",), "cost": ("cost",)},
     {
         "sources": ("sources",),

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "context": "Show what fills the window of the next call.",
     "fork": "Make a session that goes on from an earlier place.",
     "rewind": "Take a session back to an earlier place.",
+    "compact": "Put a summary in the place of older messages.",
     "undo": "Undo the compaction that holds.",
     "redo": "Take an undo back.",
     "pin": "Keep a message, or list what is kept.",

@@ -14,6 +14,7 @@ from nexus.engine import Engine
 from nexus.errors import BadReference
 from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import STEPS, Entry, Place, Row
+from nexus.ledger.replay import shown_from
 from nexus.message import Message, user
 from nexus.render.console import console_lines, markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
@@ -89,9 +90,11 @@ def _compacted(nx: Engine, label: str) -> Iterator[Entry]:
     """The compaction that holds, if any, then the steps from what it kept on; after a clear, those that follow it."""
     mark = nx.ledger.live(label).mark
     compaction = [mark] if mark is not None and mark.kind == "compaction" else []
-    after = 0 if mark is None else int(mark.body["first_kept"]) - 1 if compaction else mark.seq
-    kept = entries_of(nx, label, after=after, checked=True)
-    return chain(compaction, (entry for entry in kept if entry.kind in STEPS))
+    first = shown_from(mark)
+    kept = entries_of(nx, label, after=first.seq - 1, checked=True)
+    steps = (entry for entry in kept if entry.kind in STEPS)
+    shown = (replace(entry, rows=tuple(row for row in entry.rows if row.place >= first)) for entry in steps)
+    return chain(compaction, shown)
 
 
 def _with_summary(entries: Iterator[Entry]) -> Iterator[Entry]:

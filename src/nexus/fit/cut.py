@@ -10,19 +10,20 @@ system, tools, current event, last group, pins (the first task and the request t
 from __future__ import annotations
 
 import shlex
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.errors import BudgetTooSmall
 from nexus.fit import repair
 from nexus.fit.clip import LEAST_TOKENS, clip_results
-from nexus.fit.pins import FRAME_TOKENS, Pinned, merged
+from nexus.fit.pins import Pinned, merged
+from nexus.fit.sums import first_group, group_before, plain_until, sums_if
 from nexus.fit.window import Window, restart
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.message import Message, Text
@@ -72,7 +73,7 @@ class Fitted(Struct, frozen=True):
     """What fits: the window to show, what stands after it, its tokens, and the cut if one was made.
 
     `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
-    counts results of the event that are not shown whole.
+    counts results of the event that are not shown whole; `whole_tokens` is what everything took before a cut.
     """
 
     window: Window
@@ -82,6 +83,7 @@ class Fitted(Struct, frozen=True):
     current_tokens: int
     cut: Cut | None
     shortened: int = 0
+    whole_tokens: int = 0
 
 
 class Site(Struct, frozen=True):
@@ -99,9 +101,10 @@ def fit(
 ) -> Fitted:
     """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall."""
     fitted = _with_event(window, event, counter, None)
-    if _total(fitted, fixed) <= room:
-        return fitted
-    return _Cutting(fitted, room, fixed, site, counter, event).made()
+    whole = _total(fitted, fixed)
+    if whole > room:
+        fitted = _Cutting(fitted, room, fixed, site, counter, event).made()
+    return structs.replace(fitted, whole_tokens=whole)
 
 
 def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
@@ -120,6 +123,20 @@ def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
     """Base tokens of the largest marker for a session."""
     largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)
+
+
+def asked_from(window: Window, index: int) -> Pinned | None:
+    """The user's message that what is kept from message `index` on still answers, if it does not begin with one."""
+    if index >= len(window.messages):
+        return None
+    at = bisect_right(window.turns, index) - 1
+    if at < 0:
+        before = next((pin for pin in window.pins if pin.place == window.asked), None)
+        return structs.replace(before, limit=window.clips.largest, kind="asked") if before is not None else None
+    row = window.rows[window.row_of[window.turns[at]]]
+    if window.turns[at] == index or row.message.role != "user":
+        return None
+    return Pinned(row.place, (row,), window.clips.largest, "asked")
 
 
 def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> Fitted:
@@ -211,22 +228,22 @@ class _Cutting:
         """Which results are shortened, and what every message then takes."""
         window, clips = self.fitted.window, self.fitted.window.clips
         answers = any(message.role == "tool" for message in self.event)
-        plain_until = _plain_until(window, answers=answers)
+        plain = plain_until(window, answers=answers)
         last = window.groups[-1] if window.groups else 0
         marker = marker_tokens(self.site.session, window.wire, self.counter)
         until, tokens = clips.until, clips.tokens
-        whole = sums = _sums(window, until, tokens, plain_until)
-        begin = _first_group(window, whole, int(FRESH * self.room))
+        whole = sums = sums_if(window, until, tokens, plain)
+        begin = first_group(window, whole, int(FRESH * self.room))
         seq = window.rows[window.row_of[begin]].place.seq if begin < len(window.messages) else window.head + 1
         beside = _total(self.fitted, self.fixed) - window.sums[-1]
         for part in AGED_PARTS if clips.largest else ():
             limit = max(clips.largest // part, LEAST_TOKENS)
-            tried = _sums(window, seq - 1, limit, plain_until)
+            tried = sums_if(window, seq - 1, limit, plain)
             if whole[-1] - tried[-1] >= LEAST_GAIN * self.room:
                 until, tokens, sums = seq - 1, limit, tried
                 if beside + tried[-1] <= ENOUGH * self.room:
                     break
-        return _Measures(until, tokens, plain_until, sums, last, marker)
+        return _Measures(until, tokens, plain, sums, last, marker)
 
     def _usual(self, least: _Measures) -> tuple[int, int, bool]:
         """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
@@ -246,8 +263,8 @@ class _Cutting:
         spent = never + (summary if keeps_summary else 0)
         free = room - spent
         low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
-        index = _first_group(window, sums, low - closing)
-        across = _group_before(window, index)
+        index = first_group(window, sums, low - closing)
+        across = group_before(window, index)
         if sums[-1] - sums[across] + closing <= max(int(REACH * room) - spent, low):
             index = across
         recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
@@ -262,7 +279,7 @@ class _Cutting:
         if self.site.strategy != "middle_out" or window.cut or (self.site.mark and self.site.mark.body):
             return 0
         most = bisect_right(least.sums, int(HEAD * self.room)) - 1
-        return _group_before(window, most + 1)
+        return group_before(window, most + 1)
 
     def _cut(
         self,
@@ -279,7 +296,7 @@ class _Cutting:
         begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
         first = window.first if index == 0 else window.rows[begin].place if begin < len(window.rows) else None
         first = first or Place(window.head + 1, 0)
-        request = self._asked(index) if asked else None
+        request = asked_from(self.fitted.window, index) if asked else None
         lead = window.lead[0].place if window.lead else window.first
         until = window.rows[window.row_of[head]].place if head else before.head if before else None
         pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
@@ -312,83 +329,20 @@ class _Cutting:
             task=task,
         )
 
-    def _asked(self, index: int) -> Pinned | None:
-        """The user's message that what is kept from message `index` on still answers, if it does not begin with one."""
-        window = self.fitted.window
-        if index >= len(window.messages):
-            return None
-        at = bisect_right(window.turns, index) - 1
-        if at < 0:
-            return next((pin for pin in window.pins if pin.kind == "asked"), None)
-        row = window.rows[window.row_of[window.turns[at]]]
-        if window.turns[at] == index or row.message.role != "user":
-            return None
-        return Pinned(row.place, (row,), window.clips.largest, "asked")
-
     def _asked_at(self, place: Place | None) -> tuple[Pinned, ...]:
         """The request at a place, from the pins or the rows."""
         window = self.fitted.window
         if place is None:
             return ()
-        known = tuple(pin for pin in window.pins if pin.place == place and pin.kind == "asked")
-        rows = tuple(row for row in window.rows if row.place == place)
-        return known or ((Pinned(place, rows, window.clips.largest, "asked"),) if rows else ())
+        known = next((pin.rows for pin in window.pins if pin.place == place), ())
+        rows = known or tuple(row for row in window.rows if row.place == place)
+        return (Pinned(place, rows, window.clips.largest, "asked"),) if rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
         """Tokens of the pins among the messages shown, after the head, that a cut at message `index` would hide."""
         window = self.fitted.window
         place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
         begin = window.rows[window.row_of[head]].place if head else window.first
-        request = self._asked(index)
+        request = asked_from(self.fitted.window, index)
         pins = merged(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
         return sum(pin.tokens(window.wire) for pin in pins if place is None or pin.place < place)
-
-
-def _plain_until(window: Window, *, answers: bool) -> int:
-    """Up to where messages lose thinking and memory notes at a cut: the head, or before the turn that is still open.
-
-    A provider wants the thinking of the tool loop that is going on back as it was; older signatures belong to a prefix
-    that the cut changes.
-    """
-    if not answers or not window.rows:
-        return window.head
-    start = window.turns[-1] if window.turns else 0
-    return window.rows[max(window.row_of[start], 0)].place.seq - 1
-
-
-def _sums(window: Window, until: int, tokens: int, plain_until: int) -> list[int]:
-    """What the messages would take at most, added up: older results shortened, thinking and memory notes gone."""
-    sums, total = [0], 0
-    largest = window.clips.largest
-    for index, message in enumerate(window.messages):
-        own = window.sums[index + 1] - window.sums[index]
-        if window.row_of[index] < 0:
-            total += own
-            sums.append(total)
-            continue
-        place = window.rows[window.row_of[index]].place
-        if window.asides[index] and place.seq <= plain_until:
-            own -= window.asides[index]
-        if message.role == "tool" and largest and place not in window.verbatim:
-            own += window.clipped.get(place, 0)
-            most = tokens if place.seq <= until else largest
-            if own > most:
-                own = min(own, len(message.parts) * (most + FRAME_TOKENS))
-        total += own
-        sums.append(total)
-    return sums
-
-
-def _first_group(window: Window, sums: Sequence[int], tokens: int) -> int:
-    """The start of the oldest group from which on everything takes at most `tokens`; past the end if none does."""
-    if tokens <= 0:
-        return len(window.messages)
-    earliest = bisect_left(sums, sums[-1] - tokens)
-    place = bisect_left(window.groups, earliest)
-    return window.groups[place] if place < len(window.groups) else len(window.messages)
-
-
-def _group_before(window: Window, index: int) -> int:
-    """The start of the group that ends where the message `index` begins; 0 if there is none."""
-    place = bisect_left(window.groups, index)
-    return window.groups[place - 1] if place else 0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from nexus.budget.counter import TokenCounter
 from nexus.budget.models import Model
 from nexus.fit.cut import Strategy
 from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
-from nexus.fit.window import Window, extend, holds, start
+from nexus.fit.window import Window, asked_at, extend, holds, start
 from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.ledger.replay import Live
+from nexus.ledger.replay import Live, shown_from
 from nexus.size import Wire
 
 LARGEST_PART = 4
@@ -84,9 +83,9 @@ def filled(
     first, own = _pins(reading, view, cut, task=task)
     lead: Sequence[Row] = ()
     if cut is not None and cut.head is not None:
-        begin = int(mark.body.get("first_kept", mark.seq + 1)) if mark else 1
-        before = (row for entry in reading.entries(begin - 1, cut.head.seq) for row in entry.rows)
-        lead = tuple(row for row in before if row.place < cut.head)
+        begin = shown_from(mark)
+        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in entry.rows)
+        lead = tuple(row for row in before if begin <= row.place < cut.head)
     window, place = start(
         counter,
         mark=mark,
@@ -110,7 +109,7 @@ def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple
     after = mark.seq if mark is not None and mark.kind == "clear" else 0
     begin = Place(after + 1, 0)
     found = list(groups(reading.entries, reading.live.pins, begin))
-    asked = _asked(cut, mark)
+    asked = asked_at(cut, mark)
     row = row_at(reading.entries, asked) if asked is not None else None
     if row is not None:
         found.append(Pinned(row.place, (row,), view.largest, "asked"))
@@ -118,11 +117,3 @@ def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple
     if first is not None:
         found.append(Pinned(first.place, (first,), view.largest, "task"))
     return first.place if first else None, merged(*found)
-
-
-def _asked(cut: Cut | None, mark: Entry | None) -> Place | None:
-    """The place of the user's message that the kept messages answer, as the cut or the compaction says."""
-    if cut is not None:
-        return cut.asked
-    told = mark.body.get("asked") if mark is not None else None
-    return msgspec.convert(told, Place) if told else None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from nexus.budget.counter import TokenCounter
@@ -22,6 +23,7 @@ from nexus.fit.clip import Clips, clip_results, clip_text
 from nexus.fit.pins import FRAME_TOKENS, Pinned
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
+from nexus.ledger.replay import shown_from
 from nexus.message import Image, Message, Note, Text, Thinking
 from nexus.size import Size, Wire
 
@@ -41,7 +43,8 @@ class Window:
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
     taken off, by place. `first` is where what is shown begins;
-    of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`.
+    of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request that
+    the shown messages answer, where it lies before them.
     """
 
     opening: tuple[Message, ...]
@@ -73,6 +76,7 @@ class Window:
     lead_tokens: int = 0
     clips: Clips = field(default_factory=Clips)
     verbatim: frozenset[Place] = frozenset()
+    asked: Place | None = None
     spared: list[Place] = field(default_factory=list[Place])
     clipped: dict[Place, int] = field(default_factory=dict[Place, int])
     wire: Wire = "openai"
@@ -138,10 +142,10 @@ def start(
     `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
     """
     opening: tuple[Message, ...] = ()
-    first, plain_until = Place(mark.seq + 1 if mark else 1, 0), 0
+    first, plain_until = shown_from(mark), 0
     if mark is not None and mark.kind == "compaction":
         opening = (Message("user", (Text(f"{SUMMARY_MARKER}\n{mark.body.get('summary', '')}"),)),)
-        first, plain_until = Place(int(mark.body["first_kept"]), 0), mark.seq
+        plain_until = mark.seq
     if not holds(cut, mark, changed_at):
         cut, lead = None, ()
     marker = ""
@@ -152,7 +156,7 @@ def start(
     window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, first=first)
     window.summary_tokens = sum(sizes)
     window.fold.started = bool(opening)
-    window.pins, window.lead = pins, lead
+    window.pins, window.lead, window.asked = pins, lead, asked_at(cut, mark)
     window.verbatim = frozenset(row.place for pin in pins if not pin.limit for row in pin.rows)
     window.clips = Clips(largest, cut.clip_until, cut.clip_tokens) if cut is not None else Clips(largest)
     window.lead_tokens = _open_with(window, (lead,), counter)[1]
@@ -168,6 +172,14 @@ def start(
     window.pinned += messages
     window.pinned_tokens += tokens
     return window, first
+
+
+def asked_at(cut: Cut | None, mark: Entry | None) -> Place | None:
+    """The place of the user's message that the kept messages answer, as the cut in force or the compaction says."""
+    if cut is not None:
+        return cut.asked
+    told = mark.body.get("asked") if mark is not None else None
+    return msgspec.convert(told, Place) if told else None
 
 
 def holds(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:

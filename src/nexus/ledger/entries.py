@@ -71,8 +71,9 @@ class NewEntry(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction stores (the body of a `compaction` entry). `first_kept` is the seq that follows the summary.
+    """What a compaction stores: the body of a `compaction` entry.
 
+    What is kept begins in entry `first_kept`, at its message `kept_ord`: those before it in that entry are covered too.
     `asked` is the place of the user's message that the kept messages still answer, where the summary covers it.
     """
 
@@ -89,6 +90,7 @@ class Compaction(Struct, frozen=True):
     summary_tokens: int = 0
     call_tokens: int = 0
     duration_ms: int = 0
+    kept_ord: int = 0
     asked: Place | None = None
 
 

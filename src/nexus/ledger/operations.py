@@ -191,13 +191,22 @@ class Ledger:
         entry = NewEntry(kind, body=told, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_head=row.head_seq))
 
-    def compact(self, session: str, compaction: Compaction, *, after_mark: int, key: str = "") -> Committed:
+    def compact(
+        self,
+        session: str,
+        compaction: Compaction,
+        *,
+        after_mark: int,
+        key: str = "",
+        follows: tuple[int, bytes] | None = None,
+    ) -> Committed:
         """Appends a compaction that was planned when `after_mark` was the newest mark. Appends may have come meanwhile.
 
-        Raises CompactionSuperseded if another mark came, BadEntry if it covers what is not there.
+        `follows` is an entry (seq and hash) that the session must still have. Raises CompactionSuperseded if another mark
+        came, HeadMoved if that entry is gone, BadEntry if the compaction covers what is not there.
         """
         entry = NewEntry("compaction", body=_body(compaction), keys=(key,) if key else ())
-        return self.commit(session, Commit((entry,), expected_mark=after_mark))
+        return self.commit(session, Commit((entry,), expected_mark=after_mark, follows=follows))
 
     def undo(self, session: str) -> Entry:
         """Undoes the compaction that holds; what it covered is shown again. Returns it. Raises BadEntry if none holds."""
@@ -266,12 +275,10 @@ class Ledger:
         with self.store.snapshot():
             thread = self.thread(session)
             mark = replay.live(self.store.marks(thread)).mark
-            summary, first = "", 1
-            if mark is not None:
-                summary = str(mark.body.get("summary", "")) if mark.kind == "compaction" else ""
-                first = int(mark.body["first_kept"]) if mark.kind == "compaction" else mark.seq + 1
-            rows = tuple(row for entry in self.store.entries(thread, first - 1) for row in entry.rows)
-        return Visible(summary, first, rows)
+            first = replay.shown_from(mark)
+            rows = tuple(row for entry in self.store.entries(thread, first.seq - 1) for row in entry.rows)
+        summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
+        return Visible(summary, first.seq, tuple(row for row in rows if row.place >= first))
 
     def turns(self, session: str) -> list[Turn]:
         """The session's turns with their derived status, oldest first."""

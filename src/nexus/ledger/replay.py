@@ -191,6 +191,15 @@ def _names(given: Any) -> tuple[str, ...]:
     return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
 
 
+def shown_from(mark: Entry | None) -> Place:
+    """The first message that is shown after a clear or what a compaction summarises; of the whole path without a mark."""
+    if mark is None:
+        return Place(1, 0)
+    if mark.kind != "compaction":
+        return Place(mark.seq + 1, 0)
+    return Place(int(mark.body["first_kept"]), int(mark.body.get("kept_ord", 0)))
+
+
 def place_of(entry: NewEntry) -> Place:
     """The message that a pin or unpin names; (0, -1) if it names none."""
     seq, order = entry.body.get("seq"), entry.body.get("ord", 0)
@@ -229,7 +238,7 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
         return f"this is no compaction: {error}"
     if entry.messages:
         return "a compaction has no messages"
-    if not 1 <= made.covers_from <= made.covers_to + 1 <= made.first_kept <= seq + 1:
+    if not 1 <= made.covers_from <= made.covers_to + 1 <= made.first_kept <= seq + 1 or made.kept_ord < 0:
         return (
             f"a compaction at entry {seq} cannot cover {made.covers_from} to {made.covers_to} and keep what follows "
             f"from {made.first_kept}"
