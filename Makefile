@@ -26,7 +26,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/basedpyright --level error
 
-bench: $(STAMP)  ## speed and cache figures, beside what one would use instead
+bench: $(STAMP)  ## all figures, beside what one would use instead; `python -m benchmarks.page` writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand: all figures of docs/reliability.md
@@ -35,9 +35,10 @@ torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand
 picture: $(STAMP)  ## the picture in the README
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh
 
-lock: $(STAMP)  ## renews requirements.lock
+lock: $(STAMP)  ## renews requirements.lock and the peers' requirements
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o benchmarks/peers/requirements.txt
 
 clean:
 	rm -rf .venv demo .bench build dist

@@ -1,4 +1,4 @@
-"""What Nexus costs and saves, measured: `python -m benchmarks [prefix next_call start counting]` from the root.
+"""What Nexus costs and saves, measured: `python -m benchmarks [NAME ...]` from the root; `results` has the names.
 
 Each module measures one thing and returns an `Outcome`: tables and the targets they are compared with. Real sessions
 are read from `../shared/data` (or `NEXUS_DATA`). Times are medians of many rounds, CPU time beside wall time, and what

@@ -1,4 +1,8 @@
-"""Runs the named benchmarks, or all; prints their tables, then each target, and writes `.bench/results.json`."""
+"""Runs the named benchmarks, or all; prints their tables, then each target, and writes `.bench/results.json`.
+
+A benchmark that cannot be run here (no data, no network) says so, and the others go on. Results of benchmarks that are
+not run stay in the file as they were; `python -m benchmarks.page` makes docs/benchmarks.md of it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,9 @@ import sys
 import time
 from importlib import import_module
 
-import msgspec
-
-from benchmarks.report import Outcome, Target, machine, shown, summary
+from benchmarks.report import NotRun, Target, shown, summary
+from benchmarks.results import NAMES, RESULTS, add
 from benchmarks.sessions import ROOT
-
-NAMES = ("prefix", "next_call", "ledger", "start", "counting", "counter_error")
-RESULTS = ROOT / ".bench" / "results.json"
 
 
 def main(names: list[str]) -> int:
@@ -21,19 +21,21 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"benchmarks: there is no {', '.join(unknown)}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    outcomes: dict[str, Outcome] = {}
+    targets: list[Target] = []
     for name in names or NAMES:
         begun = time.monotonic()
-        outcomes[name] = import_module(f"benchmarks.{name}").run()
-        for table in outcomes[name].tables:
+        try:
+            outcome = import_module(f"benchmarks.{name}").run()
+        except NotRun as reason:
+            print(f"({name} was not run: {reason})\n", flush=True)
+            continue
+        for table in outcome.tables:
             print(f"{shown(table)}\n", flush=True)
         print(f"({name}: {time.monotonic() - begun:.0f} s)\n", flush=True)
-    targets: list[Target] = [target for outcome in outcomes.values() for target in outcome.targets]
+        targets.extend(outcome.targets)
+        add(name, outcome)
     print(summary(targets))
-    RESULTS.parent.mkdir(exist_ok=True)
-    data = {"machine": machine(), "benchmarks": outcomes}
-    RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1))
-    print(f"\nwritten: {RESULTS.relative_to(ROOT)}")
+    print(f"\nresults: {RESULTS.relative_to(ROOT)}")
     return 0
 
 

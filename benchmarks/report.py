@@ -27,6 +27,10 @@ class Table(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class NotRun(Exception):
+    """A benchmark cannot be run here; the text says what is missing. The others go on."""
+
+
 class Target(Struct, frozen=True):
     """What was aimed at, what was measured, and whether that is enough."""
 
@@ -63,7 +67,7 @@ def machine() -> dict[str, str]:
 
 def shown(table: Table) -> str:
     """The table as text of plain columns, numbers to the right."""
-    texts = [table.columns, *(tuple(map(_cell, table.columns, row)) for row in table.rows)]
+    texts = [table.columns, *(tuple(map(cell_text, table.columns, row)) for row in table.rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(table.columns))]
     left = [all(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
     lines = [_line(row, widths, left) for row in texts]
@@ -88,7 +92,8 @@ def summary(targets: Sequence[Target]) -> str:
     return "\n".join(["Targets", *lines])
 
 
-def _cell(column: str, value: Cell) -> str:
+def cell_text(column: str, value: Cell) -> str:
+    """A cell as it is shown: shares with one digit, other fractions with two, nothing as a dash."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from benchmarks.report import NotRun
 from nexus.interop.detect import read
 from nexus.interop.transcript import Step, Transcript
 from nexus.message import Message, user
@@ -31,11 +32,11 @@ class Session(Struct, frozen=True):
 
 
 def session_files() -> list[Path]:
-    """The Claude Code session files. Ends the program with a clear line when the data is missing."""
+    """The Claude Code session files. Raises NotRun when the data is missing."""
     folder = Path(os.environ.get("NEXUS_DATA") or ROOT.parent / "shared" / "data") / "claude_code"
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise SystemExit(f"benchmarks: no session files in {folder}: NEXUS_DATA names the folder above claude_code/")
+        raise NotRun(f"no session files in {folder}: NEXUS_DATA names the folder above claude_code/")
     return files
 
 

@@ -1,0 +1,90 @@
+"""docs/benchmarks.md is what the writer makes: it names every benchmark, peer and column, and its tables are whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from benchmarks.conformance import COLUMNS as KIT_COLUMNS
+from benchmarks.page import PAGE, page
+from benchmarks.peers.comparing import COLUMNS, SETTING_COLUMNS, TIME_COLUMNS
+from benchmarks.peers.registry import PEERS
+from benchmarks.report import Outcome, Table, Target
+from benchmarks.results import NAMES, Result
+
+Rows = list[list[str]]
+
+
+def tables(text: str) -> list[Rows]:
+    """The cells of each table of a page, escapes undone."""
+    found: list[Rows] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found.extend([] if inside else [[]])
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            found[-1].append([re.sub(r"\\(.)", r"\1", cell.strip()) for cell in cells])
+        inside = line.startswith("|")
+    return found
+
+
+def of_the_page(columns: tuple[str, ...]) -> list[Rows]:
+    return [table for table in tables(PAGE.read_text("utf-8")) if table[0] == list(columns)]
+
+
+def test_every_table_has_a_head_a_rule_rows_and_as_many_cells_in_each() -> None:
+    found = tables(PAGE.read_text("utf-8"))
+    assert len(found) > len(NAMES)
+    for table in found:
+        assert len(table) > 2, table[0]
+        assert {len(row) for row in table} == {len(table[0])}, table[0]
+        assert all(re.fullmatch(":?-{2,}:?", cell) for cell in table[1]), table[1]
+
+
+def test_the_page_says_how_it_is_made_and_has_a_measured_section_for_each_benchmark() -> None:
+    text = PAGE.read_text("utf-8")
+    assert "python -m benchmarks.page" in text.split("## ")[0]
+    assert len(re.findall("^## ", text, re.MULTILINE)) == len(NAMES)
+    assert [name for name in NAMES if f"`python -m benchmarks {name}`, measured on " not in text] == []
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, SETTING_COLUMNS], ids=["figures", "settings"])
+def test_every_peer_has_a_row_under_every_column(columns: tuple[str, ...]) -> None:
+    found = of_the_page(columns)
+    assert found
+    for table in found:
+        assert [row[0] for row in table[2:]] == [peer.name for peer in PEERS]
+
+
+def test_every_peer_that_is_timed_has_a_row_of_times() -> None:
+    (table,) = of_the_page(TIME_COLUMNS)
+    assert [row[0] for row in table[2:]] == [peer.name for peer in PEERS if peer.is_timed]
+
+
+def test_the_settings_on_the_page_are_those_of_the_registry() -> None:
+    (table,) = of_the_page(SETTING_COLUMNS)
+    assert [(row[2], row[3]) for row in table[2:]] == [(peer.settings, peer.counts) for peer in PEERS]
+    assert all(re.match(r"\d", row[1]) for row in table[2:]), "a version is missing"
+
+
+def test_the_conformance_kit_has_its_tables() -> None:
+    assert len(of_the_page(KIT_COLUMNS)) == 2
+
+
+def test_a_benchmark_without_a_result_is_said_to_be_missing() -> None:
+    assert page({}).count("Not measured yet") == len(NAMES)
+
+
+def test_the_writer_escapes_what_would_be_markup_and_joins_notes_that_were_broken() -> None:
+    table = Table(
+        "A <b> | title", "c", "d_1", ("what", "share %", "ms"), (("a|b*", 12.345, None),), ("one", "  two", "3")
+    )
+    outcome = Outcome((table,), (Target("t", "w", "m", reached=False),))
+    text = page({"start": Result("2026-01-02", {"python": "CPython 3.11", "nexus": "0.1.0"}, outcome)})
+    assert "measured on 2026-01-02: python CPython 3.11, nexus 0.1.0." in text
+    assert "| a\\|b\\* | 12.3 | - |" in text
+    assert "- one two\n- 3\n" in text
+    assert tables(text) == [
+        [["what", "share %", "ms"], [":--", "--:", "--:"], ["a|b*", "12.3", "-"]],
+        [["target", "wanted", "measured", ""], ["---"] * 4, ["t", "w", "m", "missed"]],
+    ]
