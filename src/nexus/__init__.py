@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from nexus.budget.tokens import TokenBudget
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
-    from nexus.errors import BudgetTooSmall, NexusError
+    from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
     from nexus.fit.repair import repaired
     from nexus.history import History
     from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.profile import Profile
+    from nexus.recovery import call
     from nexus.render.wire.replies import to_result as read_reply
     from nexus.repairs import RepairReport
     from nexus.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
@@ -36,6 +37,7 @@ _PLACES = {
     "AssembledContext": "nexus.assembled",
     "Block": "nexus.block",
     "BudgetTooSmall": "nexus.errors",
+    "ContextOverflow": "nexus.errors",
     "Engine": "nexus.engine",
     "Event": "nexus.request",
     "History": "nexus.history",
@@ -55,6 +57,7 @@ _PLACES = {
     "ToolCall": "nexus.message",
     "ToolResult": "nexus.message",
     "assistant": "nexus.message",
+    "call": "nexus.recovery",
     "image_from_file": "nexus.sources.media",
     "open": "nexus.engine",
     "read_reply": "nexus.render.wire.replies",
@@ -70,6 +73,7 @@ __all__ = [
     "AssembledContext",
     "Block",
     "BudgetTooSmall",
+    "ContextOverflow",
     "Engine",
     "Event",
     "History",
@@ -89,6 +93,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "assistant",
+    "call",
     "image_from_file",
     "open",
     "read_reply",

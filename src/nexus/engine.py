@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
+from nexus.budget.tokens import plan as plan_budget
 from nexus.compaction import NOTHING, Compacted, Ladder, Summarizer, carry_out
 from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
 from nexus.fit.cut import Strategy
@@ -63,6 +64,7 @@ class Engine:
     """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`.
 
     `ledger` has all operations on sessions (fork, rewind, undo, pin, rename, search, …), `store` what is below them.
+    `recoveries` counts, by model, the calls that a provider refused as too large (`nexus.recovery`).
     """
 
     def __init__(
@@ -89,6 +91,8 @@ class Engine:
         self.strategy: Strategy = strategy
         self.calibrate = calibrate
         self.ladder = Ladder(self.counter, summarizer)
+        self.recoveries: Counter[str] = Counter()
+        self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
         self.files = Files(workspace, templates=template_texts()) if workspace else None
         self._host = facts() if workspace else {}
@@ -156,7 +160,7 @@ class Engine:
             model=model or self.model,
             tools=tuple(tools),
             model_config=dict(model_config or {}),
-            available_tokens=budget,
+            available_tokens=self._available(model or self.model, budget),
             profile=profile,
         )
 
@@ -259,6 +263,23 @@ class Engine:
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
+
+    def learn_limit(self, model: str, tokens: int) -> None:
+        """Remembers what a provider's refusal says of a model: from now on its contexts take at most so many tokens."""
+        known = self._limits.get(bare_name(model), tokens)
+        self._limits[bare_name(model)] = min(known, tokens)
+
+    def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
+        """The tokens that a context may take, as `assemble` with the same arguments would have them."""
+        asked = self._available(model or self.model, budget)
+        return asked if asked is not None else plan_budget(self.resolve(model or self.model)).available
+
+    def _available(self, model: str, budget: int | None) -> int | None:
+        """The tokens asked for, within what is learned of the model's real limit; None is as the model's facts say."""
+        most = self._limits.get(bare_name(model))
+        if most is None:
+            return budget
+        return min(most, budget if budget is not None else plan_budget(self.resolve(model)).available)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None

@@ -4,6 +4,7 @@ Each is named for what happened; its text says what happened and what to do, and
 
     NexusError
     ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
+    ├── ContextOverflow         the provider refused the prompt as too large, and a smaller one does not help or exist
     ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
     ├── BadModelEntry           the user's own facts about a model are impossible
     ├── BadCall                 a call to a simulated cache, or a sum about one, that cannot be
@@ -41,7 +42,8 @@ Each is named for what happened; its text says what happened and what to do, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class NexusError(Exception):
@@ -71,6 +73,22 @@ class BudgetTooSmall(NexusError):
         if kept_back:
             parts["rounding"] = kept_back
         return BudgetTooSmall(available_tokens, sum(parts.values()), parts)
+
+
+class ContextOverflow(NexusError):
+    """A call did not fit, and neither did its smaller retries; nothing was stored. `attempts` are the calls made."""
+
+    exit_code = 3
+
+    def __init__(self, attempts: Iterable[Any], why: str) -> None:
+        self.attempts = tuple(attempts)
+        last = self.attempts[-1] if self.attempts else None
+        sizes = ", ".join(f"{attempt.tokens:,}" for attempt in self.attempts)
+        said = f" The provider said: {last.verdict.text}" if last is not None and last.verdict is not None else ""
+        super().__init__(
+            f"the context does not fit: {why} (tokens sent by our count: {sizes or 'none'}).{said} Nothing was stored. "
+            "Use a model with a larger window, or make system prompt, tools or message smaller."
+        )
 
 
 class BadBudget(NexusError, ValueError):

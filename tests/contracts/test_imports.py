@@ -63,6 +63,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"assemble": ("assemble",), "record": ("record", "learn")},
     {"compaction": ("compaction",)},
     {"engine": ("engine",)},
+    {"recovery": ("recovery",)},
     {"public face": ("nexus",)},
     {"interop": ("interop",), "doors": ("context", "broker"), "cachesim": ("cachesim",)},
     {"command line": ("cli",)},

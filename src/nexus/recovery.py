@@ -1,0 +1,264 @@
+"""A model call that gets through: compacted before it overflows, and made smaller when the provider says that it did.
+
+Three calls at most. Each retry is smaller than the call before it, by our own count; what the provider told of its limit
+is remembered for the model. When nothing more can be left out, a typed error says what the parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from nexus.assembled import AssembledContext
+from nexus.compaction import Compacted
+from nexus.engine import Engine
+from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
+from nexus.ledger.entries import Committed
+from nexus.message import Message, Note, Part, Text, ToolCall
+from nexus.overflow import Verdict, classify, learned_window, silent
+from nexus.plan import COMPACT_TO, RECOVER_TO
+from nexus.render.wire.replies import to_result
+from nexus.request import AgentResult, Event
+
+MOST_CALLS = 3
+"""Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of what failed."""
+
+OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+LEAST_OUTPUT = 256
+"""An answer is not asked for in fewer tokens: the prompt gets smaller instead."""
+
+SMALLER = 0.95
+"""A retry takes at most this share of the tokens that did not fit."""
+
+
+class Attempt(Struct, frozen=True):
+    """One call: the tokens of its prompt by our count, what was available, and the verdict (None: it was answered).
+
+    `after` says what was done before it.
+    """
+
+    tokens: int
+    available: int
+    after: str = ""
+    verdict: Verdict | None = None
+
+
+class Answer(Struct, frozen=True):
+    """What came back: the context that got through, the reply as it was given, what was stored, and how it went."""
+
+    ctx: AssembledContext
+    reply: Any
+    result: AgentResult
+    committed: Committed
+    attempts: tuple[Attempt, ...]
+    compacted: tuple[Compacted, ...] = ()
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the first call did not fit."""
+        return len(self.attempts) > 1
+
+
+def call(
+    nx: Engine,
+    event: str | Event | Iterable[Message],
+    send: Callable[[AssembledContext], Any],
+    *,
+    session: str = "main",
+    compact: bool = True,
+    **request: Any,
+) -> Answer:
+    """Assembles, sends and records one call, and recovers when it does not fit.
+
+    `send` takes the context and returns the provider's response (`lambda ctx: client.messages.create(**ctx.to_anthropic())`).
+    When the context takes more than 85 % of what is available it is compacted before the call (`compact=False`: it is
+    only cut when full). `request` is what `assemble` takes. Errors of `send` that are no overflow come through as they
+    are, rate limits too. Raises ContextOverflow after three calls, and BudgetTooSmall when what is never cut is too large;
+    then nothing was stored.
+    """
+    event = event if isinstance(event, (str, Event)) else tuple(event)
+    work = _Work(nx, event, session, request, compact=compact)
+    ctx = work.ready()
+    return _sent(work, ctx, send)
+
+
+def recover(
+    nx: Engine, ctx: AssembledContext, error: object, send: Callable[[AssembledContext], Any], **request: Any
+) -> Answer:
+    """Goes on where a call of your own failed with an error that says it did not fit: see `call`.
+
+    Raises the error itself if it is an exception that is no overflow, else ContextOverflow.
+    """
+    work = _Work(nx, _event_of(ctx), ctx.session_label, {"model": ctx.model, **request}, compact=True)
+    verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
+    if verdict.kind != "overflow":
+        if isinstance(error, BaseException):
+            raise error
+        raise ContextOverflow((), f"the error is no overflow but {verdict.kind}: {verdict.text}")
+    work.attempts.append(Attempt(ctx.token_budget.used.total, ctx.token_budget.available, "", verdict))
+    return _sent(work, work.smaller(ctx, verdict), send)
+
+
+class _Work:
+    """One request on its way: what was tried, and the steps by which it gets smaller."""
+
+    def __init__(
+        self,
+        nx: Engine,
+        event: str | Event | tuple[Message, ...],
+        session: str,
+        request: dict[str, Any],
+        *,
+        compact: bool,
+    ) -> None:
+        self.nx, self.event, self.session, self.request = nx, event, session, dict(request)
+        self.compact = compact
+        self.attempts: list[Attempt] = []
+        self.compacted: list[Compacted] = []
+        self.after = ""
+
+    def assemble(self, budget: int | None = None) -> AssembledContext:
+        request: dict[str, Any] = dict(self.request)
+        if budget is not None:
+            request["budget"] = budget
+        return self.nx.assemble(self.event, session=self.session, **request)
+
+    def ready(self) -> AssembledContext:
+        """The first context, compacted if that is due."""
+        ctx = self.assemble()
+        if self.compact and ctx.compaction_due and self.compaction(ctx, COMPACT_TO, "context_limit"):
+            ctx = self.assemble()
+        return ctx
+
+    def compaction(self, ctx: AssembledContext, share: float, trigger: Any) -> bool:
+        """Compacts if that is worth it; another one that came first is as good."""
+        plan = ctx.plan(trigger, share)
+        if plan is None:
+            return False
+        try:
+            done = self.nx.compact(self.session, plan=plan)
+        except (CompactionSuperseded, HeadMoved):
+            return True
+        self.compacted.append(done)
+        return bool(done)
+
+    def smaller(self, ctx: AssembledContext, verdict: Verdict) -> AssembledContext:
+        """A context that is provably smaller than one that did not fit. Raises ContextOverflow if there is none."""
+        if len(self.attempts) >= MOST_CALLS:
+            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit")
+        failed = ctx.token_budget.used.total
+        self.nx.recoveries[ctx.model] += 1
+        if verdict.part == "output" and self.asks_for_less(verdict):
+            self.after = "a shorter answer was asked for"
+            return self.assemble(self.request.get("budget"))
+        most = self.learned(ctx, verdict)
+        if len(self.attempts) < MOST_CALLS - 1 and self.compact:
+            share = RECOVER_TO * most / ctx.token_budget.available
+            if self.compaction(ctx, share, "overflow_recovery"):
+                self.after = "compacted to 40 %"
+                made = self.fitted(int(most), failed)
+                if made is not None:
+                    return made
+        self.after = "cut to 40 % of what did not fit"
+        for budget in (int(RECOVER_TO * most), int(SMALLER * failed)):
+            made = self.fitted(budget, failed)
+            if made is not None:
+                return made
+        raise ContextOverflow(self.attempts, "nothing more can be left out of it")
+
+    def fitted(self, budget: int, failed: int) -> AssembledContext | None:
+        """The context within a budget, if it is smaller than what failed."""
+        try:
+            ctx = self.assemble(max(budget, 1))
+        except BudgetTooSmall:
+            return None
+        return ctx if ctx.token_budget.used.total <= SMALLER * failed else None
+
+    def learned(self, ctx: AssembledContext, verdict: Verdict) -> float:
+        """The most that a prompt may take by our count, as the provider told or, if it told nothing, as failing shows."""
+        failed = ctx.token_budget.used.total
+        limit = learned_window(verdict)
+        if limit is None:
+            most = SMALLER * min(failed, ctx.token_budget.available)
+        else:
+            told = limit if verdict.limit_of == "input" else max(limit - ctx.token_budget.reserve_response, limit // 2)
+            counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
+            most = min(told * (failed / counted if counted > failed else 1.0), ctx.token_budget.available)
+        self.nx.learn_limit(ctx.model, max(int(most), 1))
+        return most
+
+    def asks_for_less(self, verdict: Verdict) -> bool:
+        """Lowers the tokens asked for as an answer to what the provider leaves; false if that is too little."""
+        config = dict(self.request.get("model_config") or {})
+        name = next((name for name in OUTPUT_SETTINGS if name in config), "max_tokens")
+        asked = config.get(name, 0)
+        room = verdict.limit - verdict.input_tokens if verdict.limit and not verdict.at_least else asked // 2
+        if room < LEAST_OUTPUT or (asked and room >= asked):
+            return False
+        self.request["model_config"] = {**config, name: room}
+        return True
+
+
+def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> Answer:
+    """Sends until it fits, three times at most.
+
+    An answer to a prompt that may have been cut in silence is taken where no smaller one can be sent: the attempts show
+    the doubt.
+    """
+    while True:
+        used, available = ctx.token_budget.used.total, ctx.token_budget.available
+        reply, verdict = _try(ctx, send)
+        work.attempts.append(Attempt(used, available, work.after, verdict))
+        smaller: AssembledContext | None = None
+        if verdict is not None:
+            try:
+                smaller = work.smaller(ctx, verdict)
+            except ContextOverflow:
+                if not _answers(reply):
+                    raise
+        if smaller is None:
+            done = work.nx.record(ctx, reply)
+            return Answer(ctx, reply, to_result(reply), done, tuple(work.attempts), tuple(work.compacted))
+        ctx = smaller
+
+
+def _try(ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> tuple[Any, Verdict | None]:
+    """The reply, and the verdict if the call did not fit, with or without an error."""
+    try:
+        reply = send(ctx)
+    except Exception as error:
+        verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
+        if verdict.kind != "overflow":
+            raise
+        return None, verdict
+    result = to_result(reply)
+    verdict = silent(
+        result.usage,
+        window=ctx.window.context_tokens,
+        stop_reason=result.stop_reason,
+        text_empty=not _answers(reply),
+        sent=ctx.token_budget.used.total,
+    )
+    # Gateways that leave cached tokens out of their count report less than was sent, and all is well.
+    if verdict is not None and verdict.source == "usage:less than was sent" and _answers(reply):
+        return reply, None
+    return reply, verdict
+
+
+def _answers(reply: Any) -> bool:
+    """Whether a reply has a text or a call."""
+    return reply is not None and any(_says(part) for message in to_result(reply).messages for part in message.parts)
+
+
+def _says(part: Part) -> bool:
+    return isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
+
+
+def _event_of(ctx: AssembledContext) -> Event | tuple[Message, ...]:
+    """The event of a context, to be assembled again."""
+    results = tuple(message for message in ctx.event if message.role == "tool")
+    said = [part for message in ctx.event if message.role != "tool" for part in message.parts]
+    content = tuple(part for part in said if not isinstance(part, Note))
+    return Event(content=content, results=results, at_ms=max((m.at_ms for m in ctx.event), default=0))

@@ -1,0 +1,193 @@
+"""A call gets through or is refused with a typed error, in three calls at most, each smaller than the one before."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
+from nexus.compaction import SummaryReply, SummaryRequest
+from nexus.engine import Engine
+from nexus.errors import BudgetTooSmall, ContextOverflow
+from nexus.message import ToolCall, assistant, tool, user
+from nexus.record import sized
+from nexus.recovery import Answer, call
+from recovery.provider import Provider, answer, in_words, without_numbers
+
+LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"
+ASK: dict[str, Any] = {"budget": 16_000, "profile": "bare"}
+
+
+def session(turns: int = 40, *, lines: int = 12, **options: Any) -> Engine:
+    nx = nexus.open(ledger=":memory:", model="gpt-4o", clock_ms=lambda: 1_760_000_000_000, **options)
+    for turn in range(turns):
+        call_ = ToolCall(f"c{turn}", "run", "{}")
+        said = [user(f"Look at part {turn}. Never touch legacy.py."), assistant("", call_)]
+        said += [tool(f"c{turn}", f"part {turn}\n" + LINE * lines, "run"), assistant(f"Part {turn} is sound.")]
+        nx.ledger.append("main", sized(said, nx.counter), opens_turn=True)
+        nx.ledger.close_turn("main")
+    return nx
+
+
+def shrinks(seen: list[int]) -> bool:
+    return all(later < earlier for earlier, later in pairwise(seen))
+
+
+def test_a_call_that_fits_is_sent_once_and_recorded() -> None:
+    with session(4) as nx:
+        got = call(nx, "and now?", Provider(100_000).send, **ASK)
+        assert (len(got.attempts), got.recovered, got.compacted) == (1, False, ())
+        assert nx.history("main")[-1].text() == "fine"
+
+
+def test_over_85_percent_it_is_compacted_before_it_is_sent() -> None:
+    with session() as nx:
+        provider = Provider(100_000)
+        got = call(nx, "and now?", provider.send, budget=13_000, profile="bare")
+        assert len(provider.seen) == 1 and len(got.compacted) == 1
+        assert provider.seen[0] <= 0.6 * 13_000
+        assert "Never touch legacy.py." in json.dumps(got.ctx.to_openai())
+        without = call(nx, "and now?", provider.send, compact=False, budget=13_000, profile="bare")
+        assert without.compacted == ()
+
+
+@pytest.mark.parametrize("refuse", [in_words, without_numbers])
+def test_an_overflow_is_compacted_to_40_percent_and_sent_again(refuse: Any) -> None:
+    with session() as nx:
+        provider = Provider(8_000, refuse)
+        got = call(nx, "and now?", provider.send, **ASK)
+        assert got.recovered and len(got.attempts) <= 3 and shrinks(provider.seen)
+        assert got.attempts[1].after == "compacted to 40 %"
+        assert provider.seen[-1] <= 8_000 and got.result.messages[0].text() == "fine"
+        assert nx.recoveries["gpt-4o"] == len(got.attempts) - 1
+        assert {entry.body["trigger"] for entry in nx.entries("main") if entry.kind == "compaction"} == {
+            "overflow_recovery"
+        }
+
+
+def test_what_the_provider_told_of_its_window_holds_from_then_on() -> None:
+    with session() as nx:
+        provider = Provider(8_000, in_words)
+        call(nx, "and now?", provider.send, **ASK)
+        seen = len(provider.seen)
+        for turn in range(30):
+            got = call(nx, f"go on with {turn} " + LINE * 8, provider.send, **ASK)
+            assert not got.recovered
+        assert len(provider.seen) == seen + 30
+
+
+def test_a_wrong_count_is_learned_too() -> None:
+    with session() as nx:
+        provider = Provider(12_000, in_words, ratio=1.9)
+        got = call(nx, "and now?", provider.send, **ASK)
+        assert got.recovered and provider.seen[-1] <= 12_000
+        for turn in range(12):
+            assert not call(nx, f"go on {turn}", provider.send, **ASK).recovered
+
+
+@pytest.mark.parametrize("how", ["overflow", "ollama"])
+def test_an_overflow_without_an_error_is_noticed(how: str) -> None:
+    with session() as nx:
+        provider = Provider(6_000, silently=how)
+        got = call(nx, "and now?", provider.send, **ASK, model="gpt-4o")
+        assert got.recovered and provider.seen[-1] <= 6_000 and got.result.messages[0].text() == "fine"
+        assert "I see only the end of it" not in json.dumps([m.text() for m in nx.history("main")])
+
+
+def test_when_nothing_helps_there_is_a_typed_error_after_three_calls_and_nothing_is_stored() -> None:
+    with session() as nx:
+        before = len(nx.history("main"))
+        provider = Provider(10, without_numbers)
+        with pytest.raises(ContextOverflow, match="input is too long") as caught:
+            call(nx, "and now?", provider.send, **ASK)
+        assert len(provider.seen) <= 3 and shrinks(provider.seen)
+        assert len(caught.value.attempts) == len(provider.seen)
+        assert len(nx.history("main")) == before
+
+
+def test_other_errors_and_rate_limits_come_through_as_they_are() -> None:
+    def limited(_: Any) -> Any:
+        raise RuntimeError("Error code: 429 - Rate limit reached for gpt-4o: Limit 30000, Requested 40000")
+
+    with session(3) as nx:
+        with pytest.raises(RuntimeError, match="Rate limit"):
+            call(nx, "x", limited, **ASK)
+        with pytest.raises(KeyError):
+            call(nx, "x", lambda _: {}["missing"], **ASK)
+        assert not nx.recoveries
+
+
+def test_an_answer_that_has_no_room_is_asked_for_in_fewer_tokens() -> None:
+    asked: list[int] = []
+
+    def send(ctx: nexus.AssembledContext) -> Any:
+        most = ctx.to_openai()["max_tokens"]
+        asked.append(most)
+        if most > 6_000:
+            raise RuntimeError(
+                "Error code: 400 - This model's maximum context length is 16384 tokens. However, you requested 24384 tokens "
+                "(10384 in the messages, 14000 in the completion). Please reduce the length of the messages or completion."
+            )
+        return answer(10_384, "fine")
+
+    with session() as nx:
+        got = call(
+            nx, "and now?", send, budget=12_000, profile="bare", compact=False, model_config={"max_tokens": 14_000}
+        )
+        assert asked == [14_000, 6_000] and got.attempts[1].after == "a shorter answer was asked for"
+
+
+def test_a_summariser_that_fails_does_not_keep_a_call_from_getting_through() -> None:
+    class Broken:
+        name, call_tokens = "broken", 0
+
+        def summarize(self, request: SummaryRequest) -> SummaryReply:
+            raise ConnectionError(f"no server for {len(request.rows)} messages")
+
+    with session(summarizer=Broken()) as nx:
+        got = call(nx, "and now?", Provider(8_000, in_words).send, **ASK)
+        assert got.recovered and got.compacted[0].by == "extractive" and got.compacted[0].tries
+
+
+def test_what_is_never_cut_is_named_when_it_alone_is_too_large() -> None:
+    with session() as nx, pytest.raises(BudgetTooSmall) as caught:
+        call(nx, "w " * 20_000, Provider(8_000, in_words).send, **ASK)
+    assert caught.value.parts["current event"] > 16_000
+
+
+def test_the_brokers_functions_do_what_document_002_says() -> None:
+    with session() as nx:
+        whole = nx.assemble("and now?", budget=100_000, profile="bare").token_budget.used.total
+        most = int(whole / 0.9)
+        ctx = nx.assemble("and now?", budget=most, profile="bare")
+        assert ensure_budget(nx, ctx.token_budget, "main", high_mark=1.0, profile="bare") == {"compacted": False}
+        assert ensure_budget(nx, ctx.token_budget, "main", profile="bare") == {"compacted": True}
+        after = nx.assemble("and now?", budget=most, profile="bare")
+        assert after.token_budget.used.total <= 0.6 * most
+        assert ensure_budget(nx, after.token_budget, "main", profile="bare") == {"compacted": False}
+    with session() as nx:
+        ctx = nx.assemble("and now?", budget=most, profile="bare")
+        assert handle_overflow(nx, "main", ctx.token_budget, profile="bare")
+        assert nx.assemble("and now?", budget=most, profile="bare").token_budget.used.total <= 0.4 * most
+        mark = nx.ledger.live("main").mark
+        assert mark is not None and mark.body["trigger"] == "overflow_recovery"
+    with session() as nx:
+        done = trigger_compaction(nx, "main", 5_000, budget=most, profile="bare")
+        assert done and done.tokens_after <= 5_000
+
+
+def test_a_call_of_ones_own_that_failed_can_be_recovered() -> None:
+    with session() as nx:
+        provider = Provider(8_000, in_words)
+        ctx = nx.assemble("and now?", **ASK)
+        try:
+            provider.send(ctx)
+        except RuntimeError as error:
+            got: Answer = retry_overflow(nx, ctx, error, provider.send, **ASK)
+        assert len(got.attempts) == 2 and nx.history("main")[-2].text() == "and now?"
+        with pytest.raises(KeyError):
+            retry_overflow(nx, ctx, KeyError("x"), provider.send, **ASK)
