@@ -21,17 +21,18 @@ from nexus.budget.measure import text_tokens_json, tools_tokens
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.cut import Fitted, Fixed, Site, fit
+from nexus.fit.cut import LEAST_HISTORY, Fitted, Fixed, Site, fit
 from nexus.fit.plan import Aim, plan_compaction
 from nexus.fit.prefix import compare
 from nexus.fit.view import View
 from nexus.fit.window import Window
+from nexus.gather import gather, instructions
 from nexus.history import History
 from nexus.ledger.entries import Entry
 from nexus.legible import legible
 from nexus.message import Image, Message, Note, Part, Text
 from nexus.plan import CompactionPlan, Trigger
-from nexus.profile import Profile
+from nexus.profile import Profile, Share
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
@@ -76,14 +77,15 @@ class Materials:
 
 def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
     """The context for `request`. Raises BudgetTooSmall, EmptyEvent."""
-    blocks, warned = _gather(profile.system, given)
-    blocks.extend(_instructions(given.instructions))
-    notes, more = _gather(profile.current if not request.event.results else (), given)
-    system = "\n\n".join(legible(block.text) for block in blocks)
-    tools = canonical(request.tools)
     budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
-    event, fixed, fitted, notes = _fit(request, given, room, system, tools, notes)
+    blocks, warned = _gathered(profile.system, profile, given, budget.available)
+    blocks.extend(instructions(given.instructions))
+    notes, more = _gathered(profile.current if not request.event.results else (), profile, given, budget.available)
+    system = "\n\n".join(legible(block.text) for block in blocks)
+    tools = canonical(request.tools)
+    fixed = _measure(system, tools, given)
+    event, fitted, notes = _fit(request, given, room, fixed, profile.share("Session"), notes)
     history, current = _shown(fitted, event)
 
     manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
@@ -137,10 +139,11 @@ def plan_for(
     request: Request, profile: Profile, given: Materials, trigger: Trigger, share: float
 ) -> CompactionPlan | None:
     """The plan of a compaction before anything happens: what is to come down beside system slot and tools."""
-    blocks, _ = _gather(profile.system, given)
-    blocks.extend(_instructions(given.instructions))
+    available = planned(request, given.model).available
+    blocks, _ = _gathered(profile.system, profile, given, available)
+    blocks.extend(instructions(given.instructions))
     fixed = _measure("\n\n".join(legible(block.text) for block in blocks), canonical(request.tools), given)
-    room = _room(planned(request, given.model).available, given.factor)
+    room = _room(available, given.factor)
     return _planner(request, given, room, fixed.system + fixed.tools)(trigger, share)
 
 
@@ -164,15 +167,22 @@ class _Notes:
 
 
 def _fit(
-    request: Request, given: Materials, room: int, system: str, tools: tuple[ToolSpec, ...], notes: list[Block]
-) -> tuple[tuple[Message, ...], Fixed, Fitted, _Notes]:
+    request: Request, given: Materials, room: int, fixed: Fixed, share: Share, notes: list[Block]
+) -> tuple[tuple[Message, ...], Fitted, _Notes]:
     """Fits with memory that the history already shows not repeated; after a cut with all of it; at worst without any.
 
     A cut takes old memory out of the history with it (document 002: memory is reduced first). The current memory is left
     out only where nothing else would do; system, tools, event and last group never.
     """
-    fixed = _measure(system, tools, given)
-    site = Site(request.routing.session, given.view.name, given.cut_number, given.mark, given.view.strategy)
+    site = Site(
+        request.routing.session,
+        given.view.name,
+        given.cut_number,
+        given.mark,
+        given.view.strategy,
+        share.floor or LEAST_HISTORY,
+        share.ceiling,
+    )
     seen = [note for note in notes if given.window.memory.get(note.origin) == note.text]
     fresh = _Notes([note for note in notes if note not in seen], seen, [])
     whole = _Notes(notes, [], [])
@@ -188,7 +198,7 @@ def _fit(
                 raise error.scaled(given.factor, available, KEPT_BACK if given.factor != 1 else 0) from None
             continue
         if not (choice.seen and fitted.cut):
-            return event, fixed, fitted, choice
+            return event, fitted, choice
     raise AssertionError("the last choice either fits or raises")
 
 
@@ -198,23 +208,10 @@ def _left_out(notes: _Notes) -> tuple[Warned, ...]:
     )
 
 
-def _gather(names: tuple[str, ...], given: Materials) -> tuple[list[Block], list[Warned]]:
-    blocks: list[Block] = []
-    warned: list[Warned] = []
-    for name in names:
-        found, notes = given.sources[name](given.desk)
-        blocks.extend(found)
-        warned.extend(notes)
-    return blocks, warned
-
-
-def _instructions(messages: tuple[Message, ...]) -> list[Block]:
-    """System messages that open a session belong to the system slot, where a cut never reaches them."""
-    texts = [message.text() for message in messages]
-    origin = "nexus:session"
-    return [
-        Block("Session", "session instructions", f"# Session instructions\n\n{text}", origin) for text in texts if text
-    ]
+def _gathered(
+    names: tuple[str, ...], profile: Profile, given: Materials, most: int
+) -> tuple[list[Block], list[Warned]]:
+    return gather(names, given.sources, given.desk, profile.shares, most, given.counter)
 
 
 def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:

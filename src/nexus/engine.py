@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.budget.tokens import plan as plan_budget
-from nexus.compaction import NOTHING, Compacted, Ladder, Summarizer, carry_out
 from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
@@ -33,7 +32,8 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Image, Message, Text
 from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
-from nexus.profiles import named
+from nexus.profile import Profile
+from nexus.profiles import PROFILES, named
 from nexus.record import commit_of
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
@@ -42,6 +42,9 @@ from nexus.sources import SOURCES, Desk
 from nexus.sources.files import Files
 from nexus.sources.host import facts
 from nexus.sources.templates import template_texts
+
+if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
+    from nexus.compaction import Compacted, Ladder, Summarizer
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
@@ -82,6 +85,7 @@ class Engine:
         largest_result: int | None = None,
         calibrate: bool = True,
         summarizer: Summarizer | None = None,
+        profiles: Mapping[str, Profile] | None = None,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
@@ -89,8 +93,9 @@ class Engine:
         self.counter = counter or get_counter()
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
         self.strategy: Strategy = strategy
-        self.calibrate = calibrate
-        self.ladder = Ladder(self.counter, summarizer)
+        self.calibrate, self.profiles = calibrate, {**PROFILES, **(profiles or {})}
+        self._summarizer = summarizer
+        self._ladder: Ladder | None = None
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
@@ -166,7 +171,7 @@ class Engine:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
-        return assemble(request, named(request.profile), self._materials(request))
+        return assemble(request, named(request.profile, self.profiles), self._materials(request))
 
     def _materials(self, request: Request) -> Materials:
         """What assembly needs for a request, read in one snapshot of the ledger."""
@@ -217,13 +222,22 @@ class Engine:
                 self.store.calibrate(ctx.provider, calibrated_name(ctx.model, ctx.manifest.counter), newer)
         return done
 
+    @property
+    def ladder(self) -> Ladder:
+        """Who writes this engine's summaries, and how the model among them has fared."""
+        if self._ladder is None:
+            from nexus.compaction import Ladder
+
+            self._ladder = Ladder(self.counter, self._summarizer)
+        return self._ladder
+
     def plan(
         self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
     ) -> CompactionPlan | None:
         """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
         self.ledger.thread(session)
         asked = self._request(Event(), session, **request)
-        return plan_for(asked, named(asked.profile), self._materials(asked), trigger, share)
+        return plan_for(asked, named(asked.profile, self.profiles), self._materials(asked), trigger, share)
 
     def compact(
         self,
@@ -243,6 +257,8 @@ class Engine:
         summariser is asked first; without one, or where its answers are refused, the summary is made by rule. Raises
         NoSuchSession, CompactionSuperseded, HeadMoved, LedgerError.
         """
+        from nexus.compaction import NOTHING, carry_out
+
         plan = plan or self.plan(session, share=share, trigger=trigger, **request)
         if plan is None:
             return NOTHING
@@ -323,7 +339,7 @@ def open_engine(
     `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
-    rule). Raises WorkspaceMissing, LedgerError.
+    rule), profiles (your own, by name). Raises WorkspaceMissing, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nexus.errors import UnknownProfile
 from nexus.profile import Profile
 
@@ -22,9 +24,9 @@ BARE = Profile(
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED)}
 
 
-def named(name: str) -> Profile:
+def named(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:
     """The profile of that name. Raises UnknownProfile, which lists all."""
-    profile = PROFILES.get(name)
+    profile = known.get(name)
     if profile is None:
-        raise UnknownProfile(f"there is no profile {name!r}; there are: {', '.join(sorted(PROFILES))}")
+        raise UnknownProfile(f"there is no profile {name!r}; there are: {', '.join(sorted(known))}")
     return profile

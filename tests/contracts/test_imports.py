@@ -60,7 +60,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         "compact": ("compact",),
         "render": ("render",),
     },
-    {"assemble": ("assemble",), "record": ("record", "learn")},
+    {"assemble": ("assemble", "gather"), "record": ("record", "learn")},
     {"compaction": ("compaction",)},
     {"engine": ("engine",)},
     {"recovery": ("recovery",)},

@@ -87,13 +87,19 @@ class Fitted(Struct, frozen=True):
 
 
 class Site(Struct, frozen=True):
-    """Where a cut belongs: session, view, the number of the view's next cut, and the newest compaction or clear."""
+    """Where a cut belongs: session, view, the number of the view's next cut, and the newest compaction or clear.
+
+    `floor` is the share that a cut keeps of what system, tools and event leave; `ceiling` that of the room which the
+    history may take.
+    """
 
     session: str
     view: str
     number: int
     mark: Entry | None
     strategy: Strategy = "oldest_first"
+    floor: float = LEAST_HISTORY
+    ceiling: float = 1.0
 
 
 def fit(
@@ -102,8 +108,17 @@ def fit(
     """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall."""
     fitted = _with_event(window, event, counter, None)
     whole = _total(fitted, fixed)
-    if whole > room:
-        fitted = _Cutting(fitted, room, fixed, site, counter, event).made()
+    history = window.tokens + fitted.closing_tokens
+    most = whole - history + int(site.ceiling * room)
+    if whole > min(room, most):
+        try:
+            fitted = _Cutting(fitted, min(room, most), fixed, site, counter, event).made()
+        except BudgetTooSmall:
+            if most >= room:
+                raise
+            # What is never cut goes before a ceiling.
+            if whole > room:
+                fitted = _Cutting(fitted, room, fixed, site, counter, event).made()
     return structs.replace(fitted, whole_tokens=whole)
 
 
@@ -262,7 +277,7 @@ class _Cutting:
         keeps_summary = bool(summary) and never + summary + last_tokens <= room
         spent = never + (summary if keeps_summary else 0)
         free = room - spent
-        low = max(int(LOW_MARK * room) - spent, int(LEAST_HISTORY * free))
+        low = max(int(LOW_MARK * room) - spent, int(self.site.floor * free))
         index = first_group(window, sums, low - closing)
         across = group_before(window, index)
         if sums[-1] - sums[across] + closing <= max(int(REACH * room) - spent, low):

@@ -1,0 +1,69 @@
+"""Blocks from their sources, each layer within the share of the budget that the profile gives it. Pure but for the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from nexus.block import Block, Warned
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import text_tokens_json
+from nexus.fit.clip import LEAST_TOKENS, clip_text
+from nexus.message import Message
+from nexus.profile import Share
+from nexus.sources import Desk, Source
+
+
+def gather(
+    names: Iterable[str],
+    sources: Mapping[str, Source],
+    desk: Desk,
+    shares: Sequence[Share],
+    most: int,
+    counter: TokenCounter,
+) -> tuple[list[Block], list[Warned]]:
+    """The blocks of the named sources, in order, and what the user should know.
+
+    A layer over its ceiling, a share of `most` base tokens, has its largest blocks shortened, head and tail kept, with a
+    line that says so.
+    """
+    blocks: list[Block] = []
+    warned: list[Warned] = []
+    for name in names:
+        found, notes = sources[name](desk)
+        blocks.extend(found)
+        warned.extend(notes)
+    for share in shares:
+        if share.ceiling < 1:
+            warned.extend(_within(blocks, share, int(share.ceiling * most), counter))
+    return blocks, warned
+
+
+def instructions(messages: Iterable[Message]) -> list[Block]:
+    """System messages that open a session belong to the system slot, where a cut never reaches them."""
+    texts = [message.text() for message in messages]
+    origin = "nexus:session"
+    return [
+        Block("Session", "session instructions", f"# Session instructions\n\n{text}", origin) for text in texts if text
+    ]
+
+
+def _within(blocks: list[Block], share: Share, most: int, counter: TokenCounter) -> list[Warned]:
+    """Shortens the largest blocks of a layer, in place, until they take `most` together or none can be shorter."""
+    own = {index: text_tokens_json(b.text, counter) for index, b in enumerate(blocks) if b.layer == share.layer}
+    warned: list[Warned] = []
+    for index in sorted(own, key=lambda at: (-own[at], at)):
+        over = sum(own.values()) - most
+        if over <= 0:
+            break
+        block = blocks[index]
+        text = clip_text(block.text, max(own[index] - over, LEAST_TOKENS), counter, block.origin)
+        cut = len(block.text) - len(text)
+        if cut <= 0:
+            continue
+        own[index] = text_tokens_json(text, counter)
+        blocks[index] = replace(block, text=text, left_out_chars=block.left_out_chars + cut)
+        told = f"shortened by {cut:,} characters: layer {share.layer} may take {share.ceiling:.0%} of the budget"
+        warned.append(Warned(block.origin, told))
+    return warned
