@@ -34,6 +34,18 @@ CASES = [
     *((f"claude_code/session_{number:02d}.jsonl", 0, model) for number in range(1, 11) for model in MODELS),
     *(("tau_airline.jsonl", part, model) for part in range(TAU_SLICES) for model in MODELS),
 ]
+WAYS = ("middle_out", "compacted", "whole results")
+"""Other ways to fit than the default: a strategy, compaction by rule whenever it is due, results never shortened."""
+OTHER_CASES = [
+    (file, part, way)
+    for file, part in (
+        ("claude_code/session_05.jsonl", 0),
+        ("claude_code/session_08.jsonl", 0),
+        ("tau_airline.jsonl", 1),
+    )
+    for way in WAYS
+]
+OTHER_BUDGETS = (4_000, 16_000, 32_000)
 WIRES: dict[str, Callable[[AssembledContext], dict[str, Any]]] = {
     "openai": AssembledContext.to_openai,
     "responses": AssembledContext.to_responses,
@@ -66,6 +78,20 @@ def test_every_call_point_of_real_sessions_is_valid_within_budget_and_extends_th
     assert figures["calls checked"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "part", "way"), OTHER_CASES)
+def test_the_same_holds_with_every_strategy_and_with_compaction(
+    file: str, part: int, way: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    figures: Counter[str] = Counter()
+    for transcript in transcripts(data / file, part):
+        for budget in OTHER_BUDGETS:
+            Walk(tmp_path, own_model(transcript), budget, figures, way).through(transcript)
+    record_property("figures", dict(figures))
+    assert figures["calls checked"] > 0
+    assert way != "compacted" or figures["compactions"] > 0
+
+
 def own_model(transcript: Transcript) -> str:
     return transcript.model if transcript.model.startswith("claude") else "claude-sonnet-4-5"
 
@@ -78,8 +104,11 @@ def transcripts(path: Path, part: int) -> Iterator[Transcript]:
 class Walk:
     """One session at one budget, from its first call point to its last."""
 
-    def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str]) -> None:
-        self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000)
+    def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str], way: str = "") -> None:
+        options: dict[str, Any] = {"strategy": way} if way == "middle_out" else {}
+        options |= {"largest_result": 0} if way == "whole results" else {}
+        self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, **options)
+        self.way = way
         self.model, self.budget, self.figures = model, budget, figures
         self.raw: list[Message] = []
         self.opening = False
@@ -118,7 +147,8 @@ class Walk:
             return
         factor = whole.window.token_factor
         room = self.budget if factor == 1 else int((self.budget - 3) / factor)
-        limits = [(LEAST_TOKENS,), tuple(LEAST_TOKENS << power for power in range(8)), ()]
+        several = tuple(LEAST_TOKENS << power for power in range(8))
+        limits = [(LEAST_TOKENS,), several, ()] if self.way != "whole results" else [(), (), ()]
         needed, at_least, needed_whole = (self.never_cut(point, whole, limits=tried) for tried in limits)
         try:
             ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
@@ -128,6 +158,10 @@ class Walk:
             record(self.nx, "s", point, refusal)
             self.before, self.last_total = {}, 0
         else:
+            if self.way == "compacted" and ctx.compaction_due and self.nx.compact("s", plan=ctx.plan()):
+                self.figures["compactions"] += 1
+                self.before, self.opening = {}, True
+                ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
             assert at_least <= room, f"not refused, though what is never cut needs {at_least} of {room}"
             self.check(ctx, event_texts(point), squeezed=needed_whole > room)
             record(self.nx, "s", point, ctx)
