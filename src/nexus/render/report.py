@@ -11,6 +11,7 @@ def report(ctx: AssembledContext) -> str:
         f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}",
         _budget(ctx),
         *_reported(ctx),
+        *_due(ctx),
         "",
         "In:",
         *(_line(item) for item in ctx.items if item.tokens or item.messages or item.layer == "Memory"),
@@ -42,6 +43,13 @@ def _reported(ctx: AssembledContext) -> list[str]:
     since = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'taken away'} since"
     both = f"that is {anchor.tokens:,}, beside {ctx.token_budget.used.total:,} counted"
     return [f"Reported: {anchor.reported_tokens:,} tokens for the last call, {since}: {both}"]
+
+
+def _due(ctx: AssembledContext) -> list[str]:
+    """A word when it is time to compact."""
+    if not ctx.compaction_due:
+        return []
+    return [f"Compaction is due: everything takes {ctx.full_share:.0%} of what is available (nexus compact)"]
 
 
 def _line(item: Item) -> str:
