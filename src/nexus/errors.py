@@ -19,6 +19,9 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BadReply                a reply has none of the known shapes
     ├── BadContext              a saved context is damaged or of another version
     ├── WorkspaceMissing        the workspace folder is not there
+    ├── PackageMissing          an optional package is needed and not installed
+    ├── SummarizerFailed        a summariser gave no summary: the call failed, was refused, or cannot be read
+    │   └── SummaryCallTooLarge its request and answer are more than one call takes
     └── LedgerError
         ├── LedgerDamaged       stored rows do not match their hashes; nothing is served from them
         ├── LedgerTooNew        the file was written by a newer version; it is left untouched
@@ -173,6 +176,33 @@ class WorkspaceMissing(NexusError):
     """The workspace folder does not exist; `nexus init` makes one."""
 
     exit_code = 4
+
+
+class PackageMissing(NexusError, ImportError):
+    """An optional package is needed and not installed; the text has the command that installs it."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, needed_by: str, extra: str) -> None:
+        self.package = package
+        super().__init__(
+            f"{needed_by} needs the package {package}, which is not installed: pip install 'nexus-context-engine[{extra}]'"
+        )
+
+
+class SummarizerFailed(NexusError):
+    """A summariser gave no summary. What its provider's package raised is the `__cause__`."""
+
+
+class SummaryCallTooLarge(SummarizerFailed):
+    """A summariser's request with its answer is more than one call takes. Summarise fewer messages at once.
+
+    Both numbers are 0 where a provider did not tell them.
+    """
+
+    def __init__(self, text: str, needed_tokens: int, limit_tokens: int) -> None:
+        self.needed_tokens, self.limit_tokens = needed_tokens, limit_tokens
+        super().__init__(text)
 
 
 class LedgerError(NexusError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from compact.conversations import COUNTER, PORTS, call, result
-from nexus.compact.prompt import build_summarize_prompt, chunks, transcript
+from nexus.compact.prompt import RESULT_CHARS, build_summarize_prompt, chunks, transcript
 from nexus.compact.sections import HEADINGS
-from nexus.message import Message, assistant, user
+from nexus.message import Message, assistant, tool, user
 from support.hostile import HISTORIES
 
 MESSAGES = [row.message for row in PORTS]
@@ -73,3 +73,14 @@ def test_any_history_can_be_asked_about(history: list[Message]) -> None:
     prompt = build_summarize_prompt(history)
     prompt.encode()
     assert prompt.split("\n").count("=== end of transcript ===") == 1
+
+
+def test_a_secret_that_a_cut_divides_is_taken_out_whole() -> None:
+    key = "sk-proj-" + "A1b2C3d4" * 6
+    lines = [f"{number:02}" + "QWxhZGRpbjpPcGVuU2VzYW1l" * 2 for number in range(60)]
+    pem = "\n".join(("-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"))
+    for secret, shown in ((key, "C3d4"), (pem, "QWxh")):
+        for before in range(RESULT_CHARS * 3 // 4 - len(key), RESULT_CHARS * 3 // 4, 3):
+            text = "x" * before + " " + secret + " y" * RESULT_CHARS
+            assert shown not in transcript([tool("call_1", text)])
+            assert shown not in transcript([tool("call_1", "y " * RESULT_CHARS + secret + " " + "x" * (before // 3))])

@@ -139,11 +139,12 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "yaml": ("sources.skills",),
     "click": ("cli",),
     "rich": ("cli",),
-    "openai": (),
+    "openai": ("compaction.openai_model",),
     "anthropic": (),
     "google": (),
 }
-"""What comes from other distributions, and the only places that know it. Nothing knows a provider's package."""
+"""What comes from other distributions, and the only places that know it. A provider's package is known where a
+model is asked for a summary, and nowhere else."""
 
 IMPORTED_BY_NAME = {
     "nexus": "public names are imported when they are first used",

@@ -31,6 +31,7 @@ LEFT_OVER = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|^(?:<{7}|>{7}|={7})(?: |$)"
 
 EXEMPT = {
     "requirements.lock": "names and hashes of packages, written by a program",
+    "requirements-models.lock": "the same",
     "LICENSE": "the licence's own words",
     "tests/contracts/test_words.py": "holds the words that it looks for",
     "tests/test_example.py": "looks for such words in the example",

@@ -26,6 +26,10 @@ from nexus.render.console import printable, printable_lines
     show_default=True,
     help="Percent of the available tokens to come down to.",
 )
+@click.option(
+    "--summarizer", default="", help="Model that writes the summary, of an OpenAI-compatible server [by rule]."
+)
+@click.option("--base-url", default="", help="The summariser's server [OpenAI's].")
 @click.option("--dry-run", is_flag=True, help="Only say what would be summarised.")
 @common
 def command(
@@ -35,6 +39,8 @@ def command(
     budget: int | None,
     profile: str,
     percent: int,
+    summarizer: str,
+    base_url: str,
     workspace: str | None,
     ledger: str | None,
     *,
@@ -54,6 +60,10 @@ def command(
         if dry_run:
             _foretell(label, plan, as_json=as_json)
             return
+        if summarizer:
+            from nexus.compaction.openai_model import OpenAISummarizer
+
+            nx.ladder.model = OpenAISummarizer(summarizer, base_url=base_url)
         with progress_bar("summarising") as progress:
             done = nx.compact(label, focus=focus, plan=plan, progress=progress) if plan is not None else NOTHING
     if as_json:

@@ -134,7 +134,7 @@ def _told(message: Message) -> Iterator[str]:
 
 
 def _shortened(text: str, most_chars: int) -> str:
-    text = legible(text).replace("\x00", "\ufffd")
+    text = redact(legible(text).replace("\x00", "\ufffd")).text  # before the cut: half a secret is not recognised
     if len(text) <= most_chars:
         return text
     tail = most_chars // 4

