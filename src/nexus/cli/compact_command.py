@@ -89,7 +89,7 @@ def _foretell(label: str, plan: CompactionPlan | None, *, as_json: bool) -> None
 def _tell(label: str, done: Compacted) -> None:
     """The figures, who wrote it after which refusals, and the summary."""
     for tried in done.tries:
-        click.echo(f"Not taken from {printable(tried.by)}: {printable(tried.why)}.")
+        click.echo(f"Not taken from {printable(tried.by)}: {printable(tried.why.rstrip('.'))}.")
     click.echo(
         f"Session {quoted(label)}: {done.messages:,} messages are now a summary of {done.summary_tokens:,} tokens "
         f"(by {printable(done.by)}, entry {done.entry}); the context went from about {done.tokens_before:,} to "

@@ -198,8 +198,10 @@ def within(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> S
     thread = threading.Thread(target=ask, name=f"summarizer {summarizer.name}", daemon=True)
     thread.start()
     thread.join(seconds)
+    if errors and isinstance(errors[0], Exception):
+        raise errors[0]
     if errors:
-        raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
+        raise RuntimeError(f"it ended with {type(errors[0]).__name__}") from errors[0]
     if not answers:
         raise SummaryTimeout(f"no answer in {seconds:g} seconds")
     reply = answers[0]
