@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from nexus.assembled import AssembledContext, Face, Item, Manifest, Planner
+from nexus.account import account, spent
+from nexus.assembled import AssembledContext, Face, Manifest, Planner, PrefixReport
 from nexus.block import Block, Warned, text_hash
 from nexus.budget.anchor import anchor_of
 from nexus.budget.counter import TokenCounter
@@ -21,6 +22,7 @@ from nexus.budget.measure import text_tokens_json, tools_tokens
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
 from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.fit.broken import Ground, located, measured, named, pinned_places, shown_before
 from nexus.fit.cut import LEAST_HISTORY, Fitted, Fixed, Site, fit
 from nexus.fit.plan import Aim, plan_compaction
 from nexus.fit.prefix import compare
@@ -77,6 +79,11 @@ class Materials:
 
 def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
     """The context for `request`. Raises BudgetTooSmall, EmptyEvent."""
+    return assemble_fitted(request, profile, given)[0]
+
+
+def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tuple[AssembledContext, Fitted]:
+    """The context for `request`, and how it was made to fit. Raises BudgetTooSmall, EmptyEvent."""
     budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
     blocks, warned = _gathered(profile.system, profile, given, budget.available)
@@ -91,10 +98,10 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
     manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
     stable = fixed.system + fixed.tools + fitted.window.tokens
     base = stable + fitted.closing_tokens + fitted.current_tokens
-    manifest = msgspec.structs.replace(manifest, base=base)
+    manifest = _with_view(manifest, base, given.view, fitted)
     sent = msgspec.to_builtins(manifest)
-    prefix = compare(given.last_manifest, sent, fitted.window)
-    return AssembledContext(
+    prefix = _prefix(given, sent, blocks, fixed, fitted, stable)
+    context = AssembledContext(
         system_prompt=system,
         history=history,
         current=current,
@@ -103,7 +110,7 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
         model=request.model or given.model.name,
         provider=given.model.provider,
         model_config=dict(request.model_config),
-        token_budget=_spent(budget, fixed, fitted, given.factor),
+        token_budget=spent(budget, fixed, fitted, given.factor),
         session_label=request.routing.session,
         parent_turn_id=f"{given.thread}.{fitted.window.turn}" if fitted.window.turn else None,
         role=request.routing.role,
@@ -113,26 +120,22 @@ def assemble(request: Request, profile: Profile, given: Materials) -> AssembledC
         workspace_path=given.workspace,
         window=given.model,
         blocks=(*blocks, *notes.placed),
-        items=_account(blocks, notes, tools, fitted, fixed, given),
+        items=account(blocks, notes.placed, notes.seen, len(tools), fitted, fixed, given.factor, given.counter),
         cut=fitted.cut,
         manifest=manifest,
-        prefix=msgspec.structs.replace(prefix, stable_tokens=int(stable * given.factor)),
+        prefix=prefix,
         opens_turn=not request.event.results,
-        warnings=(
-            *warned,
-            *more,
-            *_left_out(notes),
-            *_shortened(fitted),
-            *_model_warning(given.model),
-            *_no_tools(tools, fitted),
-        ),
+        warnings=(*warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
         full_share=fitted.whole_tokens / room,
         planner=_planner(request, given, room, base - fitted.window.tokens) if given.may_compact else None,
         kept=fitted.window if fitted.cut else None,
+        seen=tuple(notes.seen),
+        left_out=tuple(notes.left_out),
         face=given.face,
     )
+    return context, fitted
 
 
 def plan_for(
@@ -273,7 +276,7 @@ def _manifest(
         "profile": profile.name,
         "model": request.model or given.model.name,
         "system": text_hash(system),
-        "blocks": {f"{block.origin} ({block.name})": block.hash[:16] for block in blocks},
+        "blocks": {named(block): block.hash[:16] for block in blocks},
         "tools": hashlib.sha256(msgspec.json.encode(tools)).hexdigest(),
         "head": window.head,
         "head_hash": window.head_hash.hex(),
@@ -287,71 +290,45 @@ def _manifest(
         "factor": given.factor,
         "available": request.available_tokens or 0,
         "render": RENDER_VERSION,
-        "pins": tuple(
-            sorted({(place.seq, place.ord) for place in (*(pin.place for pin in window.hidden()), *window.spared)})
-        ),
+        "pins": pinned_places(window),
     }
     return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
+
+
+def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted) -> Manifest:
+    """The manifest with what its id does not depend on."""
+    kinds = tuple(pin.kind for pin in fitted.window.hidden())
+    return msgspec.structs.replace(manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds)
+
+
+def _prefix(
+    given: Materials, sent: dict[str, Any], blocks: list[Block], fixed: Fixed, fitted: Fitted, stable: int
+) -> PrefixReport:
+    """Whether this call extends the last one; if not, where it breaks and what that costs."""
+    before = given.last_manifest
+    report = compare(before, sent, fitted.window)
+    if before is None or report.state != "broken":
+        return msgspec.structs.replace(report, stable_tokens=int(stable * given.factor))
+    ground = Ground(
+        tools=fixed.tools,
+        system=fixed.system,
+        blocks=measured(blocks, given.counter),
+        window=fitted.window,
+        earlier=shown_before(before, given.window, given.mark) if fitted.cut is not None else None,
+        counter=given.counter,
+        factor=given.factor,
+        model=given.model,
+        current=fitted.current_tokens,
+    )
+    return located(report, before, sent, ground)
 
 
 def _hashable(event: tuple[Message, ...]) -> bytes:
     return repr(event).encode("utf-8", "surrogatepass")
 
 
-def _spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> TokenBudget:
-    history = fitted.window.tokens + fitted.closing_tokens
-    return budget.with_used(
-        system_prompt=_scaled(fixed.system, factor),
-        tools=_scaled(fixed.tools, factor),
-        history=_scaled(history, factor),
-        event=_scaled(fitted.current_tokens, factor),
-    )
-
-
-def _account(
-    blocks: list[Block], notes: _Notes, tools: tuple[ToolSpec, ...], fitted: Fitted, fixed: Fixed, given: Materials
-) -> tuple[Item, ...]:
-    """One line for each block, the tools, the history and the event; their sum is what the budget says is used."""
-    factor, counter = given.factor, given.counter
-    items = [
-        Item(b.layer, "system", b.name, b.origin, _scaled(text_tokens_json(b.text, counter), factor), b.trust)
-        for b in blocks
-    ]
-    framing = _scaled(fixed.system, factor) - sum(item.tokens for item in items)
-    items.append(Item("Workspace", "system", "request framing", "nexus:framing", framing, "system"))
-    if tools:
-        name = f"{len(tools)} tool definitions"
-        items.append(Item("Workspace", "system", name, "nexus:tools", _scaled(fixed.tools, factor), "system"))
-    window = fitted.window
-    if window.opening:
-        items.extend(_opening(window, factor))
-    told = sum(item.tokens for item in items if item.slot == "history")
-    tokens = _scaled(window.tokens + fitted.closing_tokens, factor) - told
-    count = len(window.messages) + fitted.ahead
-    items.append(Item("Session", "history", "conversation", "nexus:ledger", tokens, "user", count))
-    left = _scaled(fitted.current_tokens, factor)
-    items.extend(
-        Item(block.layer, "history", f"{block.name} (already in the history)", block.origin, 0, block.trust)
-        for block in notes.seen
-    )
-    for block in notes.placed:
-        tokens = min(left, _scaled(text_tokens_json(block.text, counter), factor))
-        left -= tokens
-        items.append(Item(block.layer, "current", block.name, block.origin, tokens, block.trust))
-    items.append(Item("Event", "current", "message", "nexus:event", left, "user", 1))
-    return tuple(items)
-
-
-def _opening(window: Window, factor: float) -> list[Item]:
-    """What stands before the conversation: summary and marker, then pinned groups."""
-    whole, pinned = _scaled(window.opening_tokens, factor), _scaled(window.pinned_tokens, factor)
-    marks = len(window.opening) - window.pinned
-    name = "summary or marker of what is left out"
-    items = [Item("Session", "history", name, "nexus:ledger", whole - pinned, "user", marks)]
-    if window.pinned:
-        name = "first task and pinned messages"
-        items.append(Item("Session", "history", name, "nexus:ledger", pinned, "user", window.pinned))
-    return items
+def _warned(model: Model, tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]:
+    return (*_shortened(fitted), *_model_warning(model), *_no_tools(tools, fitted))
 
 
 def _shortened(fitted: Fitted) -> tuple[Warned, ...]:
@@ -379,7 +356,3 @@ def _no_tools(tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]
 def _room(available: int, factor: float) -> int:
     """The available tokens as base tokens."""
     return available if factor == 1 else int((available - KEPT_BACK) / factor)
-
-
-def _scaled(base: int, factor: float) -> int:
-    return -int(-base * factor // 1)

@@ -29,7 +29,9 @@ class Manifest(Struct, frozen=True):
 
     `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
     the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut; `pins` the places of pinned groups that are shown though they lie before `first`.
-    `base` is the base count of the whole prompt, and `factor` the model's tokens per base token.
+    `base` is the base count of the whole prompt, and `factor` the model's tokens per base token. `largest` is the most
+    base tokens that one result of a tool is shown in (0: no limit), `task` whether the session's first task stays;
+    `pin_kinds` says of each pinned group before `first` why it stays, which decides where it stands and how long it is.
     """
 
     id: str
@@ -53,17 +55,27 @@ class Manifest(Struct, frozen=True):
     render: int
     pins: tuple[tuple[int, int], ...] = ()
     base: int = 0
+    largest: int = 0
+    task: bool = True
+    pin_kinds: tuple[str, ...] = ()
 
 
 class PrefixReport(Struct, frozen=True):
     """`first`: nothing was sent before in this view. `extends`: the last prompt is a prefix of this one. `broken`: why.
 
-    `stable_tokens` is what the provider's cache can reuse of this prompt, in its tokens, when the last call is warm.
+    `stable_tokens` is what the provider's cache can reuse of this prompt, in its tokens, when the last call is warm: up to
+    the end of the history, or to where a broken prefix first differs. `at` says where that is, `byte` the byte of the
+    system slot's text where the block begins that differs (None elsewhere), `lost_tokens` what was warm and is processed
+    again, at least where the earlier prompt is not at hand, and `price` what that costs in dollars, if prices are known.
     """
 
     state: Literal["first", "extends", "broken"]
     causes: tuple[str, ...] = ()
     stable_tokens: int = 0
+    at: str = ""
+    byte: int | None = None
+    lost_tokens: int = 0
+    price: float | None = None
 
 
 class Item(Struct, frozen=True):
@@ -92,6 +104,7 @@ class Face:
     responses: Callable[[AssembledContext], dict[str, Any]]
     report: Callable[[AssembledContext], str]
     as_json: Callable[[AssembledContext], dict[str, Any]]
+    body_hash: Callable[[AssembledContext], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,7 @@ class AssembledContext:
     `full_share` is what everything would take of the room if nothing were cut. `kept` is the engine's: what a cut left,
     so that the next call need not read it again.
     `anchor` is what the provider reported for the last call, and what was added since; None if that says nothing here.
+    `seen` are blocks that the history shows already, `left_out` those that had no room: neither is in the message.
     """
 
     system_prompt: str
@@ -133,6 +147,8 @@ class AssembledContext:
     full_share: float = 0.0
     planner: Planner | None = field(default=None, repr=False, compare=False)
     kept: object = field(default=None, repr=False, compare=False)
+    seen: tuple[Block, ...] = ()
+    left_out: tuple[Block, ...] = ()
     face: Face | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -183,6 +199,15 @@ class AssembledContext:
     def to_gemini(self) -> dict[str, Any]:
         """The keyword arguments of `client.models.generate_content`."""
         return self._face.gemini(self)
+
+    @property
+    def body_hash(self) -> str:
+        """SHA-256 of the JSON of the request body in the model's own form: what `record` stores and `replay` proves.
+
+        Made from what is kept of the last call's hash, so it costs what is new. Raises TypeError or ValueError where a
+        setting of the model has no JSON form.
+        """
+        return self._face.body_hash(self)
 
     def to_json(self) -> dict[str, Any]:
         """The whole context as plain JSON values, with document 002's names."""

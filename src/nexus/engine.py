@@ -1,3 +1,4 @@
+# Over 400 lines: one handle with a method for each thing that a program asks of it; the work is done elsewhere.
 """The handle that `nexus.open` returns: ledger, caches, clock. It brings things together and decides nothing itself."""
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from nexus.assemble import Materials, assemble, plan_for, planned
+from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, planned
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.budget.tokens import plan as plan_budget
-from nexus.errors import BadEvent, LedgerError, WorkspaceMissing
+from nexus.difference import Difference
+from nexus.errors import BadEvent, BadReference, LedgerError, WorkspaceMissing
+from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
 from nexus.fit.window import Window, extend
@@ -35,8 +38,10 @@ from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.profile import Profile
 from nexus.profiles import PROFILES, named
 from nexus.record import commit_of
+from nexus.recorded import call_before, recorded_call
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
+from nexus.replaying import Change, Kit, difference_between, explained_call, replayed, what_if
 from nexus.request import Event, Permissions, Request, Routing
 from nexus.sources import SOURCES, Desk
 from nexus.sources.files import Files
@@ -48,6 +53,9 @@ if TYPE_CHECKING:  # the rules by which summaries are made take a while to impor
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
+NEXT_MESSAGE = "(your next message)"
+"""What stands for a message that is not written yet."""
+
 WINDOWS = 64
 """Windows kept at a time; the one not used for longest goes first."""
 
@@ -178,6 +186,7 @@ class Engine:
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
         view = view_of(request.profile, model, available, self.counter, self.strategy, self.largest_result)
+        view = replace(view, task=self.keep_first_task)
         with self.store.snapshot():
             thread = self.store.thread_of(request.routing.session)
             kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
@@ -276,6 +285,14 @@ class Engine:
         """The active sessions, newest first; `every` adds archived and deleted ones."""
         return self.store.sessions(every=every)
 
+    def replay(self, session: str, turn: int, *, call: int | None = None, unproven: bool = False) -> AssembledContext:
+        """The context of a recorded call (the turn's last, or number `call`), proven to have the body that was sent.
+
+        It is made from the ledger alone; nothing is written. Raises NoSuchSession, BadReference, and CannotReplay where
+        something is missing; with `unproven` that is a warning of the context instead.
+        """
+        return replayed(self.kit, recorded_call(self.store, session, turn, call), unproven=unproven).ctx
+
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
@@ -296,6 +313,52 @@ class Engine:
         if most is None:
             return budget
         return min(most, budget if budget is not None else plan_budget(self.resolve(model)).available)
+
+    def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
+        """What became of every block, tool and message in a recorded call (the turn's last, or number `call`).
+
+        Without a turn: in the session's next call, with a message that is not written yet; `explain_request` takes
+        another one, and a model or budget. Raises NoSuchSession, BadReference, CannotReplay.
+        """
+        if turn is None:
+            self.ledger.thread(session)
+            event = Event((Text(NEXT_MESSAGE),))
+            return self.explain_request(Request(event, Routing(session), model=self.model))
+        return explained_call(self.kit, replayed(self.kit, recorded_call(self.store, session, turn, call)))
+
+    def diff(self, session: str, turn: int, later: int | None = None) -> Difference:
+        """How the last call of turn `later` follows that of `turn`; without `later`, how that of `turn` follows the one before.
+
+        Raises NoSuchSession, BadReference, CannotReplay.
+        """
+        new = recorded_call(self.store, session, turn if later is None else later)
+        old = call_before(self.store, new) if later is None else recorded_call(self.store, session, turn)
+        if old is None:
+            raise BadReference(f"{new.label} is the first: there is no call before it")
+        return difference_between(self.kit, replayed(self.kit, old), replayed(self.kit, new))
+
+    def what_if(self, session: str, turn: int, change: Change, *, call: int | None = None) -> AssembledContext:
+        """The context that a recorded call's event would get in its place with something changed. Nothing is written.
+
+        Raises what `assemble` does, NoSuchSession, BadReference, CannotReplay.
+        """
+        return what_if(self.kit, recorded_call(self.store, session, turn, call), change).ctx
+
+    def explain_request(self, request: Request) -> Explanation:
+        """What would become of every block, tool and message in the next call for a `Request`; see `assemble`."""
+        with self.store.snapshot():
+            profile, materials = named(request.profile, self.profiles), self._materials(request)
+            ctx, fitted = assemble_fitted(request, profile, materials)
+            thread, head = self.store.thread_of(request.routing.session), fitted.window.head
+            marks = self.store.marks(thread) if thread is not None else []
+            entries = self.store.entries(thread, 0, head) if thread is not None else iter(())
+        return explained(ctx, fitted, entries, marks, self._standing, "the next call")
+
+    @property
+    def kit(self) -> Kit:
+        """What past calls are made again with (`nexus.replaying`)."""
+        named = (self.strategy, self.largest_result)
+        return Kit(self.store, self.counter, self._standing, FACE, self.files, self._host, self.models, *named)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None

@@ -37,6 +37,7 @@ Each is named for what happened; its text says what happened and what to do, and
         ├── ForksDepend         something else continues what was to be deleted for good
         ├── EraseIncomplete     the storage still holds some of a text that was deleted for good
         ├── LedgerConflict      an import brings another row than the ledger has at that place
+        ├── CannotReplay        a recorded call cannot be made again as it was sent, or not be proven
         ├── LedgerClosed        the ledger was closed, or belongs to the process that this one was forked from
         ├── LedgerGone          the ledger's file was moved, replaced or deleted while it was open
         └── NoSuchSession       no session of that label
@@ -45,7 +46,7 @@ Each is named for what happened; its text says what happened and what to do, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -295,6 +296,14 @@ class EraseIncomplete(LedgerError):
 
 class LedgerConflict(LedgerError):
     """An import has another row at a place that is taken. Nothing was stored."""
+
+
+class CannotReplay(LedgerError):
+    """A recorded call cannot be made again as it was sent; `missing` says what is not there, or how it differs."""
+
+    def __init__(self, call: str, missing: Sequence[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(f"{call} cannot be made again as it was sent: {'; '.join(missing)}")
 
 
 class LedgerClosed(LedgerError):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from nexus import sent
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
@@ -57,11 +58,13 @@ def commit_of(ctx: AssembledContext, result: AgentResult, counter: TokenCounter,
     elif not waiting(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     answered = any(message.role == "assistant" for message in produced)
-    sent = {**msgspec.to_builtins(ctx.manifest), "answered": answered, "reported": reported_tokens(ctx, result)}
-    manifest = AssemblyRow(ctx.manifest.view, sent, now_ms)
+    told, blobs = sent.told(ctx)
+    fields = {**msgspec.to_builtins(ctx.manifest), "answered": answered, "reported": reported_tokens(ctx, result)}
+    manifest = AssemblyRow(ctx.manifest.view, {**fields, **told}, now_ms)
     follows = (ctx.manifest.head, bytes.fromhex(ctx.manifest.head_hash)) if ctx.manifest.head else None
     # A context of a session that had nothing yet says so too: it must not be added to what it never saw.
-    return Commit(tuple(entries), ctx.cut, manifest, follows=follows, expected_head=None if follows else 0)
+    expected = None if follows else 0
+    return Commit(tuple(entries), ctx.cut, manifest, follows=follows, expected_head=expected, blobs=blobs)
 
 
 def waiting(messages: Iterable[Message]) -> bool:

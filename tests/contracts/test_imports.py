@@ -60,8 +60,9 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         "compact": ("compact",),
         "render": ("render",),
     },
-    {"assemble": ("assemble", "gather"), "record": ("record", "learn")},
-    {"compaction": ("compaction",)},
+    {"assemble": ("assemble", "gather", "account"), "sent": ("sent",)},
+    {"record": ("record", "learn"), "explain": ("explain",), "difference": ("difference",), "recorded": ("recorded",)},
+    {"compaction": ("compaction",), "replaying": ("replaying",)},
     {"engine": ("engine",)},
     {"recovery": ("recovery",)},
     {"public face": ("nexus",)},
@@ -90,7 +91,10 @@ PURE = frozenset(
         "compact",
         "render",
         "assemble",
+        "sent",
         "record",
+        "explain",
+        "difference",
     }
 )
 """Rooms without files, clocks, network or database."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from nexus.cli.shared import common, console, emit, open_here, plain_output, read_tools, write_text
-
-NEXT_MESSAGE = "(your next message)"
+from nexus.engine import NEXT_MESSAGE
 
 
 @click.command("context")

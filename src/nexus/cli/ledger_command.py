@@ -21,7 +21,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 
 RECORDS = {
-    "blob": "images", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
+    "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
 }  # fmt: skip
 """What the kinds of records are called."""
@@ -270,6 +270,7 @@ def figures(tenant: str, workspace: str | None, ledger: str | None, *, as_json: 
         ("tool calls", f"{found.tool_calls:,}, {found.tool_results:,} results"),
         ("compactions", f"{found.compactions:,}; cuts {found.cuts:,}; pins {found.pins:,}"),
         ("images", f"{found.images:,} of {found.image_bytes:,} bytes"),
+        ("inputs", f"{found.inputs:,} of {found.input_bytes:,} bytes, for {found.manifests:,} calls"),
         ("from, to", f"{moment(found.first_ms) or 'never'}, {moment(found.last_ms) or 'never'}"),
         ("file", f"{found.file_bytes:,} bytes, {found.free_pages:,} of {found.pages:,} pages free"),
         ("log", f"{found.log_bytes:,} bytes"),

@@ -77,6 +77,13 @@ def emit_each(values: Iterable[Any]) -> None:
     click.echo("[]" if between[0] == "[" else "]" if indent is None else "\n]")
 
 
+def emit_around(head: dict[str, Any], name: str, values: Iterable[Any]) -> None:
+    """Prints an object that has, after all of `head`, the list of these values under `name`, one at a time."""
+    click.echo(f"{_json(head, None)[:-1]}, {_json(name, None)}: ", nl=False)
+    emit_each(values)
+    click.echo("}")
+
+
 def _json(value: Any, indent: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:

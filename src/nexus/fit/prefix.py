@@ -30,7 +30,7 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
         same = list(before.get("first", ())) == list(now["first"])
         what = "older results of tools were shortened" if same else "older messages were cut"
         causes.append(f"{what} to stay within the budget")
-    elif [list(place) for place in before.get("pins", ())] != [list(place) for place in now["pins"]]:
+    elif not same_pins(before, now):
         causes.append("the pinned messages among those left out changed")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):
         causes.append("the history is another one")
@@ -41,6 +41,12 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     if before.get("render") != now["render"]:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
+
+
+def same_pins(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether the same groups are shown before the first message, for the same reasons."""
+    kinds = list(before.get("pin_kinds", now["pin_kinds"])) == list(now["pin_kinds"])
+    return kinds and [list(place) for place in before.get("pins", ())] == [list(place) for place in now["pins"]]
 
 
 def _moved_blocks(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

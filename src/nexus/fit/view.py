@@ -23,7 +23,7 @@ class View(Struct, frozen=True):
     """Profile, wire family, size class of the window (a power of two), counter and strategy, by name.
 
     What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
-    take, in base tokens; 0 is no limit.
+    take, in base tokens; 0 is no limit. `task` says whether the session's first task stays.
     """
 
     name: str
@@ -31,6 +31,7 @@ class View(Struct, frozen=True):
     model: str
     largest: int
     strategy: Strategy = "oldest_first"
+    task: bool = True
 
 
 class Reading(Struct, frozen=True):

@@ -40,6 +40,7 @@ class Window:
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
     `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
     last assistant message as stored, with all pieces that were joined to it.
+    `row_of` is the row that a message stands for (-1: none), `shown_by` the one with which it came to be shown.
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
     taken off, by place. `first` is where what is shown begins;
@@ -61,6 +62,7 @@ class Window:
     rows: list[Row] = field(default_factory=list[Row])
     asides: list[int] = field(default_factory=list[int])
     row_of: list[int] = field(default_factory=list[int])
+    shown_by: list[int] = field(default_factory=list[int])
     seqs: list[int] = field(default_factory=list[int])
     hashes: list[bytes] = field(default_factory=list[bytes])
     memory: dict[str, str] = field(default_factory=dict[str, str])
@@ -334,6 +336,7 @@ def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_gr
     window.sums.append(window.sums[-1] + tokens + aside)
     window.asides.append(aside)
     window.row_of.append(len(window.rows) - 1 if row is None else row)
+    window.shown_by.append(len(window.rows) - 1)
     for part in message.parts:
         if isinstance(part, Note) and part.kind == "memory":
             window.memory[part.origin] = part.text

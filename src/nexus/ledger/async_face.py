@@ -112,13 +112,21 @@ class AsyncReads:
         """The view's newest cut on the path."""
         return await self._read(lambda: self._store.last_cut(thread, view))
 
+    async def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, by number."""
+        return await self._read(lambda: self._store.cuts(thread, view))
+
     async def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest stored manifest of the view."""
         return await self._read(lambda: self._store.last_assembly(thread, view))
 
-    async def assemblies(self, thread: int) -> list[AssemblyRow]:
-        """Every stored manifest on the path, oldest first."""
-        return await self._read(lambda: self._store.assemblies(thread))
+    async def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
+        """The stored manifests on the path with `after < seq <= until`, oldest first."""
+        return await self._read(lambda: self._store.assemblies(thread, after, until))
+
+    async def blob(self, sha256: str) -> bytes | None:
+        """What is stored by this hash; None if it is not there."""
+        return await self._read(lambda: self._store.blob(sha256))
 
     async def known_keys(self, session: str) -> dict[str, int]:
         """The seq at which each idempotency key of the session's own thread was used."""

@@ -155,6 +155,15 @@ def blobs_of(content: str) -> list[str]:
     return sorted({image.sha256 for image in images if image.sha256})
 
 
+def inputs_of(manifest: str) -> list[str]:
+    """The hashes of the blobs that a stored manifest names under `inputs`: what was sent beside the history."""
+    if '"inputs"' not in manifest:
+        return []
+    named = decode_body(manifest).get("inputs")
+    values = cast("dict[str, Any]", named).values() if isinstance(named, dict) else ()
+    return sorted({value for value in values if isinstance(value, str)})
+
+
 def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
     """The parts as JSON text; image data is put into `blobs` by its SHA-256 and replaced by that hash."""
     for part in parts:

@@ -136,7 +136,8 @@ class Commit(Struct, frozen=True):
 
     `follows` names an entry (seq and hash) that the session must have: the one that the context was assembled after.
     `expected_mark` is the seq of the newest mark that a compaction was planned after (0: none): appends that came
-    meanwhile are welcome, another mark is not.
+    meanwhile are welcome, another mark is not. `blobs` is what the manifest names by its SHA-256 under `inputs`; what the
+    ledger has already is not written again.
     """
 
     entries: tuple[NewEntry, ...] = ()
@@ -145,6 +146,7 @@ class Commit(Struct, frozen=True):
     expected_head: int | None = None
     follows: tuple[int, bytes] | None = None
     expected_mark: int | None = None
+    blobs: tuple[bytes, ...] = ()
 
 
 class Committed(Struct, frozen=True):

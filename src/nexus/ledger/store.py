@@ -160,12 +160,23 @@ class LedgerStore(Protocol):
         """The view's newest cut, its own or inherited from before the fork."""
         ...
 
+    def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, those from before a fork included, by number."""
+        ...
+
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest stored manifest of the view."""
         ...
 
-    def assemblies(self, thread: int) -> list[AssemblyRow]:
-        """Every stored manifest on the path, oldest first."""
+    def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
+        """The stored manifests on the path with `after < seq <= until`, oldest first."""
+        ...
+
+    def blob(self, sha256: str) -> bytes | None:
+        """What is stored by this hash, an image or what a manifest names; None if it is not there.
+
+        Raises LedgerDamaged if it does not match its hash.
+        """
         ...
 
     def known_keys(self, session: str) -> dict[str, int]:

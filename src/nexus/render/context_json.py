@@ -56,6 +56,8 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "warnings": plain(ctx.warnings),
             "repairs": ctx.repairs.changes,
             "anchor": plain(ctx.anchor),
+            "seen": plain(ctx.seen),
+            "leftOut": plain(ctx.left_out),
             "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
@@ -99,6 +101,8 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             warnings=msgspec.convert(own["warnings"], tuple[Warned, ...]),
             repairs=RepairReport(msgspec.convert(own["repairs"], dict[str, int])),
             anchor=msgspec.convert(own.get("anchor"), Anchor | None),
+            seen=msgspec.convert(own.get("seen", ()), tuple[Block, ...]),
+            left_out=msgspec.convert(own.get("leftOut", ()), tuple[Block, ...]),
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nexus.assembled import Face
 from nexus.render.context_json import to_json
 from nexus.render.report import report
-from nexus.render.wire import anthropic, gemini, openai, responses
+from nexus.render.wire import anthropic, gemini, openai, proof, responses
 
 FACE = Face(
     openai=openai.body,
@@ -14,4 +14,5 @@ FACE = Face(
     responses=responses.body,
     report=report,
     as_json=to_json,
+    body_hash=proof.body_hash,
 )

@@ -80,4 +80,7 @@ def _cache(ctx: AssembledContext) -> str:
         return f"Cache boundary: {stable}; nothing was sent before in this view"
     if ctx.prefix.state == "extends":
         return f"Cache boundary: {stable} extend the last call"
-    return f"Cache boundary: {stable}; the prefix moved because {'; '.join(ctx.prefix.causes)}"
+    at, lost = f"the prefix breaks at {ctx.prefix.at}", f"{ctx.prefix.lost_tokens:,} tokens are processed again"
+    cost = f", for ${ctx.prefix.price:.4f}" if ctx.prefix.price else ""
+    kept = f"{ctx.prefix.stable_tokens:,} tokens"
+    return f"Cache boundary: {kept}; {at} because {'; '.join(ctx.prefix.causes)}: {lost}{cost}"

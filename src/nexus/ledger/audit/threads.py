@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nexus.ledger import chain
 from nexus.ledger.audit.damage import UNREADABLE, Damage
-from nexus.ledger.codec import blobs_of, decode_body, decode_parts
+from nexus.ledger.codec import blobs_of, decode_body, decode_parts, inputs_of
 from nexus.ledger.entries import Compaction, Cut, EntryKind
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.text_rule import from_json, original
@@ -248,9 +248,17 @@ class ThreadAudit:
             wrong = "does not match its hash"
         else:
             there = past.row.fork_seq < record.seq <= past.end
-            wrong = "" if there else "is of an entry that is not there"
+            wrong = self._lacking(record) if there else "is of an entry that is not there"
         if wrong:
             yield Damage("assembly", place, wrong, "what was sent there", record.thread, record.seq)
+
+    def _lacking(self, record: AssemblyRecord) -> str:
+        """What is wrong with what a manifest names; empty if all of it is there."""
+        try:
+            gone = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
+        except UNREADABLE as error:
+            return f"cannot be read ({error})"
+        return f"names an input {gone[0][:12]}, which is not there" if gone else ""
 
     def _placed(self, thread: int, key: tuple[str, str, int]) -> _Past | None:
         """The thread, if a decision or manifest of it stands in its place: after its entries, in order."""

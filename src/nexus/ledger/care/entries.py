@@ -182,7 +182,7 @@ class Entries:
             for row in record.messages:
                 decode_parts(row[7], lambda _: b"")
                 wanted += blobs_of(row[7])
-            missing = next((sha256 for sha256 in wanted if self._image(sha256) is None), "")
+            missing = next((sha256 for sha256 in wanted if self.image(sha256) is None), "")
             what = f"shows image {missing[:12]}, which is lost" if missing else ""
         except UNREADABLE as error:
             what = f"cannot be read ({error})"
@@ -192,8 +192,8 @@ class Entries:
         self.damages.append(Damage("entry", _place(record.thread, record.seq), what, lost, record.thread, record.seq))
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
 
-    def _image(self, sha256: str) -> Where | None:
-        """Where an image's data stands whole; None if it is lost, which is reported once."""
+    def image(self, sha256: str) -> Where | None:
+        """Where an image's data, or that of an input, stands whole; None if it is lost, which is reported once."""
         if sha256 not in self.shown:
             places = self._rows.blobs.get(sha256, ())
             whole = (at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256)

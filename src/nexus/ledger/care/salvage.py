@@ -70,10 +70,14 @@ class Salvage:
             yield from entries
 
     def images(self) -> Iterator[BlobRecord]:
-        """The images that the saved entries show, by hash; to be asked when all threads are saved."""
+        """The blobs that saved entries show and saved manifests name, by hash; to be asked when all threads are saved."""
         for sha256, where in sorted(self._entries.shown.items()):
             if where is not None:
                 yield BlobRecord(sha256, self._found.blob(where))
+
+    def keeps(self, sha256: str) -> bool:
+        """Whether what a manifest names is there whole; it is then saved with the images."""
+        return self._entries.image(sha256) is not None
 
     def _wanted(self) -> set[int]:
         """The threads of which a row holds now, those that sessions point to, and those that these continue.

@@ -58,6 +58,8 @@ class Stats(Struct, frozen=True):
     manifests: int
     images: int
     image_bytes: int
+    inputs: int
+    input_bytes: int
     first_ms: int
     last_ms: int
     usage: tuple[Usage, ...]
@@ -154,8 +156,14 @@ _COUNTS = {
     "pins": "SELECT count(*) FROM entry WHERE tenant=? AND kind='pin'",
     "cuts": "SELECT count(*) FROM decision WHERE tenant=?",
     "manifests": "SELECT count(*) FROM assembly WHERE tenant=?",
-    "images": "SELECT count(*) FROM blob WHERE tenant=?",
-    "image_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob WHERE tenant=?",
+    "images": "SELECT count(*) FROM blob b WHERE tenant=? AND EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "image_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "inputs": "SELECT count(*) FROM blob b WHERE tenant=? AND NOT EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "input_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND NOT EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
     "first_ms": "SELECT ifnull(min(at_ms),0) FROM entry WHERE tenant=?",
     "last_ms": "SELECT ifnull(max(at_ms),0) FROM entry WHERE tenant=?",
 }

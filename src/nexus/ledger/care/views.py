@@ -14,6 +14,7 @@ from nexus.ledger import chain
 from nexus.ledger.audit.damage import Damage
 from nexus.ledger.care.rows import Found, Rows
 from nexus.ledger.care.salvage import Salvage
+from nexus.ledger.codec import inputs_of
 from nexus.ledger.records import AssemblyRecord, DecisionRecord
 from nexus.ledger.text_rule import original
 
@@ -63,11 +64,14 @@ class Views:
             records = [self._found.manifest(where) for where in places if first <= seq <= end]
             right = [r for r in records if r.hash == chain.assembly_hash(self._tenant, r)]
             old = [replace(r, hash=chain.assembly_hash(self._tenant, r)) for r in records if not r.hash]
-            if right or old:
+            lacking = [sha256 for record in right[:1] for sha256 in inputs_of(record.manifest)]
+            lacking = [sha256 for sha256 in lacking if not self._saved.keeps(sha256)]
+            if (right or old) and not lacking:
                 yield (right or old)[0]
             else:
                 place = f"manifest of view {original(view)} at entry {seq} of thread {thread}"
-                what, lost = "does not match its hash", "what was sent there"
+                what = f"names an input {lacking[0][:12]}, which is lost" if lacking else "does not match its hash"
+                lost = "what was sent there"
                 self.damages.append(Damage("assembly", place, what, lost, thread, seq))
 
     def _count(self, thread: int, decided: list[DecisionRecord], sent: list[AssemblyRecord]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from nexus.errors import BadEntry
 from nexus.ledger import replay
 from nexus.ledger.conformance.expecting import equal, raises
 from nexus.ledger.conformance.making import append, compaction, cut, entry, manifest, mark, put, texts, thread_of
 from nexus.ledger.conformance.running import Case, Checks
 from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, NewEntry, Place
+from nexus.ledger.records import BlobRecord
 from nexus.ledger.store import LedgerStore
 
 checks = Checks()
@@ -127,6 +130,8 @@ def cuts(case: Case) -> None:
     sent(store, "main")
     found = (store.last_cut(1, "v"), store.last_cut(1, "w"), store.last_cut(1, "x"))
     equal(found, (cut("v", 2, 2), cut("w", 1, 3), None), "the newest cut of each view")
+    every = (store.cuts(1, "v"), store.cuts(1, "w"), store.cuts(1, "x"))
+    equal(every, ([cut("v", 1, 0), cut("v", 2, 2)], [cut("w", 1, 3)], []), "all cuts of each view")
 
 
 @checks.add
@@ -148,6 +153,7 @@ def inherited_cuts(case: Case) -> None:
     sent(store, "branch", cut("v", 2, 4))
     equal(store.last_cut(thread, "v"), cut("v", 2, 3), "the fork's own cut, after another one of its number came")
     equal(store.last_cut(1, "v"), cut("v", 2, 3), "the source's cut")
+    equal(store.cuts(thread, "v"), [cut("v", 1, 1), cut("v", 2, 3)], "all cuts of the fork, the inherited one first")
     deeper = store.fork("deeper", "branch", 3)
     equal(store.last_cut(deeper, "v"), cut("v", 2, 3), "the newest cut of a fork of the fork")
 
@@ -163,6 +169,8 @@ def manifests(case: Case) -> None:
     sent(store, "main", row=manifest("v", 3))
     found = [(row.view, row.seq, row.manifest["number"], row.at_ms) for row in store.assemblies(1)]
     equal(found, [("v", 2, 1, 7), ("w", 4, 2, 7), ("v", 5, 3, 7)], "the manifests")
+    ranges = [[row.seq for row in store.assemblies(1, after, until)] for after, until in ((2, None), (0, 4), (2, 4))]
+    equal(ranges, [[4, 5], [2, 4], [4]], "the manifests of a range")
     newest = store.last_assembly(1, "v")
     equal(newest, AssemblyRow("v", manifest("v", 3).manifest, 7, 5), "the newest manifest of a view")
     equal(store.last_assembly(1, "x"), None, "the newest manifest of a view without any")
@@ -172,6 +180,25 @@ def manifests(case: Case) -> None:
     equal(found, [("v", 2, 1), ("w", 4, 2), ("w", 5, 4)], "the fork's manifests")
     newest = store.last_assembly(2, "v")
     equal(newest.seq if newest else None, 2, "where the fork's newest manifest of the view stands")
+
+
+@checks.add
+def inputs(case: Case) -> None:
+    """What manifests name is stored once, and goes with the last manifest that names it."""
+    store = case.store
+    system, tools = "the rules \ud83d".encode("utf-8", "surrogatepass"), b"[]"
+    names = {"system": hashlib.sha256(system).hexdigest(), "tools": hashlib.sha256(tools).hexdigest()}
+    for session, named in (("main", names), ("main", names), ("other", {"tools": names["tools"]})):
+        row = AssemblyRow("v", {"inputs": named}, 7)
+        store.commit(session, Commit((entry("said"),), assembly=row, blobs=(system, tools)[-len(named) :]))
+    found = {record.sha256: record.data for record in store.dump() if isinstance(record, BlobRecord)}
+    equal(found, {names["system"]: system, names["tools"]: tools}, "the inputs stored")
+    equal((store.blob(names["system"]), store.blob("0" * 64)), (system, None), "an input by its hash")
+    store.commit("main", Commit((entry("said", keys=("k",)),)))
+    store.commit("main", Commit((entry("said", keys=("k",)),), assembly=manifest("v", 1), blobs=(b"never",)))
+    equal(store.blob(hashlib.sha256(b"never").hexdigest()), None, "an input of a commit that added nothing")
+    equal(store.erase([1], ["main"]).blobs, 1, "the inputs deleted with the session that alone named one")
+    equal((store.blob(names["system"]), store.blob(names["tools"])), (None, tools), "what is left")
 
 
 CHECKS = checks.found

@@ -199,6 +199,8 @@ def closed(case: Case) -> None:
         "marks": lambda: store.marks(1),
         "instructions": lambda: store.instructions(1),
         "last_cut": lambda: store.last_cut(1, "v"),
+        "cuts": lambda: store.cuts(1, "v"),
+        "blob": lambda: store.blob("0" * 64),
         "last_assembly": lambda: store.last_assembly(1, "v"),
         "assemblies": lambda: store.assemblies(1),
         "known_keys": lambda: store.known_keys("main"),

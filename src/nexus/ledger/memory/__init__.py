@@ -211,14 +211,24 @@ class MemoryLedger:
         with self._rows() as rows:
             return rows.last_cut(thread, storable(view))
 
+    def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, by number."""
+        with self._rows() as rows:
+            return rows.cuts(thread, storable(view))
+
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on the path."""
         return next((row for row in reversed(self.assemblies(thread)) if row.view == view), None)
 
-    def assemblies(self, thread: int) -> list[AssemblyRow]:
-        """Every manifest on the path, oldest first."""
+    def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
+        """The manifests on the path with `after < seq <= until`, oldest first."""
         with self._rows() as rows:
-            return rows.manifests(thread)
+            return rows.manifests(thread, after, END if until is None else until)
+
+    def blob(self, sha256: str) -> bytes | None:
+        """What is stored by this hash; None if it is not there."""
+        with self._rows() as rows:
+            return rows.blob(sha256) if sha256 in rows.blobs else None
 
     def known_keys(self, session: str) -> dict[str, int]:
         """The idempotency keys that were used on the session's path, and where."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from nexus.errors import BadReference, ForksDepend, LedgerConflict
 from nexus.ledger import chain
-from nexus.ledger.codec import blobs_of
+from nexus.ledger.codec import blobs_of, inputs_of
 from nexus.ledger.memory.rows import Rows, ThreadRows
 from nexus.ledger.records import (
     AliasRecord,
@@ -258,6 +258,8 @@ def _without(rows: Rows, chosen: set[int], labels: set[str]) -> Rows:
         for message in record.messages
         for sha256 in blobs_of(message[7])
     }
+    manifests = (record for thread in left.threads.values() for record in thread.assemblies.values())
+    used.update(sha256 for record in manifests for sha256 in inputs_of(record.manifest))
     left.blobs = {sha256: data for sha256, data in left.blobs.items() if sha256 in used}
     return left
 

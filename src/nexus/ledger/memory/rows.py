@@ -204,11 +204,12 @@ class Rows:
             if digest != record.hash:
                 raise _damaged(f"entry {record.seq} of thread {record.thread} does not match its hash")
             head = (record.seq, record.kind, record.turn, record.at_ms, record.body, record.hash)
-            rows = thread.read[record.seq] = read_entry(head, record.messages, self._blob).rows
+            rows = thread.read[record.seq] = read_entry(head, record.messages, self.blob).rows
         kind = cast("EntryKind", record.kind)
         return Entry(record.seq, kind, record.turn, record.at_ms, decode_body(record.body), rows, record.hash)
 
-    def _blob(self, sha256: str) -> bytes:
+    def blob(self, sha256: str) -> bytes:
+        """What is stored by a hash, checked against it. Raises LedgerDamaged."""
         data = self.blobs.get(sha256)
         if data is None or hashlib.sha256(data).hexdigest() != sha256:
             raise _damaged(f"image {sha256[:12]} is missing or damaged")
@@ -221,23 +222,35 @@ class Rows:
         for part in reversed(self.path(thread)):
             decisions = self.threads[part.thread].decisions.get(view, [])
             for number in range(len(decisions) - 1, -1, -1):
-                row = decisions[number]
-                if row.at_seq <= part.high:
-                    before = decisions[number - 1].hash if number else b""
-                    columns = (self.tenant, row.thread, view, row.number, row.kind, row.at_seq, row.body, row.at_ms)
-                    if chain.decision_hash(before, columns) != row.hash:
-                        raise _damaged(f"view decision {row.number} of thread {row.thread} does not match its hash")
-                    return from_json(row.body, _cut)
+                if decisions[number].at_seq <= part.high:
+                    return self._cut(decisions, number)
         return None
 
-    def manifests(self, thread: int) -> list[AssemblyRow]:
-        """The manifests on the path, oldest first, checked."""
+    def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, by number."""
+        return [
+            self._cut(decisions, number)
+            for part in self.path(thread)
+            for decisions in [self.threads[part.thread].decisions.get(view, [])]
+            for number, row in enumerate(decisions)
+            if row.at_seq <= part.high
+        ]
+
+    def _cut(self, decisions: list[DecisionRecord], number: int) -> Cut:
+        row, before = decisions[number], decisions[number - 1].hash if number else b""
+        columns = (self.tenant, row.thread, row.view, row.number, row.kind, row.at_seq, row.body, row.at_ms)
+        if chain.decision_hash(before, columns) != row.hash:
+            raise _damaged(f"view decision {row.number} of thread {row.thread} does not match its hash")
+        return from_json(row.body, _cut)
+
+    def manifests(self, thread: int, after: int = 0, until: int = END) -> list[AssemblyRow]:
+        """The manifests on the path with `after < seq <= until`, oldest first, checked."""
         return [
             self._manifest(rows[view, seq])
             for part in self.path(thread)
             for rows in [self.threads[part.thread].assemblies]
             for seq, view in sorted((seq, view) for view, seq in rows)
-            if seq <= part.high
+            if after < seq <= min(part.high, until)
         ]
 
     def _manifest(self, row: AssemblyRecord) -> AssemblyRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
@@ -144,6 +145,8 @@ def commit(rows: Rows, session: str, new: Commit, facts: SessionFacts | None, no
     rows.names = names
     rows.threads[thread.row.id] = thread
     rows.blobs.update(draft.blobs)
+    if manifest is not None:
+        rows.blobs.update((hashlib.sha256(data).hexdigest(), data) for data in new.blobs)
     for record in draft.records:
         rows.append(record)
     if decision is not None:

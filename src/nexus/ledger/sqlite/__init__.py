@@ -254,15 +254,25 @@ class SqliteLedger:
         with self._reading() as reader:
             return reader.last_cut(thread, view)
 
+    def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, by number."""
+        with self._reading() as reader:
+            return reader.cuts(thread, view)
+
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on the path."""
         with self._reading() as reader:
             return reader.last_assembly(thread, view)
 
-    def assemblies(self, thread: int) -> list[AssemblyRow]:
-        """All manifests on the path, oldest first."""
+    def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
+        """The manifests on the path with `after < seq <= until`, oldest first."""
         with self._reading() as reader:
-            return reader.assemblies(thread)
+            return reader.assemblies(thread, after, until)
+
+    def blob(self, sha256: str) -> bytes | None:
+        """What is stored by this hash; None if it is not there."""
+        with self._reading() as reader:
+            return reader.blob_if_there(sha256)
 
     def known_keys(self, session: str) -> dict[str, int]:
         """The idempotency keys that were used on the session's path, and where."""

@@ -249,6 +249,16 @@ TABLES = (
 """All tables with rows of a tenant, in the same order."""
 
 
+_DELETE_UNUSED = """
+DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (
+    SELECT sha256 FROM blob_use WHERE tenant=?1
+    UNION ALL SELECT named.value FROM assembly a,
+        json_each(CASE WHEN json_valid(a.manifest) THEN a.manifest ELSE '{}' END, '$.inputs') named
+        WHERE a.tenant=?1 AND named.type='text')
+"""
+"""Deletes the blobs that no message shows and no manifest names."""
+
+
 def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Erased, list[str]]:
     """Deletes rows; returns what was deleted and pieces of its text, by which the storage can be searched."""
     db, tenant = writing.db, writing.tenant
@@ -292,9 +302,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         if last is not None:  # so that no number is used again, for what others still remember of it
             root = chain.root_hash(tenant, last.id)
             writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))
-    db.run(
-        "DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)", (tenant,)
-    )
+    db.run(_DELETE_UNUSED, (tenant,))
     db.run("INSERT INTO search(search) VALUES ('optimize')")
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     return Erased(tuple(chosen), number["entry"], number["message"], before - after), needles

@@ -243,9 +243,19 @@ class Reader(SessionReader):
 
     def blob(self, sha256: str) -> bytes:
         """Image data by its hash."""
-        data = self.db.value("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
+        data = self.blob_if_there(sha256)
+        if data is None:
+            self.damaged(f"image {sha256[:12]} is missing")
+        return data
+
+    def blob_if_there(self, sha256: str) -> bytes | None:
+        """What is stored by a hash, checked against it; None if it is not there."""
+        row = self.db.row("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
+        if row is None:
+            return None
+        data = row[0]
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != sha256:
-            self.damaged(f"image {sha256[:12]} is missing or damaged")
+            self.damaged(f"image or input {sha256[:12]} is damaged")
         return data
 
     # views -------------------------------------------------------------------------------------------------------
@@ -291,6 +301,19 @@ class Reader(SessionReader):
                 return found
         return None
 
+    def cuts(self, thread: int, view: str) -> list[Cut]:
+        """Every cut of the view on the path, by number."""
+        view, found = storable(view), list[Cut]()
+        sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
+        for part in self.path(thread):
+            head = self.view_head(part.thread, view)
+            rows = self.db.rows(f"{sql} ORDER BY number DESC", (self.tenant, part.thread, view))
+            whole = len(rows) == (head[0] if head else 0) and (not rows or (head and rows[0][-1] == head[1]))
+            self.check(bool(whole), f"the view decisions of thread {part.thread}")
+            cuts = [(row[2], self._cut(part.thread, view, row, rows[at:])) for at, row in enumerate(rows, 1)]
+            found.extend(cut for at_seq, cut in reversed(cuts) if at_seq <= part.high)
+        return found
+
     def _cut(self, thread: int, view: str, row: tuple[Any, ...], earlier: list[tuple[Any, ...]]) -> Cut:
         """A decision, checked against the one before it, which is the first of the earlier ones."""
         number, kind, at_seq, body, at_ms, stored = row
@@ -326,8 +349,9 @@ class Reader(SessionReader):
                 return self._manifest(part.thread, view, row)
         return None
 
-    def assemblies(self, thread: int) -> list[AssemblyRow]:
-        """All manifests on the path, oldest first."""
+    def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
+        """The manifests on the path with `after < seq <= until`, oldest first."""
+        last = END if until is None else until
         sql = (
             "SELECT view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
             " ORDER BY seq, view"
@@ -335,7 +359,7 @@ class Reader(SessionReader):
         return [
             self._manifest(part.thread, row[0], row[1:])
             for part in self.path(thread)
-            for row in self.db.rows(sql, (self.tenant, part.thread, part.low, part.high))
+            for row in self.db.rows(sql, (self.tenant, part.thread, max(part.low, after), min(part.high, last)))
         ]
 
     def _manifest(self, thread: int, view: str, row: tuple[Any, ...]) -> AssemblyRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ class Writing(SessionWriter):
                 self._cut(number, commit.cut)
             if commit.assembly is not None:
                 self._assembly(number, first, commit.assembly)
+                self._put_inputs(commit.blobs)
             self.put_thread(thread)
             memo[self.tenant, session], memo[self.tenant, number] = number, thread
         return Committed(number, thread.head_seq, added, thread.turn)
@@ -216,6 +218,13 @@ class Writing(SessionWriter):
         columns = (view, number, "cut", cut.at_seq, to_json(replace(cut, number=number)), self.clock_ms())
         digest = chain.decision_hash(before, (self.tenant, thread, *columns))
         self.put_decision(DecisionRecord(thread, *columns, digest))
+
+    def _put_inputs(self, blobs: Iterable[bytes]) -> None:
+        """Stores what a manifest names; what is there already is not bound to a statement again."""
+        for data in blobs:
+            key = (self.tenant, hashlib.sha256(data).hexdigest())
+            if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
+                self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, data))
 
     def _assembly(self, thread: int, seq: int, row: AssemblyRow) -> None:
         columns = (thread, storable(row.view), seq, body_json(row.manifest), row.at_ms or self.clock_ms())

@@ -17,7 +17,7 @@ from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.reasoning import is_reasoning_item
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, copied, turns
+from nexus.render.wire.turns import Fragment, Said, copied, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
@@ -28,6 +28,16 @@ _json = msgspec.json.Decoder(dict[str, Any])
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.messages.create`."""
+    conversation = said(ctx).found
+    messages = copied(conversation, "content")
+    for index, block in marks(ctx, conversation):
+        content: list[dict[str, Any]] = messages[index]["content"]
+        content[block] = {**content[block], "cache_control": {**MARK}}
+    return {**frame(ctx), "messages": messages}
+
+
+def frame(ctx: AssembledContext) -> dict[str, Any]:
+    """What stands before the messages: model, settings, tools, the system slot with its mark."""
     limit = ctx.model_config.get("max_tokens") or _max_tokens(ctx)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
     out.update({key: value for key, value in ctx.model_config.items() if key != "max_tokens"})
@@ -37,14 +47,33 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
             out["tools"][-1]["cache_control"] = {**MARK}
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
+    return out
+
+
+def said(ctx: AssembledContext) -> Said:
+    """The conversation in turns, to be read only; without marks."""
     # What Gemini signed has the same fields, and means nothing to Anthropic.
     signs = ctx.model if ctx.window.wire != "gemini" else ""
-    messages = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs))
-    out["messages"] = copied(messages, "content")
+    return turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs))
+
+
+def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
+    """Where marks stand: message and block, from the last block backwards, so far apart that the look-back bridges it."""
     rules = cache_rules(ctx.window, "anthropic")
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
-    _mark(out["messages"], rules.marks_max - 1, rules.lookback_blocks - 2)
-    return out
+    left, apart = rules.marks_max - 1, rules.lookback_blocks - 2
+    found: list[tuple[int, int]] = []
+    distance = apart
+    for message in range(len(conversation) - 1, -1, -1):
+        content = conversation[message][1]
+        for block in range(len(content) - 1, -1, -1):
+            if distance >= apart and content[block]["type"] not in ("thinking", "redacted_thinking"):
+                found.append((message, block))
+                distance = 0
+                if len(found) >= left:
+                    return found
+            distance += 1
+    return found
 
 
 def fragment(message: Message, model: str) -> Fragment:
@@ -66,20 +95,6 @@ def _own(message: Message, model: str) -> bool:
 def _proved(part: Thinking) -> bool:
     """Whether the provider can check it; a reasoning item of OpenAI's proves nothing here."""
     return bool(part.signature or part.redacted) and not is_reasoning_item(part)
-
-
-def _mark(messages: list[dict[str, Any]], left: int, apart: int) -> None:
-    """Puts `left` marks on copies of the chosen blocks, from the last one backwards, `apart` blocks from each other."""
-    distance = apart
-    for message in reversed(messages):
-        content: list[dict[str, Any]] = message["content"]
-        for index in range(len(content) - 1, -1, -1):
-            if distance >= apart and content[index]["type"] not in ("thinking", "redacted_thinking"):
-                content[index] = {**content[index], "cache_control": {**MARK}}
-                left, distance = left - 1, 0
-                if not left:
-                    return
-            distance += 1
 
 
 def _max_tokens(ctx: AssembledContext) -> int:

@@ -14,27 +14,32 @@ from nexus.assembled import AssembledContext
 from nexus.message import Image, Message, Text, ToolCall
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, copied, turns
+from nexus.render.wire.turns import Fragment, Said, copied, turns
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request: keyword arguments of `client.models.generate_content`."""
+    contents: list[dict[str, Any]] = copied(said(ctx).found, "parts")
+    for before, after in pairwise(contents):
+        after["parts"] = ordered(before["parts"], after["parts"])
+    return {**frame(ctx), "contents": contents}
+
+
+def frame(ctx: AssembledContext) -> dict[str, Any]:
+    """What stands before the contents: the model, and the configuration with settings, system slot and tools."""
     config: dict[str, Any] = {**ctx.model_config}
     if ctx.system_prompt:
         config["system_instruction"] = ctx.system_prompt
     if ctx.tools:
         config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
-    merged = turns(ctx.history, "gemini", ctx.current, fragment)
-    contents: list[dict[str, Any]] = copied(merged, "parts")
-    for before, after in pairwise(contents):
-        _order(before["parts"], after["parts"])
-    out: dict[str, Any] = {"model": ctx.model}
-    if config:
-        out["config"] = config
-    out["contents"] = contents
-    return out
+    return {"model": ctx.model, **({"config": config} if config else {})}
+
+
+def said(ctx: AssembledContext) -> Said:
+    """The conversation in turns, to be read only; responses are not in the order of their calls yet."""
+    return turns(ctx.history, "gemini", ctx.current, fragment)
 
 
 def fragment(message: Message) -> Fragment:
@@ -55,11 +60,12 @@ def fragment(message: Message) -> Fragment:
     return "user", [_part(part) for part in shown_parts(message)]
 
 
-def _order(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-    """Puts responses, which come first in their content, into the order of the calls that they answer."""
+def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The responses, which come first in their content, in the order of the calls that they answer."""
     order = {part["function_call"]["id"]: place for place, part in enumerate(calls) if "function_call" in part}
-    if len(order) > 1:
-        answers.sort(key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
+    if len(order) <= 1:
+        return answers
+    return sorted(answers, key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
 
 
 def _part(part: Text | Image | ToolCall) -> dict[str, Any]:

@@ -13,17 +13,26 @@ from nexus.assembled import AssembledContext
 from nexus.message import Image, Message, Text
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import items
+from nexus.render.wire.turns import Said, items, own
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.chat.completions.create`."""
+    return {**frame(ctx), "messages": own(said(ctx).found)}
+
+
+def frame(ctx: AssembledContext) -> dict[str, Any]:
+    """What stands before the messages: model, settings, tools."""
     out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
     if ctx.tools:
         out["tools"] = [_tool(spec) for spec in ctx.tools]
-    system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
-    out["messages"] = items(ctx.history, "openai", ctx.current, fragment, leading=system)
     return out
+
+
+def said(ctx: AssembledContext) -> Said:
+    """The system slot and the conversation, to be read only."""
+    system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
+    return items(ctx.history, "openai", ctx.current, fragment, leading=system)
 
 
 def fragment(message: Message) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.reasoning import phases, sent_back
 from nexus.render.parts import image_note, shown_parts
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import items
+from nexus.render.wire.turns import Said, items, own
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _INSIDE = {"reasoning_effort": ("reasoning", "effort"), "verbosity": ("text", "verbosity")}
@@ -30,6 +30,11 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.responses.create`."""
+    return {**frame(ctx), "input": own(said(ctx).found)}
+
+
+def frame(ctx: AssembledContext) -> dict[str, Any]:
+    """What stands before the items: model, settings, instructions, tools."""
     out: dict[str, Any] = {"model": ctx.model, "store": False, "prompt_cache_key": cache_key(ctx.session_label)}
     if ctx.window.reasoning:
         out["include"] = [ENCRYPTED]
@@ -38,9 +43,13 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
         out["instructions"] = ctx.system_prompt
     if ctx.tools:
         out["tools"] = [_tool(spec) for spec in ctx.tools]
-    wire = f"responses:{ctx.model}"
-    out["input"] = items(ctx.history, wire, ctx.current, lambda message: fragment(message, ctx.model))
     return out
+
+
+def said(ctx: AssembledContext) -> Said:
+    """The conversation as items, to be read only."""
+    wire = f"responses:{ctx.model}"
+    return items(ctx.history, wire, ctx.current, lambda message: fragment(message, ctx.model))
 
 
 def cache_key(session: str) -> str:

@@ -1,0 +1,81 @@
+"""The account of a context: one line for each thing in it, in the provider's tokens, which add up to what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nexus.assembled import Item
+from nexus.block import Block
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import text_tokens_json
+from nexus.budget.tokens import TokenBudget
+from nexus.fit.cut import Fitted, Fixed
+from nexus.fit.window import Window
+
+
+def spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> TokenBudget:
+    """The budget with what each part takes of it."""
+    history = fitted.window.tokens + fitted.closing_tokens
+    return budget.with_used(
+        system_prompt=scaled(fixed.system, factor),
+        tools=scaled(fixed.tools, factor),
+        history=scaled(history, factor),
+        event=scaled(fitted.current_tokens, factor),
+    )
+
+
+def account(
+    blocks: Sequence[Block],
+    placed: Sequence[Block],
+    seen: Sequence[Block],
+    tools: int,
+    fitted: Fitted,
+    fixed: Fixed,
+    factor: float,
+    counter: TokenCounter,
+) -> tuple[Item, ...]:
+    """One line for each block, the tools, the history and the event; their sum is what the budget says is used."""
+    items = [
+        Item(b.layer, "system", b.name, b.origin, scaled(text_tokens_json(b.text, counter), factor), b.trust)
+        for b in blocks
+    ]
+    framing = scaled(fixed.system, factor) - sum(item.tokens for item in items)
+    items.append(Item("Workspace", "system", "request framing", "nexus:framing", framing, "system"))
+    if tools:
+        name = f"{tools} tool definitions"
+        items.append(Item("Workspace", "system", name, "nexus:tools", scaled(fixed.tools, factor), "system"))
+    window = fitted.window
+    if window.opening:
+        items.extend(_opening(window, factor))
+    told = sum(item.tokens for item in items if item.slot == "history")
+    tokens = scaled(window.tokens + fitted.closing_tokens, factor) - told
+    count = len(window.messages) + fitted.ahead
+    items.append(Item("Session", "history", "conversation", "nexus:ledger", tokens, "user", count))
+    left = scaled(fitted.current_tokens, factor)
+    items.extend(
+        Item(block.layer, "history", f"{block.name} (already in the history)", block.origin, 0, block.trust)
+        for block in seen
+    )
+    for block in placed:
+        tokens = min(left, scaled(text_tokens_json(block.text, counter), factor))
+        left -= tokens
+        items.append(Item(block.layer, "current", block.name, block.origin, tokens, block.trust))
+    items.append(Item("Event", "current", "message", "nexus:event", left, "user", 1))
+    return tuple(items)
+
+
+def _opening(window: Window, factor: float) -> list[Item]:
+    """What stands before the conversation: summary and marker, then pinned groups."""
+    whole, pinned = scaled(window.opening_tokens, factor), scaled(window.pinned_tokens, factor)
+    marks = len(window.opening) - window.pinned
+    name = "summary or marker of what is left out"
+    items = [Item("Session", "history", name, "nexus:ledger", whole - pinned, "user", marks)]
+    if window.pinned:
+        name = "first task and pinned messages"
+        items.append(Item("Session", "history", name, "nexus:ledger", pinned, "user", window.pinned))
+    return items
+
+
+def scaled(base: int, factor: float) -> int:
+    """Base tokens as the provider's, rounded up."""
+    return -int(-base * factor // 1)

@@ -1,0 +1,103 @@
+"""What a stored manifest tells beside hashes, so that its call can be made again: written by `record`, read by replay.
+
+The history stands in the ledger. What does not is stored once, by its SHA-256: the system slot's blocks, the tools, and
+the model's facts with its settings. A manifest names the hashes, so what stays the same from call to call costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nexus.assembled import AssembledContext
+from nexus.block import Block
+from nexus.budget.models import Model
+from nexus.errors import BadEntry
+from nexus.ledger.codec import body_json
+from nexus.ledger.entries import Cut
+from nexus.ledger.text_rule import to_json
+
+NoteState: TypeAlias = Literal["placed", "seen", "left out"]
+
+
+class Settings(Struct, frozen=True):
+    """The model's facts as they were, and the settings that were sent (None: one of them had no JSON form)."""
+
+    model: Model
+    config: dict[str, Any] | None
+
+
+class NoteHead(Struct, frozen=True, array_like=True):
+    """A block of the current message without its text: `placed` in it, `seen` in the history already, or `left out`."""
+
+    state: NoteState
+    layer: str
+    name: str
+    origin: str
+    trust: str
+
+
+class Sent(Struct, frozen=True):
+    """`body` is the body's hash ("": it had no JSON form), `inputs` the hashes of blocks, tools and settings.
+
+    `events` counts the messages of the event, which begin the recorded entry; `opens` says that a user spoke; `made` is
+    the cut that this call made. All have defaults: a manifest of an earlier version has none of them.
+    """
+
+    body: str = ""
+    inputs: dict[str, str] = {}
+    session: str = ""
+    events: int = 0
+    opens: bool = True
+    notes: tuple[NoteHead, ...] = ()
+    made: Cut | None = None
+
+
+def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """The fields that a stored manifest gets, and the blobs that they name."""
+    body, config = _body(ctx)
+    blocks = [block for block in ctx.blocks if block.slot == "system"]
+    parts: dict[str, Any] = {"settings": Settings(ctx.window, config)}
+    if blocks:
+        parts["blocks"] = blocks
+    if ctx.tools:
+        parts["tools"] = ctx.tools
+    blobs = {name: to_json(value).encode() for name, value in parts.items()}
+    sent = Sent(
+        body,
+        {name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
+        ctx.session_label,
+        len(ctx.event),
+        ctx.opens_turn,
+        tuple(
+            NoteHead(state, block.layer, block.name, block.origin, block.trust)
+            for state, found in _notes(ctx)
+            for block in found
+        ),
+        ctx.cut,
+    )
+    return msgspec.to_builtins(sent), tuple(blobs.values())
+
+
+def sent_of(manifest: Mapping[str, Any]) -> Sent:
+    """What a stored manifest tells. Raises msgspec.ValidationError where a field has another shape."""
+    return msgspec.convert({name: manifest[name] for name in Sent.__struct_fields__ if name in manifest}, Sent)
+
+
+def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
+    """The body's hash and the settings; empty where a setting has no JSON form, as a class that a client takes."""
+    try:
+        body_json(ctx.model_config)
+        digest = ctx.body_hash
+    except (BadEntry, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return "", None
+    return digest, ctx.model_config
+
+
+def _notes(ctx: AssembledContext) -> list[tuple[NoteState, tuple[Block, ...]]]:
+    placed = tuple(block for block in ctx.blocks if block.slot != "system")
+    return [("placed", placed), ("seen", ctx.seen), ("left out", ctx.left_out)]

@@ -1,0 +1,118 @@
+"""`nexus explain`, `replay`, `diff` and `assemble --turn`: what they print, and what they do with bad input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import nexus
+from cli.running import run
+from nexus.message import ToolCall, assistant, tool
+from nexus.recorded import recorded_call
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    """A workspace with a session of a long talk, a cut, and a turn of two calls; its last turn follows a changed file."""
+    (tmp_path / "AGENTS.md").write_text("Be good. " * 300)
+    (tmp_path / ".nexus").mkdir()
+    with nexus.open(tmp_path) as nx:
+        for number in range(14):
+            ctx = nx.assemble(f"question {number} " * 20, budget=3_000)
+            nx.record(ctx, nexus.AgentResult((assistant("answer " * 60),)))
+        ctx = nx.assemble("go \x1b[31m", budget=3_000)
+        nx.record(ctx, nexus.AgentResult((assistant("", ToolCall("a", "look", "{}")),)))
+        nx.record(nx.assemble([tool("a", "seen")], budget=3_000), nexus.AgentResult((assistant("done"),)))
+        (tmp_path / "AGENTS.md").write_text("Be good. " * 299 + "Be brief.")
+        nx.record(nx.assemble("bye", budget=3_000), nexus.AgentResult((assistant("bye"),)))
+    return tmp_path
+
+
+def test_replay_prints_the_body_and_says_on_standard_error_that_it_is_proven(talk: Path) -> None:
+    done = run("replay", "main", "15", "--call", "1", folder=talk)
+    assert done.code == 0
+    assert json.loads(done.out)["messages"][-1]["content"][-1]["text"].endswith("go \x1b[31m")
+    assert "call 1 of 2 of turn 15 of session 'main'" in done.err
+    assert "proven" in done.err
+    told = json.loads(run("replay", "main", "15", "--json", folder=talk).out)
+    assert (told["proven"], told["call"], told["calls"], told["form"]) == (True, 2, 2, "anthropic")
+    assert "input" in json.loads(run("replay", "main", "15", "--as", "responses", folder=talk).out)
+    exact = run("replay", "main", "15", "--bytes", folder=talk).out
+    assert hashlib.sha256(exact.encode()).hexdigest() == told["sha256"]
+
+
+@pytest.mark.parametrize("words", [("replay", "main"), ("explain", "main"), ("diff", "main")])
+def test_turns_that_are_not_there_are_refused_by_name(talk: Path, words: tuple[str, str]) -> None:
+    for more in (("99",), ("0",), ("-1",), ("x",), ("15", "--call", "3"), ("1e3",), ("9" * 40,)):
+        done = run(*words, *more, folder=talk)
+        assert done.code == 2
+        assert "Traceback" not in done.err
+    assert run(words[0], "nobody", "1", folder=talk).code == 2
+    assert run(words[0], "\x1b[31m", "1", folder=talk).code == 2
+
+
+def test_explain_lists_every_message_and_its_json_adds_up(talk: Path) -> None:
+    done = run("explain", "main", "14", folder=talk)
+    assert done.code == 0
+    assert "over the budget" in done.out
+    assert "\x1b" not in run("explain", "main", "--all", folder=talk).out
+    for more in ((), ("15",), ("14", "--all"), ("--budget", "3000", "--model", "gpt-4o")):
+        told = json.loads(run("explain", "main", *more, "--json", folder=talk).out)
+        assert sum(line["tokens"] for line in told["lines"]) == told["used"] <= told["available"]
+    folded, every = (run("explain", "main", "14", *more, folder=talk).out for more in ((), ("--all",)))
+    assert len(every.splitlines()) > len(folded.splitlines())
+    assert run("explain", "main", "--call", "1", folder=talk).code == 2
+    assert run("explain", "main", "--budget", "10", folder=talk).code == 3
+
+
+def test_diff_names_the_cause_and_the_first_byte(talk: Path) -> None:
+    done = run("diff", "main", "16", folder=talk)
+    assert done.code == 0
+    assert "Broken at AGENTS.md (rules) in the system slot" in done.out
+    assert "because AGENTS.md (rules) changed" in done.out
+    told = json.loads(run("diff", "main", "16", "--json", folder=talk).out)
+    assert (told["state"], told["earlier"][:5], told["later"][:6]) == ("broken", "good.", "brief.")
+    assert "Extends" in run("diff", "main", "2", folder=talk).out
+    calls = run("diff", "main", "15", "15", "--call", "1", "--later-call", "2", folder=talk).out
+    assert calls.startswith("call 2 of 2 of turn 15 of session 'main', after call 1 of 2 of turn 15")
+    assert "The same" in run("diff", "main", "3", "3", folder=talk).out
+    assert run("diff", "main", "1", folder=talk).code == 2
+    assert run("diff", "main", "3", "--later-call", "1", folder=talk).code == 2
+
+
+def test_a_past_call_is_tried_under_other_conditions_and_nothing_is_written(talk: Path) -> None:
+    ledger = talk / ".nexus" / "ledger.db"
+    before = ledger.read_bytes()
+    body = json.loads(run("assemble", "--turn", "10", "--as", "anthropic", folder=talk).out)
+    assert body == json.loads(run("replay", "main", "10", folder=talk).out)
+    told = json.loads(run("assemble", "--turn", "10", "--budget", "1500", "--explain", "--json", folder=talk).out)
+    assert told["available"] == 1_500
+    other = json.loads(run("assemble", "another", "--turn", "10", "-m", "gpt-4o", "--as", "openai", folder=talk).out)
+    assert other["messages"][-1]["content"].endswith("another")
+    assert run("assemble", "--turn", "10", "--strategy", "middle_out", "--budget", "1500", folder=talk).code == 0
+    assert run("assemble", folder=talk).code == 2
+    assert run("assemble", "x", "--call", "1", folder=talk).code == 2
+    assert run("assemble", "--turn", "3", "--save", "x.json", folder=talk).code == 2
+    assert run("assemble", "--turn", "3", "--profile", "none", folder=talk).code == 2
+    assert run("assemble", "--turn", "3", "--budget", "5", folder=talk).code == 3
+    assert ledger.read_bytes() == before
+
+
+def test_a_call_that_cannot_be_proven_ends_with_5_and_is_shown_when_asked_for(talk: Path) -> None:
+    with nexus.open(talk, models={}) as nx:
+        call = recorded_call(nx.store, "main", 3)
+        records = [r for r in nx.store.dump() if getattr(r, "sha256", "") != call.row.manifest["inputs"]["blocks"]]
+    with nexus.open(ledger=talk / "other.db") as nx:
+        nx.store.load(records)
+    done = run("replay", "main", "3", "--ledger", "other.db", folder=talk)
+    assert (done.code, done.out) == (5, "")
+    assert "its blocks" in done.err
+    shown = run("replay", "main", "3", "--ledger", "other.db", "--unproven", folder=talk)
+    assert shown.code == 0
+    assert "NOT PROVEN" in shown.err
+    assert "Warning" in run("explain", "main", "3", "--ledger", "other.db", "--unproven", folder=talk).out
+    assert run("diff", "main", "3", "--ledger", "other.db", folder=talk).code == 5
+    assert "not proven" in run("diff", "main", "3", "--ledger", "other.db", "--unproven", folder=talk).err

@@ -1,0 +1,430 @@
+"""Every recorded call is made again, byte for byte, whatever the session went through since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nexus
+from nexus.assembled import AssembledContext
+from nexus.budget.counter import get_counter
+from nexus.engine import Engine
+from nexus.errors import BadEntry, BadReference, BudgetTooSmall, CannotReplay, EmptyEvent, NoSuchSession
+from nexus.explain import Explanation
+from nexus.interop.detect import read
+from nexus.ledger.audit import check
+from nexus.ledger.entries import Commit, Compaction, NewEntry, Place
+from nexus.ledger.memory import MemoryLedger
+from nexus.ledger.records import BlobRecord
+from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.record import commit_of
+from nexus.recorded import recorded_call
+from nexus.replaying import Change
+from nexus.request import Event, Request
+from nexus.sent import sent_of
+from support.replay import Mark, append, call_points, mark
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+MODELS = ("claude-sonnet-4-5", "gpt-4o", "gemini-2.5-pro")
+TOOL: dict[str, Any] = {
+    "name": "look",
+    "description": "Looks.",
+    "parameters": {"type": "object", "properties": {"at": {}}},
+}
+
+
+def own(ctx: AssembledContext) -> dict[str, Any]:
+    """The body in the model's own form."""
+    return {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[ctx.window.wire]()
+
+
+class Walk:
+    """A session's life by chance: calls in several views, cuts, marks, forks. `sent` has each recorded body."""
+
+    def __init__(self, nx: Engine, workspace: Path, seed: int) -> None:
+        self.nx, self.workspace, self.chance = nx, workspace, random.Random(seed)
+        self.sessions = ["main"]
+        self.open_calls: dict[str, list[str]] = {}
+        self.sent: list[tuple[str, int, str, AssembledContext]] = []
+        self.calls = self.kept = 0
+        self.kinds: tuple[str, ...] = (
+            "say",
+            "files",
+            "compact",
+            "undo",
+            "redo",
+            "pin",
+            "unpin",
+            "fork",
+            "rewind",
+            "rename",
+            "clear",
+        )
+
+    def step(self) -> None:
+        session = self.chance.choice(self.sessions)
+        kind = self.chance.choices(self.kinds, (60, 6, 5, 4, 3, 5, 3, 4, 3, 2, 1)[: len(self.kinds)])[0]
+        try:
+            getattr(self, kind)(session)
+        except (BudgetTooSmall, EmptyEvent, BadEntry, NoSuchSession):
+            return
+
+    def say(self, session: str) -> None:
+        chance, model = self.chance, self.chance.choice(MODELS[: self.chance.randint(1, 3)])
+        waiting = self.open_calls.pop(session, None)
+        event: Any = " ".join(["word"] * chance.randint(1, 120)) + f" {self.calls}"
+        images = (Image("image/png", PIXEL, width=1, height=1),) if chance.random() < 0.1 else ()
+        if waiting and chance.random() < 0.85:
+            event = [tool(call, f"line {call}\n" * chance.choice((1, 20, 900)), "look") for call in waiting]
+            images = ()
+        tools = () if chance.random() < 0.1 else (TOOL,)
+        config = {"temperature": 0.5} if chance.random() < 0.1 else {}
+        budget = chance.choice((1_500, 2_000, 2_500, 9_000, None))
+        ctx = self.nx.assemble(
+            event, session=session, model=model, tools=tools, budget=budget, images=images, model_config=config
+        )
+        body = json.dumps(own(ctx))
+        self.calls += 1
+        parts: list[Any] = [Thinking("hm", "c2ln")] if chance.random() < 0.3 else []
+        if chance.random() < 0.5:
+            ids = [f"c{self.calls}_{n}" for n in range(chance.randint(1, 3))]
+            self.open_calls[session] = ids
+            parts += [ToolCall(one, "look", '{"at": 1}') for one in ids]
+        else:
+            parts.append(Text("answer " * chance.randint(1, 80)))
+        done = self.nx.record(ctx, nexus.AgentResult((Message("assistant", tuple(parts), model=model),)))
+        self.sent.append((session, done.turn, body, ctx))
+
+    def files(self, session: str) -> None:
+        name = self.chance.choice(("AGENTS.md", "SOUL.md", "MEMORY.md"))
+        (self.workspace / name).write_text(f"{session} " * self.chance.randint(0, 60))
+
+    def compact(self, session: str) -> None:
+        head = self.nx.store.head(self.nx.ledger.thread(session))[0]
+        marks = self.nx.store.marks(self.nx.ledger.thread(session))
+        to = self.chance.randint(1, max(head - 1, 1))
+        made = Compaction(covers_from=1, covers_to=to, first_kept=to + 1, summary=f"what was said up to {to}")
+        self.nx.ledger.compact(session, made, after_mark=marks[0].seq if marks else 0)
+
+    def clear(self, session: str) -> None:
+        self.nx.store.commit(session, Commit((NewEntry("clear"),)))
+
+    def undo(self, session: str) -> None:
+        self.nx.ledger.undo(session)
+
+    def redo(self, session: str) -> None:
+        self.nx.ledger.redo(session)
+
+    def pin(self, session: str) -> None:
+        head = self.nx.store.head(self.nx.ledger.thread(session))[0]
+        self.nx.ledger.pin(session, Place(self.chance.randint(1, max(head, 1)), 0))
+
+    def unpin(self, session: str) -> None:
+        pins = self.nx.ledger.live(session).pins
+        if pins:
+            self.nx.ledger.unpin(session, self.chance.choice(pins))
+
+    def fork(self, session: str) -> None:
+        name = f"fork{len(self.sessions)}"
+        self.nx.ledger.fork(
+            name, session, seq=self.chance.randint(0, self.nx.store.head(self.nx.ledger.thread(session))[0])
+        )
+        self.sessions.append(name)
+
+    def rewind(self, session: str) -> None:
+        self.kept += 1
+        self.nx.ledger.fork(f"kept{self.kept}", session)
+        self.sent = [(f"kept{self.kept}" if s == session else s, t, b, c) for s, t, b, c in self.sent]
+        self.nx.ledger.rewind(
+            session, seq=self.chance.randint(0, self.nx.store.head(self.nx.ledger.thread(session))[0])
+        )
+
+    def rename(self, session: str) -> None:
+        new = f"{session}'"
+        self.nx.ledger.rename(session, new)
+        self.sessions[self.sessions.index(session)] = new
+        self.sent = [(new if s == session else s, t, b, c) for s, t, b, c in self.sent]
+        if session in self.open_calls:
+            self.open_calls[new] = self.open_calls.pop(session)
+
+
+def replays(nx: Engine, walk: Walk) -> None:
+    """Every recorded call is proven, has its bytes and its account again, and is explained whole."""
+    for session, turn, body, ctx in walk.sent:
+        calls = range(1, recorded_call(nx.store, session, turn).count + 1)
+        found = [n for n in calls if recorded_call(nx.store, session, turn, n).row.manifest["id"] == ctx.manifest.id]
+        again = nx.replay(session, turn, call=found[0])
+        assert json.dumps(own(again)) == body
+        assert again.manifest == ctx.manifest
+        assert again.items == ctx.items
+        assert again.token_budget == ctx.token_budget
+        assert again.cut == ctx.cut
+        told = nx.explain(session, turn, call=found[0])
+        listed_once(nx, session, told, ctx.manifest.head)
+        assert told.used == ctx.token_budget.used.total
+
+
+def listed_once(nx: Engine, session: str, told: Explanation, head: int) -> None:
+    """Every message of the path has one line, and the tokens add up."""
+    places = [line.place for line in told.lines if line.place is not None]
+    path = [row.place for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
+    assert places == path
+    assert sum(line.tokens for line in told.lines) == told.used
+    assert all(line.tokens == line.whole for line in told.lines if line.state == "in")
+    assert all(line.tokens == 0 for line in told.lines if line.state in ("out", "summarised", "not shown"))
+    assert all(line.tokens <= line.whole for line in told.lines)
+
+
+def opened(workspace: Path | None = None, ledger: Any = ":memory:", **options: Any) -> Engine:
+    return nexus.open(workspace, ledger=ledger, clock_ms=lambda: 1_760_000_000_000, **options)
+
+
+def say(nx: Engine, text: str, answer: str = "ok", **given: Any) -> AssembledContext:
+    ctx = nx.assemble(text, **given)
+    nx.record(ctx, nexus.AgentResult((assistant(answer),)))
+    return ctx
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 45), in_memory=st.booleans())
+def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, *, in_memory: bool
+) -> None:
+    workspace = tmp_path_factory.mktemp("walk")
+    (workspace / "AGENTS.md").write_text("Be good.")
+    with opened(workspace, MemoryLedger() if in_memory else ":memory:") as nx:
+        walk = Walk(nx, workspace, seed)
+        for _ in range(steps):
+            walk.step()
+        replays(nx, walk)
+
+
+def test_a_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> None:
+    sent: list[tuple[int, str, str]] = []
+    with opened(ledger=tmp_path / "ledger.db") as nx:
+        transcript = next(iter(read(data / "claude_code" / "session_05.jsonl")))
+        for point in call_points(transcript):
+            if isinstance(point, Mark):
+                mark(nx, "main", point)
+                continue
+            append(nx, "main", *point.appended)
+            try:
+                ctx = nx.assemble_request(Request(point.event, model="claude-sonnet-4-5", available_tokens=12_000))
+            except (EmptyEvent, BudgetTooSmall):
+                continue
+            done = nx.record(ctx, nexus.AgentResult(point.reply))
+            sent.append((done.turn, ctx.manifest.id, json.dumps(ctx.to_anthropic())))
+    with opened(ledger=tmp_path / "ledger.db") as nx:
+        for turn, name, body in sent:
+            count = recorded_call(nx.store, "main", turn).count
+            calls = [recorded_call(nx.store, "main", turn, number) for number in range(1, count + 1)]
+            (number,) = [call.number for call in calls if call.row.manifest["id"] == name]
+            assert json.dumps(nx.replay("main", turn, call=number).to_anthropic()) == body
+    assert len(sent) > 10
+
+
+def test_the_hash_of_a_call_is_that_of_its_body_and_costs_what_is_new() -> None:
+    with opened() as nx:
+        for number in range(30):
+            ctx = say(nx, f"question {number} " * 20, "answer " * 30, budget=2_500)
+            assert ctx.body_hash == hashlib.sha256(msgspec.json.encode(ctx.to_anthropic())).hexdigest()
+
+
+def test_what_stays_the_same_is_stored_once(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("rule " * 2_000)
+    with opened(tmp_path) as nx:
+        for number in range(20):
+            say(nx, f"question {number}", tools=(TOOL,))
+        blobs = [record for record in nx.store.dump() if isinstance(record, BlobRecord)]
+        assert len(blobs) == 3
+        (tmp_path / "AGENTS.md").write_text("another rule")
+        say(nx, "again", tools=(TOOL,))
+        blobs = [record for record in nx.store.dump() if isinstance(record, BlobRecord)]
+        assert len(blobs) == 4
+        nx.replay("main", 3)
+
+
+def test_a_call_of_a_turn_is_found_by_its_number_and_the_last_one_without() -> None:
+    with opened() as nx:
+        first = nx.assemble("go", tools=(TOOL,))
+        nx.record(first, nexus.AgentResult((assistant("", ToolCall("a", "look", "{}")),)))
+        second = nx.assemble([tool("a", "seen")], tools=(TOOL,))
+        nx.record(second, nexus.AgentResult((assistant("done"),)))
+        assert nx.replay("main", 1, call=1).to_anthropic() == first.to_anthropic()
+        assert nx.replay("main", 1).to_anthropic() == second.to_anthropic()
+        for turn, call in ((2, None), (0, None), (-1, None), (1, 3), (1, 0)):
+            with pytest.raises(BadReference):
+                nx.replay("main", turn, call=call)
+        with pytest.raises(NoSuchSession):
+            nx.replay("another", 1)
+
+
+def test_a_turn_that_was_imported_has_no_call_to_replay() -> None:
+    with opened() as nx:
+        append(nx, "main", user("hi"), assistant("hello"), opens_turn=True)
+        with pytest.raises(BadReference, match="no recorded call"):
+            nx.replay("main", 1)
+
+
+def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_when_asked_for() -> None:
+    damaged = MemoryLedger()
+    with opened() as nx:
+        ctx = say(nx, "hi", tools=(TOOL,))
+        name = nx.store.assemblies(1)[0].manifest["inputs"]["tools"]
+        damaged.load(record for record in nx.store.dump() if getattr(record, "sha256", "") != name)
+    with opened(ledger=damaged) as nx:
+        assert [damage.record for damage in check(nx.store.dump())] == ["assembly"]
+        with pytest.raises(CannotReplay, match=r"its tools .* are not in the ledger"):
+            nx.replay("main", 1)
+        shown = nx.replay("main", 1, unproven=True)
+        assert shown.tools == ()
+        assert shown.to_anthropic()["messages"] == ctx.to_anthropic()["messages"]
+        assert any("not proven" in warned.text for warned in shown.warnings)
+
+
+def test_a_ledger_of_an_earlier_version_is_refused_and_shown_only_when_asked_for() -> None:
+    ledger = MemoryLedger()
+    with opened(ledger=ledger) as nx:
+        ctx = nx.assemble("hi", budget=3_000)
+        made = commit_of(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
+        assert made.assembly is not None
+        new = (*msgspec.structs.asdict(sent_of({})), "largest", "task")
+        old = {name: value for name, value in made.assembly.manifest.items() if name not in new}
+        earlier = msgspec.structs.replace(made.assembly, manifest=old)
+        nx.store.commit("main", msgspec.structs.replace(made, assembly=earlier, blobs=()))
+        with pytest.raises(CannotReplay, match="an earlier version recorded it"):
+            nx.replay("main", 1)
+        shown = nx.replay("main", 1, unproven=True)
+        assert shown.to_anthropic()["messages"] == ctx.to_anthropic()["messages"]
+
+
+def test_a_body_that_is_not_the_one_that_was_sent_is_refused() -> None:
+    with opened() as nx:
+        ctx = nx.assemble("hi")
+        made = commit_of(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
+        assert made.assembly is not None
+        forged = msgspec.structs.replace(made.assembly, manifest={**made.assembly.manifest, "body": "0" * 64})
+        nx.store.commit("main", msgspec.structs.replace(made, assembly=forged))
+        with pytest.raises(CannotReplay, match="does not have the hash"):
+            nx.replay("main", 1)
+
+
+@pytest.mark.parametrize("strange", [{"response_format": dict}, {"seed": math.nan}, {"a": "\ud800"}])
+def test_settings_without_a_json_form_are_recorded_and_cannot_be_replayed(strange: dict[str, Any]) -> None:
+    with opened() as nx:
+        say(nx, "hi", model_config=strange)
+        with pytest.raises(CannotReplay):
+            nx.replay("main", 1)
+
+
+def test_another_counter_is_named_as_the_reason(tmp_path: Path) -> None:
+    with opened(ledger=tmp_path / "ledger.db") as nx:
+        say(nx, "hi")
+    with opened(ledger=tmp_path / "ledger.db", counter=get_counter("estimate")) as nx:
+        with pytest.raises(CannotReplay, match="counted by"):
+            nx.replay("main", 1)
+        assert nx.replay("main", 1, unproven=True).to_anthropic()["messages"]
+
+
+def test_deleting_a_session_deletes_what_only_its_calls_were_sent(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("the rule")
+    with opened(tmp_path) as nx:
+        say(nx, "hi", session="one")
+        (tmp_path / "AGENTS.md").write_text("another rule")
+        say(nx, "hi", session="two")
+        assert nx.ledger.erase("one").blobs == 1
+        assert nx.replay("two", 1).system_prompt
+        assert not [r for r in nx.store.dump() if isinstance(r, BlobRecord) and b"the rule" in r.data]
+
+
+def test_a_past_call_can_be_tried_under_another_budget_model_and_message_and_nothing_is_written() -> None:
+    with opened() as nx:
+        for number in range(12):
+            say(nx, f"question {number} " * 20, "answer " * 40)
+        before = [*nx.store.dump()]
+        small = nx.what_if("main", 9, Change(budget=800))
+        assert small.token_budget.available == 800
+        assert small.cut is not None
+        other = nx.what_if("main", 9, Change(model="gpt-4o", event=Event((Text("something else"),))))
+        assert (other.model, other.current_message.text()) == ("gpt-4o", "something else")
+        same = nx.what_if("main", 9, Change())
+        assert same.to_anthropic() == nx.replay("main", 9).to_anthropic()
+        assert [*nx.store.dump()] == before
+
+
+def test_the_next_call_is_explained_and_an_event_that_is_too_large_says_so() -> None:
+    with opened() as nx:
+        for number in range(12):
+            say(nx, f"question {number} " * 20, "answer " * 40)
+        told = nx.explain("main")
+        listed_once(nx, "main", told, nx.store.head(1)[0])
+        assert told.call == "the next call"
+        request = Request(Event((Text("hi"),)), available_tokens=900, model="gpt-4o")
+        told = nx.explain_request(request)
+        listed_once(nx, "main", told, nx.store.head(1)[0])
+        assert told.tokens("out") > 1_000
+        with pytest.raises(NoSuchSession):
+            nx.explain("nobody")
+
+
+def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("rule " * 1_500)
+    (tmp_path / "SOUL.md").write_text("Calm.")
+    with opened(tmp_path) as nx:
+        say(nx, "one " * 400)
+        say(nx, "two")
+        (tmp_path / "SOUL.md").write_text("Calm and exact.")
+        changed = say(nx, "three")
+        extends = nx.diff("main", 2)
+        assert (extends.state, extends.causes, extends.lost_tokens) == ("extends", (), 0)
+        found = nx.diff("main", 3)
+        assert (found.state, found.causes) == ("broken", ("SOUL.md (soul) changed",))
+        assert found.at == "SOUL.md (soul) in the system slot"
+        assert found.earlier.startswith(".")
+        assert found.later.startswith(" and exact.")
+        assert found.stable_tokens + found.again_tokens == changed.token_budget.used.total
+        assert (found.stable_tokens, found.lost_tokens) == (changed.prefix.stable_tokens, changed.prefix.lost_tokens)
+        assert found.price == changed.prefix.price
+        assert found.price is not None
+        assert 0 < found.price < 0.01
+        assert nx.diff("main", 1, 3).state == "broken"
+        assert nx.diff("main", 3, 3).state == "same"
+        with pytest.raises(BadReference, match="no call before it"):
+            nx.diff("main", 1)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_what_a_broken_prefix_calls_stable_is_the_same_in_both_prompts(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    workspace = tmp_path_factory.mktemp("walk")
+    with opened(workspace) as nx:
+        walk = Walk(nx, workspace, seed)
+        walk.kinds = walk.kinds[:7]  # one path, so that the earlier call is at hand
+        last: dict[str, AssembledContext] = {}
+        for _ in range(40):
+            walk.step()
+            ctx = walk.sent[-1][3] if walk.sent else None
+            before = last.get(ctx.manifest.view) if ctx else None
+            if ctx is None or before is ctx:
+                continue
+            last[ctx.manifest.view] = ctx
+            if before is None or ctx.prefix.state != "broken":
+                continue
+            assert ctx.prefix.at
+            assert 0 <= ctx.prefix.stable_tokens <= ctx.token_budget.used.total
+            if found := re.fullmatch(r"message (\d+) of the history", ctx.prefix.at):
+                shared = int(found[1]) - 1
+                assert ctx.messages[:shared] == before.messages[:shared]
+                assert (ctx.system_prompt, ctx.tools) == (before.system_prompt, before.tools)
