@@ -26,6 +26,7 @@ NAMES = (
     "pages",
     "contention",
     "backup_load",
+    "fitting",
 )
 
 

@@ -290,7 +290,7 @@ def _manifest(
         "factor": given.factor,
         "available": request.available_tokens or 0,
         "render": RENDER_VERSION,
-        "pins": pinned_places(window),
+        "pins": pinned_places(window, fitted.spared),
     }
     return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
 

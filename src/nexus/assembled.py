@@ -53,7 +53,7 @@ class Manifest(Struct, frozen=True):
     factor: float
     available: int
     render: int
-    pins: tuple[tuple[int, int], ...] = ()
+    pins: tuple[tuple[int, int, int], ...] = ()
     base: int = 0
     largest: int = 0
     task: bool = True

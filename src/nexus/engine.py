@@ -240,6 +240,10 @@ class Engine:
             self._ladder = Ladder(self.counter, self._summarizer)
         return self._ladder
 
+    @ladder.setter
+    def ladder(self, ladder: Ladder) -> None:
+        self._ladder = ladder
+
     def plan(
         self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
     ) -> CompactionPlan | None:

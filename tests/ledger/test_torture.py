@@ -50,6 +50,7 @@ ROUNDS = {
     "pages": 300,
     "contention": 80,
     "backup_load": 16,
+    "fitting": 100,
 }
 
 REACHED = {
@@ -62,6 +63,7 @@ REACHED = {
     "pages": "zeroed page: reported",
     "contention": "appends to one session",
     "backup_load": "appends in the backups",
+    "fitting": "bodies validated",
 }
 """What a run must have met to have tried anything; the number counts how often."""
 

@@ -17,6 +17,7 @@ from nexus.compaction.ladder import Ladder, Try
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.ledger.entries import Compaction, Row
 from nexus.ledger.operations import Ledger
+from nexus.ledger.replay import spoken
 from nexus.plan import CompactionPlan
 
 __all__ = [
@@ -115,9 +116,5 @@ def carry_out(
 
 def covered(plan: CompactionPlan, ledger: Ledger) -> list[Row]:
     """The messages that a plan covers, without the instructions that open a session: those are never summarised."""
-    rows = (row for entry in ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept) for row in entry.rows)
-    return [
-        row
-        for row in rows
-        if plan.start <= row.place < plan.until and not (row.message.role == "system" and row.place.seq == 1)
-    ]
+    entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
+    return [row for entry in entries for row in spoken(entry) if plan.start <= row.place < plan.until]

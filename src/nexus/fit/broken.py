@@ -64,10 +64,12 @@ def measured(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tuple[
     return {name: (text_tokens_json(text, counter), len(text.encode())) for name, text in texts}
 
 
-def pinned_places(window: Window) -> tuple[tuple[int, int], ...]:
-    """The places of pins that are shown before the window's first message, and of results that are whole for a pin."""
-    places = (*(pin.place for pin in window.hidden()), *window.spared)
-    return tuple(sorted({(place.seq, place.ord) for place in places}))
+def pinned_places(window: Window, spared: Iterable[int] = ()) -> tuple[tuple[int, int, int], ...]:
+    """The pins that are shown before the window's first message, and results that are whole for a pin: see `pins_shown`.
+
+    `spared` are the event's messages, by number, that are such results.
+    """
+    return tuple(sorted(window.pins_shown() | {(window.head + 1, at, 0) for at in spared}))
 
 
 def shown_before(before: Mapping[str, Any], window: Window, mark: Entry | None) -> list[Message] | None:

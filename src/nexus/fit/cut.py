@@ -26,6 +26,7 @@ from nexus.fit.pins import Pinned, merged
 from nexus.fit.sums import first_group, group_before, plain_until, sums_if
 from nexus.fit.window import Window, restart
 from nexus.ledger.entries import Cut, Entry, Place
+from nexus.ledger.replay import shown_from
 from nexus.message import Message, Text
 from nexus.size import Wire
 
@@ -74,6 +75,7 @@ class Fitted(Struct, frozen=True):
 
     `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
     counts results of the event that are not shown whole; `whole_tokens` is what everything took before a cut.
+    `spared` are the event's messages that are shown whole as part of a pin.
     """
 
     window: Window
@@ -84,6 +86,7 @@ class Fitted(Struct, frozen=True):
     cut: Cut | None
     shortened: int = 0
     whole_tokens: int = 0
+    spared: tuple[int, ...] = ()
 
 
 class Site(Struct, frozen=True):
@@ -145,10 +148,12 @@ def asked_from(window: Window, index: int) -> Pinned | None:
     if index >= len(window.messages):
         return None
     at = bisect_right(window.turns, index) - 1
-    if at < 0:
+    row = window.rows[window.row_of[window.turns[at]]] if at >= 0 else None
+    if (
+        row is None or row.message.role == "assistant"
+    ):  # what opens a conversation that an assistant begins is no request
         before = next((pin for pin in window.pins if pin.place == window.asked), None)
         return structs.replace(before, limit=window.clips.largest, kind="asked") if before is not None else None
-    row = window.rows[window.row_of[window.turns[at]]]
     if window.turns[at] == index or row.message.role != "user":
         return None
     return Pinned(row.place, (row,), window.clips.largest, "asked")
@@ -159,13 +164,17 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
     seq = window.head + 1
     limit, aged = window.clips.limit(seq), window.clips.aged(seq)
     told = tuple(clip_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
+    spared: tuple[int, ...] = ()
+    if window.pin_waits():
+        spared = tuple(at for at, (said, own) in enumerate(zip(told, event, strict=True)) if said is not own)
+        told = event
     shown = tuple(repair.preview(window.fold, told))
     answers = any(message.role == "tool" for message in event)
     ahead = 0 if answers else len(repair.closing(window.fold))
     sizes = [message_tokens(message, counter) for message in shown]
     tokens = [size.on(window.wire) + size.aside for size in sizes]
     shortened = sum(said is not message for said, message in zip(told, event, strict=True))
-    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened)
+    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, spared=spared)
 
 
 def _total(fitted: Fitted, fixed: Fixed) -> int:
@@ -229,14 +238,13 @@ class _Cutting:
         yield self._cut(least, index, head=head, keeps_summary=keeps_summary)
         last = least.last
         yield self._cut(least, last)
-        limit = window.clips.largest // 2
-        while limit >= LEAST_TOKENS:
-            squeezed = replace(least, until=window.head + 1, tokens=limit)
-            yield self._cut(squeezed, last)
-            limit //= 2
-        if window.clips.largest:
-            least = replace(least, until=window.head + 1, tokens=LEAST_TOKENS)
+        limit = window.clips.largest
+        while limit > LEAST_TOKENS or (limit and least.until <= window.head):
+            limit = max(limit // 2, LEAST_TOKENS)
+            least = replace(least, until=window.head + 1, tokens=limit)
+            yield self._cut(least, last)
         yield self._cut(least, last, asked=False)
+        yield self._cut(least, last, task=False)
         yield self._cut(least, last, asked=False, task=False)
 
     def _measures(self) -> _Measures:
@@ -308,24 +316,28 @@ class _Cutting:
     ) -> Cut:
         """The cut that keeps everything from message `index` on, and what stands before message `head`."""
         window, before, site = self.fitted.window, self.fitted.window.cut, self.site
-        begin = window.row_of[index] if index < len(window.messages) else len(window.rows)
+        begin = window.row_of[index] if 0 < index < len(window.messages) else len(window.rows) if index else 0
         first = window.first if index == 0 else window.rows[begin].place if begin < len(window.rows) else None
         first = first or Place(window.head + 1, 0)
-        request = asked_from(self.fitted.window, index) if asked else None
+        request = asked_from(self.fitted.window, index)
         lead = window.lead[0].place if window.lead else window.first
         until = window.rows[window.row_of[head]].place if head else before.head if before else None
         pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
         hidden = [pin for pin in pins if pin.place < first and not (until and lead <= pin.place < until)]
-        hidden = [pin for pin in hidden if task or pin.kind != "task"]
-        gone = begin + sum(len(pin.rows) for pin in window.hidden()) + (before.left_out_messages if before else 0)
-        gone -= sum(len(pin.rows) for pin in hidden) + (window.row_of[head] if head else 0)
+        hidden = [pin for pin in hidden if (task or pin.kind != "task") and (asked or pin.kind != "asked")]
+        passed = begin + (before.passed if before else 0)
+        gone = passed - self._staying(hidden, first) - (window.row_of[head] if head else len(window.lead))
         tokens = (
             window.sums[index] - window.sums[head] + window.pinned_tokens + (before.left_out_tokens if before else 0)
         )
         tokens = max(tokens - sum(pin.tokens(window.wire) for pin in hidden), 0)
         lost = bool(site.mark and site.mark.body) and not keeps_summary
         marker = marker_text(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
-        if index == 0 and (before is None or before.keeps_summary == keeps_summary):
+        stays = (keeps_summary or not window.summary_tokens, asked, task)
+        was = (
+            (before.keeps_summary or not window.summary_tokens, before.request, before.task) if before else (True,) * 3
+        )
+        if index == 0 and stays == was:
             marker = before.marker if before else ""
         return Cut(
             site.view,
@@ -342,7 +354,14 @@ class _Cutting:
             asked=request.place if request else None,
             head=until,
             task=task,
+            request=asked,
+            passed=passed,
         )
+
+    def _staying(self, hidden: list[Pinned], first: Place) -> int:
+        """How many of the messages before `first`, which are neither cleared nor summarised, stay as pins."""
+        begin = shown_from(self.site.mark)
+        return sum(begin <= row.place < first for pin in hidden for row in pin.rows)
 
     def _asked_at(self, place: Place | None) -> tuple[Pinned, ...]:
         """The request at a place, from the pins or the rows."""

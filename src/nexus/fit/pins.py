@@ -12,8 +12,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.fit import repair
 from nexus.ledger.entries import Entry, Place, Row
-from nexus.message import ToolResult
+from nexus.ledger.replay import spoken
+from nexus.message import Message
 from nexus.size import Wire
 
 FRAME_TOKENS = 40
@@ -43,6 +45,10 @@ class Pinned(Struct, frozen=True):
         stored = sum(row.size.on(wire) for row in self.rows)
         return min(stored, self.limit + FRAME_TOKENS) if self.limit else stored
 
+    def is_large(self) -> bool:
+        """Whether it is shown shortened among what is left out."""
+        return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)
+
 
 def merged(*pins: Pinned) -> tuple[Pinned, ...]:
     """The pins in order, each group once: as a user's pin, else as the first task, else as the present request."""
@@ -67,7 +73,7 @@ def groups(
     for place in sorted(pins):
         if place < first:
             continue
-        rows = [row for entry in read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR) for row in entry.rows]
+        rows = [row for entry in read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR) for row in spoken(entry)]
         group = _group(rows, place)
         if group:
             found[group[0].place] = Pinned(group[0].place, group, limit, kind)
@@ -90,22 +96,39 @@ def first_task(read: Callable[[int, int], Iterable[Entry]], after: int, head: in
 
 def row_at(read: Callable[[int, int], Iterable[Entry]], place: Place) -> Row | None:
     """The row at a place."""
-    return next((row for entry in read(place.seq - 1, place.seq) for row in entry.rows if row.place == place), None)
+    return next((row for entry in read(place.seq - 1, place.seq) for row in spoken(entry) if row.place == place), None)
 
 
-def _group(rows: Sequence[Row], place: Place) -> tuple[Row, ...]:
-    """The message at a place with the rest of its group."""
-    at = next((index for index, row in enumerate(rows) if row.place == place), None)
-    if at is None:
-        return ()
-    begin = at
-    while begin and _answers(rows[begin]):
-        begin -= 1
-    end = at + 1
-    while end < len(rows) and _answers(rows[end]):
-        end += 1
-    return tuple(rows[begin:end])
+def _group(rows: Iterable[Row], place: Place) -> tuple[Row, ...]:
+    """The messages that can only be shown together with the one at a place: as the repair pairs and joins them.
+
+    Empty where that message shows nothing.
+    """
+    fold, pieces = repair.Fold(started=True), Message("assistant", ())
+    group: list[Row] = []
+    for row in rows:
+        try:
+            shown = repair.step(fold, row.message, plain=False)
+        except repair.NotAppend:
+            pieces = repair.joined(pieces, row.message)
+            fold.tail = None
+            fold.waiting.clear()
+            repair.step(fold, pieces, plain=False)
+            group.append(row)
+            continue
+        starts = any(is_start for _, is_start, _ in shown)
+        if starts and row.message.role == "assistant":
+            pieces = row.message
+        if starts and not _answers(row, shown):
+            if any(one.place == place for one in group):
+                break
+            group = []
+        if shown:
+            group.append(row)
+    return tuple(group) if any(row.place == place for row in group) else ()
 
 
-def _answers(row: Row) -> bool:
-    return any(isinstance(part, ToolResult) for part in row.message.parts)
+def _answers(row: Row, shown: Sequence[repair.Shown]) -> bool:
+    """Whether results that a message has are shown, whatever else it says."""
+    own = {part.content for part in row.message.results()}
+    return any(part.content in own for message, _, _ in shown for part in message.results())

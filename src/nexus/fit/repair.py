@@ -121,6 +121,11 @@ def closing(fold: Fold) -> list[Message]:
     ]
 
 
+def is_supplied(message: Message) -> bool:
+    """Whether a message only says that a result is missing, and so belongs to no stored one."""
+    return all(result.is_error and result.content == (Text(INTERRUPTED),) for result in message.results())
+
+
 def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:
     """What a step for each of these user messages or tool results would show, calls left open answered at the end.
 

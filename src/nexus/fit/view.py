@@ -12,7 +12,7 @@ from nexus.fit.cut import Strategy
 from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
 from nexus.fit.window import Window, asked_at, extend, holds, start
 from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.ledger.replay import Live, shown_from
+from nexus.ledger.replay import Live, shown_from, spoken
 from nexus.size import Wire
 
 LARGEST_PART = 4
@@ -85,7 +85,7 @@ def filled(
     lead: Sequence[Row] = ()
     if cut is not None and cut.head is not None:
         begin = shown_from(mark)
-        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in entry.rows)
+        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in spoken(entry))
         lead = tuple(row for row in before if begin <= row.place < cut.head)
     window, place = start(
         counter,
@@ -106,8 +106,7 @@ def filled(
 
 def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple[Place | None, tuple[Pinned, ...]]:
     """The place of the first task, and the groups that stay: pinned ones, that task, and the request being answered."""
-    mark = reading.live.mark
-    after = mark.seq if mark is not None and mark.kind == "clear" else 0
+    mark, after = reading.live.mark, reading.live.cleared_at
     begin = Place(after + 1, 0)
     found = list(groups(reading.entries, reading.live.pins, begin))
     asked = asked_at(cut, mark)

@@ -23,7 +23,7 @@ from nexus.fit.clip import Clips, clip_results, clip_text
 from nexus.fit.pins import FRAME_TOKENS, Pinned
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import shown_from, spoken
 from nexus.message import Image, Message, Note, Text, Thinking
 from nexus.size import Size, Wire
 
@@ -45,7 +45,7 @@ class Window:
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
     taken off, by place. `first` is where what is shown begins;
     of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request that
-    the shown messages answer, where it lies before them.
+    the shown messages answer, where it lies before them. `lacking` are calls of groups in the opening without a result.
     """
 
     opening: tuple[Message, ...]
@@ -81,6 +81,7 @@ class Window:
     asked: Place | None = None
     spared: list[Place] = field(default_factory=list[Place])
     clipped: dict[Place, int] = field(default_factory=dict[Place, int])
+    lacking: set[str] = field(default_factory=set[str])
     wire: Wire = "openai"
     model: str = ""
 
@@ -113,9 +114,27 @@ class Window:
         """The pins before what is shown: they have to stand in the opening."""
         begin = self.lead[0].place if self.lead else self.first
         end = self.lead[-1].place if self.lead else begin
-        task = self.cut is None or self.cut.task
-        before = (pin for pin in self.pins if pin.place < self.first and (task or pin.kind != "task"))
+        cut = self.cut
+        gone = {kind for kind, stays in (("task", cut.task), ("asked", cut.request)) if not stays} if cut else ()
+        before = (pin for pin in self.pins if pin.place < self.first and pin.kind not in gone)
         return tuple(pin for pin in before if not begin <= pin.place <= end)
+
+    def pin_waits(self) -> bool:
+        """Whether calls of the last group wait for results that will belong to a pin, and are never shortened then."""
+        if not (self.fold.waiting and self.verbatim and self.groups):
+            return False
+        begin = self.rows[self.row_of[self.groups[-1]]].place
+        return any(place >= begin for place in self.verbatim)
+
+    def completes_pin(self, entry: Entry) -> bool:
+        """Whether an entry has a result that belongs to a pin: the pin was read without it."""
+        wanted = self.lacking | set(self.fold.waiting) if self.pin_waits() else self.lacking
+        return bool(wanted) and any(r.call_id in wanted for row in entry.rows for r in row.message.results())
+
+    def pins_shown(self) -> set[tuple[int, int, int]]:
+        """The pins that show in the opening or in the size of results: entry, place in it, and 1 if not in order or whole."""
+        hidden = {(p.place.seq, p.place.ord, int(p.kind == "asked" or p.is_large())) for p in self.hidden()}
+        return hidden | {(place.seq, place.ord, 0) for place in self.spared}
 
     def hash_at(self, seq: int) -> bytes | None:
         """The chain value after entry `seq`, if this window read it."""
@@ -203,6 +222,7 @@ def _open_with(window: Window, groups: Sequence[Sequence[Row]], counter: TokenCo
         window.fold.tail = None
         for row in rows:
             _show(aside, row, counter, fresh=True)
+        window.lacking.update(window.fold.waiting)
     lacking = repair.closing(window.fold)
     window.fold.waiting, window.fold.answered, window.fold.tail = {}, set(), None
     tokens = aside.sums[-1] + sum(message_tokens(message, counter).on(window.wire) for message in lacking)
@@ -237,7 +257,9 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
     for entry in entries:
         if entry.kind in ("clear", "compaction", "undone", "pin", "unpin") and not fresh:
             return False
-        for row in entry.rows:
+        if not fresh and window.completes_pin(entry):
+            return False
+        for row in spoken(entry):
             if first is not None and row.place < first:
                 continue
             if not _show(window, row, counter, fresh=fresh):
@@ -272,8 +294,6 @@ def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pi
 
 
 def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bool:
-    if row.message.role == "system" and row.place.seq == 1 and not window.messages:
-        return True
     plain = row.place.seq <= window.plain_until
     stored = shortened(window, row, counter)
     try:
@@ -297,7 +317,7 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
             size.on(window.wire),
             aside,
             starts_group=starts_group,
-            row=-1 if altered and not starts_group else None,
+            row=-1 if altered and not starts_group and repair.is_supplied(message) else None,
         )
     return True
 

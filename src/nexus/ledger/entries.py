@@ -101,8 +101,9 @@ class Cut(Struct, frozen=True):
     `plain_until` is the seq up to which messages are shown without thinking and memory notes; results of tools in
     entries up to `clip_until` are shown in at most `clip_tokens` base tokens each. `asked` is the user's message that the
     kept messages still answer, where it is left out itself; what stands before `head` is shown before the marker. A
-    marker is empty when nothing is left out and results are shortened only. `task` is false where not even the session's
-    first task has room.
+    marker is empty when nothing is left out and results are shortened only. `task` and `request` are false where not even
+    the session's first task, or what `asked` names, has room. `passed` counts all messages before `first` that are neither cleared nor summarised, those that
+    stay in front of the marker or as pins among them.
     """
 
     view: str
@@ -120,6 +121,8 @@ class Cut(Struct, frozen=True):
     asked: Place | None = None
     head: Place | None = None
     task: bool = True
+    request: bool = True
+    passed: int = 0
 
 
 class AssemblyRow(Struct, frozen=True):

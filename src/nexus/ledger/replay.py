@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.ledger.entries import Compaction, Entry, NewEntry, Place
+from nexus.ledger.entries import Compaction, Entry, NewEntry, Place, Row
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
@@ -22,7 +22,7 @@ class Live(Struct, frozen=True):
 
     `undone_at` is the seq of the newest `undone` mark that still holds (0: none): what it brought back is not compacted
     by itself again before the session went on. `changed_at` is the seq of the newest clear, compaction or undo: what a
-    view decided before it was decided about another history.
+    view decided before it was decided about another history. `cleared_at` is the seq of the newest clear (0: none).
     """
 
     mark: Entry | None = None
@@ -30,6 +30,7 @@ class Live(Struct, frozen=True):
     undone: frozenset[int] = frozenset()
     undone_at: int = 0
     changed_at: int = 0
+    cleared_at: int = 0
 
 
 class Turn(Struct, frozen=True):
@@ -96,7 +97,8 @@ def live(marks: Sequence[Entry]) -> Live:
     undone = frozenset(entry.seq for entry in marks if entry.kind == "compaction" and entry.seq in out)
     newest = next((entry.seq for entry in marks if entry.kind == "undone" and entry.seq not in out), 0)
     changed = next((entry.seq for entry in marks if entry.kind in ("clear", "compaction", "undone")), 0)
-    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed)
+    cleared = next((entry.seq for entry in marks if entry.kind == "clear"), 0)
+    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed, cleared)
 
 
 def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
@@ -189,6 +191,14 @@ _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 def _names(given: Any) -> tuple[str, ...]:
     return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
+
+
+def spoken(entry: Entry) -> tuple[Row, ...]:
+    """An entry's messages without the system messages that open a session: those are instructions, never history."""
+    if entry.seq != 1:
+        return entry.rows
+    leading = next((at for at, row in enumerate(entry.rows) if row.message.role != "system"), len(entry.rows))
+    return entry.rows[leading:]
 
 
 def shown_from(mark: Entry | None) -> Place:

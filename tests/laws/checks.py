@@ -1,0 +1,292 @@
+"""The laws of fitting, one function each: what every context has to be, whatever happened to its session before.
+
+Each raises `Broken` with the law's name. They read the context, the ledger's entries and the oracle, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import nexus
+from laws.call import Call, broken, encode, texts_of, tokens
+from laws.oracle import (
+    LOST,
+    SUMMARY,
+    Atom,
+    Path,
+    atoms_shown,
+    begins,
+    is_short_for,
+    limit_of,
+    live,
+    seen,
+    without_pictures,
+)
+from nexus.errors import BudgetTooSmall
+from nexus.fit.clip import LEAST_TOKENS
+from nexus.ledger.entries import Place, Row
+from nexus.message import Image, ToolCall
+from support.validity import CHECKS, Recounter
+
+OWN = {"openai": ("openai", "responses"), "anthropic": ("anthropic",), "gemini": ("gemini",)}
+"""The forms that a model of each family is called in."""
+
+CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}]}"}
+"""What closes the messages and the body."""
+
+_RECOUNT = Recounter()
+_PICTURES = re.compile(r"\n\[\d+ images were shown here; they are in the ledger\]\Z")
+
+
+def valid(call: Call) -> int:
+    """Every provider would take the body. Returns how many bodies were judged."""
+    for wire, body in call.bodies.items():
+        if problems := CHECKS[wire](body):
+            broken("valid", f"{wire}: {problems}")
+    return len(call.bodies)
+
+
+def within_budget(call: Call) -> None:
+    """What another tokenizer counts in the body is within the account, and the account within the budget."""
+    ctx = call.ctx
+    used = ctx.token_budget.used.total
+    if used > call.budget or ctx.token_budget.remaining < 0:
+        broken("within budget", f"{used} of {call.budget}")
+    factor = ctx.window.token_factor
+    for wire in OWN[ctx.window.wire]:
+        counted = _RECOUNT.count(call.bodies[wire]) * factor
+        if counted > used:
+            broken("within budget", f"{wire} has {counted} tokens, the account says {used}")
+    if sum(item.tokens for item in ctx.items) != used:
+        broken("within budget", "the account's lines do not add up")
+
+
+def refused(error: BudgetTooSmall, budget: int) -> None:
+    """A refusal names its parts, which add up to more than there is."""
+    if sum(error.parts.values()) != error.needed_tokens or error.available_tokens != budget:
+        broken("refusal", f"{error.parts} {error.needed_tokens} {error.available_tokens}")
+    if error.needed_tokens <= error.available_tokens:
+        broken("refusal", f"{error.needed_tokens} fit into {error.available_tokens}")
+
+
+def nothing_vanishes(call: Call) -> None:
+    """From the first message shown on, everything that is stored is shown, in order, once, and each call with its result."""
+    shown, expected = atoms_shown(call.tail), call.expected.atoms
+    if len(shown) != len(expected):
+        at = next((i for i, (s, e) in enumerate(zip(shown, expected, strict=False)) if s[:2] != e[:2]), -1)
+        broken(
+            "nothing vanishes",
+            f"{len(shown)} atoms, not {len(expected)}; {at}: {shown[at : at + 2]} {expected[at : at + 2]}",
+        )
+    for mine, wanted, place in zip(shown, expected, call.expected.of, strict=True):
+        if mine[0] != "result":
+            if mine != wanted:
+                broken("nothing vanishes", f"{mine} in place of {wanted}")
+        elif mine[:2] != wanted[:2] or (wanted[2] == LOST) != (mine[2] == LOST):
+            broken("pairs whole", f"{mine} in place of {wanted}")
+        else:
+            _result(call, mine, wanted, place)
+
+
+def _result(call: Call, mine: Atom, wanted: Atom, place: Place | None) -> None:
+    """A result is whole, or shortened from what is stored: within its limit, and only where it is over it."""
+    seq = place.seq if place is not None else call.ctx.manifest.head + 1
+    limit = limit_of(call.cut, call.largest, seq)
+    waits = call.path.pairing.group
+    if place is None and waits is not None and call.verbatim & set(call.path.pairing.groups.get(waits, ())):
+        limit = 0
+    shown, notes = without_pictures(mine[2]) if mine[2] != wanted[2] else (mine[2], 0)
+    if notes + mine[3] != wanted[3]:
+        broken("results", f"{mine[3]} pictures and {notes} lines for {wanted[3]} pictures")
+    if notes and (call.cut is None or seq > call.cut.clip_until):
+        broken("results", "a picture of a newer result became a line")
+    if shown == wanted[2]:
+        pinned = place is not None and place in call.verbatim
+        if limit and wanted[2] != LOST and not pinned and tokens(shown) > limit:
+            broken("results", f"{tokens(shown)} tokens are whole, the limit is {limit}")
+        return
+    call.shortened += 1
+    if not limit or not is_short_for(shown, wanted[2]):
+        broken("results", f"not a head and tail of what is stored: {shown!r}")
+    if tokens(shown) > max(limit, LEAST_TOKENS):
+        broken("results", f"{tokens(shown)} tokens, the limit is {limit}")
+    if place is not None and place in call.verbatim:
+        broken("pins word for word", f"the pinned result at {place} is shortened")
+    if "nexus history SESSION" not in shown and tokens(shown) + 30 < limit:
+        broken("results", f"the way to the whole is not named: {shown!r}")
+
+
+def event_whole(call: Call) -> None:
+    """What is asked now is in the body that is sent, whole; results may be shortened."""
+    if not call.event:
+        return
+    texts = [seen(said) for said in texts_of(call.event[-1])]
+    for wire in OWN[call.ctx.window.wire]:
+        for said in texts:
+            if encode(said)[1:-1] not in call.sent[wire]:
+                broken("event whole", f"{said!r} is not in the {wire} body")
+
+
+def summary_and_marker(call: Call) -> None:
+    """The live summary stands first unless the cut says that it had no room; the marker is the cut's, byte for byte."""
+    mark, cut = call.path.live, call.cut
+    said = [message.text() for message in call.opening]
+    if mark is not None and mark.kind == "compaction" and (cut is None or cut.keeps_summary):
+        if not said or said[0] != seen(f"{SUMMARY}{mark.body['summary']}"):
+            broken("summary", f"{said[:1]} in place of the live summary")
+    elif any(one.startswith(SUMMARY.strip()) for one in said):
+        broken("summary", "a summary that does not hold is shown")
+    lost = mark is not None and mark.kind == "compaction" and cut is not None and not cut.keeps_summary
+    if cut is not None and lost != (", and the summary of what came before them" in cut.marker):
+        broken("marker", f"{cut.marker!r}, and the summary is {'left out' if lost else 'shown'}")
+    if cut is not None and cut.marker and said.count(cut.marker) != 1:
+        broken("marker", f"{cut.marker!r} stands {said.count(cut.marker)} times in the opening")
+
+
+def counted(call: Call) -> None:
+    """A cut counts exactly the messages that it leaves out: those stored before the first shown, less those that stay."""
+    cut = call.cut
+    if cut is None:
+        return
+    begin, first = call.path.begin, cut.first
+    stay = {row.place for row in call.lead}
+    for place in call.path.pins():
+        if place < first:
+            stay.update(call.path.group_of.get(place, []))
+    task = call.path.task()
+    if task is not None and cut.task and True:
+        stay.add(task.place)
+    if cut.asked is not None and cut.request and (cut.task or task is None or cut.asked != task.place):
+        stay.add(cut.asked)
+    out = [row for row in call.path.talk(begin, first) if row.place not in stay]
+    speaking = [row for row in out if call.path.said(row.place)]
+    if call.ctx.cut is not None:
+        late = [p for p in call.early if p not in stay]
+        if not len(speaking) <= cut.left_out_messages <= len(out) + len(late):
+            broken("marker counts", f"{cut.left_out_messages}, but {len(speaking)} to {len(out)} are left out: {cut}")
+        if not cut.marker and speaking:
+            broken("marker counts", f"{len(speaking)} messages are left out without a word: {cut}")
+        if cut.marker and f": {cut.left_out_messages:,} messages," not in cut.marker:
+            broken("marker counts", f"{cut.marker!r} for {cut.left_out_messages}")
+
+
+def pins_whole(call: Call) -> None:
+    """Every pinned message is shown word for word, with its group."""
+    said = [atom[:1] + atom[2:] if atom[0] == "result" else atom for atom in atoms_shown(call.ctx.messages)]
+    for place in call.path.pins():
+        notes = call.path.notes(place)
+        for atom in call.path.said(place):
+            if atom[0] == "user" and atom[1] in notes:
+                continue
+            if atom[0] == "call" or atom == ("result", atom[1], LOST, 0):
+                continue
+            wanted = atom[:1] + atom[2:] if atom[0] == "result" else atom
+            if wanted not in said:
+                broken("pins word for word", f"{wanted} at {place} is not shown")
+
+
+def task_present(call: Call) -> None:
+    """What the session was begun for is shown, whole or shortened, unless the cut says that it had no room."""
+    row = call.path.task()
+    if row is None or not True:
+        return
+    if call.cut is not None and not call.cut.task:
+        if call.ctx.cut is not None and call.ctx.token_budget.remaining > _at_most(call, row):
+            broken("first task", f"left out, with {call.ctx.token_budget.remaining} tokens to spare")
+        return
+    if not _is_told(call, row):
+        broken("first task", f"{row.message.text()!r} is not shown")
+
+
+def request_present(call: Call) -> None:
+    """What the kept messages answer is shown, whole or shortened, unless there was no room."""
+    kept = [row for row in call.path.talk(call.first) if row.place in call.expected.starts]
+    if not kept or kept[0].message.role != "assistant":
+        return
+    row = call.path.request_before(kept[0].place)
+    if row is None or row.message.role != "user":
+        return
+    if _is_told(call, row):
+        return
+    asked = call.cut.asked if call.cut is not None else _asked(call)
+    task = call.path.task()
+    if call.cut is not None and not call.cut.task and task is not None and task.place == asked:
+        return
+    if call.cut is not None and not call.cut.request:
+        if call.ctx.cut is not None and call.ctx.token_budget.remaining > _at_most(call, row):
+            broken("request", f"left out, with {call.ctx.token_budget.remaining} tokens to spare: {row}")
+        return
+    if asked is None and call.foreign:
+        return
+    broken("request", f"{row.message.text()!r} at {row.place} is not shown; {asked=}")
+
+
+def _asked(call: Call) -> Any:
+    mark = call.path.live
+    return mark.body.get("asked") if mark is not None else None
+
+
+def _at_most(call: Call, row: Row) -> float:
+    """Tokens that a message can take at most when it is shown among what is left out, with the longest marker."""
+    whole = sum(map(tokens, texts_of(row.message)))
+    images = 1_700 * sum(isinstance(part, Image) for part in row.message.parts)
+    least = min(whole + images, call.largest) if call.largest else whole + images
+    return (least + 200) * call.ctx.window.token_factor
+
+
+def _is_told(call: Call, row: Row) -> bool:
+    """Whether a message is shown: all of its texts, or its text shortened."""
+    said = {atom[1] for atom in atoms_shown(call.ctx.messages) if atom[0] == "user"}
+    texts = [seen(said) for said in texts_of(row.message)]
+    if all(one in said for one in texts):
+        return True
+    whole = seen(row.message.text())
+    told = (_PICTURES.sub("", one) for one in said)
+    return any(one == whole or is_short_for(one, whole) for one in told)
+
+
+def covered_without_gap(path: Path) -> None:
+    """Summaries follow each other without a gap, back to the beginning or to a clear."""
+    mark = path.live
+    while mark is not None and mark.kind == "compaction":
+        earlier = live(path.entries[: mark.seq - 1])
+        start, covers_from = begins(earlier), mark.body["covers_from"]
+        gap = path.talk(start, Place(covers_from, 0))
+        if covers_from > start.seq and gap:
+            broken("covers", f"{covers_from} does not follow {start}: {len(gap)} messages in between")
+        mark = earlier
+
+
+def extends(call: Call, before: dict[str, str] | None, causes_possible: set[str]) -> None:
+    """The last body, less its brackets, begins this one, byte for byte, unless a cause is told; and only true causes are."""
+    prefix = call.ctx.prefix
+    if prefix.state == "broken" and not prefix.causes:
+        broken("prefix", "broken without a cause")
+    if prefix.state == "extends" and before is not None:
+        for wire, closer in CLOSERS.items():
+            if not call.sent[wire].startswith(before[wire].removesuffix(closer)):
+                broken("prefix", f"{wire} moved without a cause")
+    for cause in prefix.causes:
+        if not any(word in cause for word in causes_possible):
+            broken("prefix", f"{cause!r}, but only {sorted(causes_possible)} happened")
+
+
+def full_pass(call: Call) -> None:
+    """Where nothing is left out or shortened, the kept window shows what one pass over the whole history shows."""
+    if call.opening or call.shortened or call.cut is not None or call.mark_plain:
+        return
+    history = [row.message for row in call.path.talk(call.first)]
+    whole, _ = nexus.repaired([*history, *call.event])
+    if whole != call.ctx.messages:
+        at = next((i for i, (w, m) in enumerate(zip(whole, call.ctx.messages, strict=False)) if w != m), -1)
+        broken("full pass", f"message {at}: {call.ctx.messages[at]} in place of {whole[at]}")
+
+
+def waiting_kept(path: Path, calls: list[ToolCall]) -> None:
+    """No summary covers a call that still waits for its result."""
+    if path.live is None or path.live.kind != "compaction" or not calls:
+        return
+    last = path.pairing.group
+    if last is not None and last < path.begin:
+        broken("waiting calls", f"the group at {last} waits and is covered up to {path.begin}")

@@ -1,0 +1,142 @@
+"""Faults put into the code on purpose, to prove that the laws find what they look for: each changes a line of one function.
+
+A mutant is the function's own source with one piece replaced, compiled in its module and put wherever the function is
+used; leaving the block puts everything back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from msgspec import Struct
+
+
+class Mutant(Struct, frozen=True):
+    """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead.
+
+    `laws` are the names of the laws that find it.
+    """
+
+    name: str
+    where: str
+    old: str
+    new: str
+    laws: tuple[str, ...]
+
+
+MUTANTS = (
+    Mutant(
+        "calls are not closed when somebody else speaks",
+        "nexus.fit.repair:_close", "fold.waiting, fold.answered = {}, set()", "lacking = []", ("valid",),
+    ),
+    Mutant(
+        "repair closes a call twice",
+        "nexus.fit.repair:preview", "return [*shown, *closing(ahead)]", "return [*shown, *closing(ahead), *closing(ahead)]",
+        ("valid",),
+    ),
+    Mutant(
+        "a user's pin is dropped",
+        "nexus.fit.window:Window.hidden", "pin.kind not in gone", 'pin.kind not in (*gone, "pin")', ("pins word for word",),
+    ),
+    Mutant(
+        "a pinned result is shortened",
+        "nexus.fit.window:shortened", "if row.place in window.verbatim:", "if False:", ("pins word for word",),
+    ),
+    Mutant(
+        "a result is shortened again from the shortened text",
+        "nexus.fit.window:shortened", "message = clip_results(row.message, limit,",
+        "message = clip_results(clip_results(row.message, limit * 2, counter, pictures=True), limit,", ("results",),
+    ),
+    Mutant(
+        "the limit of results is taken by the wrong entry",
+        "nexus.fit.clip:Clips.limit", "seq <= self.until", "seq < self.until", ("results",),
+    ),
+    Mutant(
+        "what a compaction kept is lost",
+        "nexus.ledger.replay:shown_from", 'Place(int(mark.body["first_kept"]), int(mark.body.get("kept_ord", 0)))',
+        "Place(mark.seq + 1, 0)", ("nothing vanishes", "empty event"),
+    ),
+    Mutant(
+        "the marker is written anew whenever a window is made",
+        "nexus.fit.window:start", "cut.first, cut.plain_until, cut.marker",
+        "cut.first, cut.plain_until, cut.marker and cut.marker.replace('Earlier', f'{len(pins)} earlier')", ("marker",),
+    ),
+    Mutant(
+        "the budget is checked without the tools",
+        "nexus.fit.cut:_total", "fixed.system + fixed.tools +", "fixed.system +", ("within budget",),
+    ),
+    Mutant(
+        "the first task is dropped without a word",
+        "nexus.fit.view:_pins", 'first.place, (first,), view.largest, "task"', 'first.place, (), view.largest, "task"',
+        ("first task", "marker counts"),
+    ),
+    Mutant(
+        "the request is lost when a window is made anew from the ledger",
+        "nexus.fit.window:asked_at", "return cut.asked", "return None", ("request", "kept window"),
+    ),
+    Mutant(
+        "a summary leaves a gap of one entry",
+        "nexus.fit.plan:plan_compaction", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
+    ),
+    Mutant(
+        "a call that waits is covered by a summary",
+        "nexus.fit.plan:plan_compaction", "_place(window, index)", "Place(window.head + 1, 0)", ("waiting calls",),
+    ),
+    Mutant(
+        "the summary so far is not handed on",
+        "nexus.fit.plan:plan_compaction", "previous=previous,", 'previous="",', ("previous summary",),
+    ),
+    Mutant(
+        "a cut has the number of the one before",
+        "nexus.fit.cut:_Cutting._cut", "site.number,", "max(site.number - 1, 1),", ("cut numbers",),
+    ),
+    Mutant(
+        "a cut counts one message too few",
+        "nexus.fit.cut:_Cutting._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
+    ),
+    Mutant(
+        "what was cleared comes back",
+        "nexus.fit.view:_pins", "reading.live.cleared_at", "0", ("first task", "marker counts"),
+    ),
+    Mutant(
+        "a kept window is extended across an undo",
+        "nexus.fit.window:extend", '"undone", ', "", ("nothing vanishes", "summary"),
+    ),
+)  # fmt: skip
+
+
+@contextmanager
+def broken_by(mutant: Mutant) -> Generator[None]:
+    """Puts the fault in, and takes it out again."""
+    module_name, _, path = mutant.where.partition(":")
+    module = import_module(module_name)
+    owner_name, _, name = path.rpartition(".")
+    owner: Any = getattr(module, owner_name) if owner_name else module
+    original = inspect.getattr_static(owner, name)
+    source = textwrap.dedent(inspect.getsource(original))
+    assert source.count(mutant.old) == 1, f"{mutant.where} has {mutant.old!r} {source.count(mutant.old)} times"
+    found: dict[str, Any] = {}
+    code = compile(
+        f"from __future__ import annotations\n{source.replace(mutant.old, mutant.new)}", mutant.where, "exec"
+    )
+    exec(code, module.__dict__, found)
+    changed = [(owner, name)] if owner_name else _users(original)
+    for where, known_as in changed:
+        setattr(where, known_as, found[name])
+    try:
+        yield
+    finally:
+        for where, known_as in changed:
+            setattr(where, known_as, original)
+
+
+def _users(function: object) -> list[tuple[Any, str]]:
+    """Every module of the package that knows a function, and by which name."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "nexus"]
+    return [(module, name) for module in modules for name, value in list(vars(module).items()) if value is function]

@@ -1,0 +1,326 @@
+"""A second reading of a session, from its entries alone: what holds, what belongs together, what has to be seen.
+
+It shares no code with `nexus.fit`: it is written from what the documents promise. An atom is the smallest thing that a
+message says: a text, a picture, a call, a result. What a call shows is compared atom by atom.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nexus.ledger.entries import Cut, Entry, Place, Row
+from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
+from support.strict import is_dict, is_list
+
+LOST = "[result unavailable: interrupted]"
+SUPPLIED = "[The conversation starts with the assistant.]"
+SYSTEM = "[System message]"
+SUMMARY = "[Previous conversation summary]\n"
+
+Atom: TypeAlias = tuple[Any, ...]
+"""`(role, text)`, `("image",)`, `("call", n)` or `("result", n, text, pictures)`; n counts the calls."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_GAP = re.compile(r"\[… ([\d,]+) characters left out here(?:; the whole: (`nexus history SESSION[^`]*`))? …\]")
+_PICTURED = re.compile(r"(?:\n|\A)\[[\w/+.-]+(?: \d+x\d+)? was shown here before; it is in the ledger\]\Z")
+
+
+def seen(text: str) -> str:
+    """The text as any request can carry it."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+@dataclass
+class Pairing:
+    """Messages one after another: who answers whom, what is said by whom, and in which order it has to be shown."""
+
+    plain_until: int = 0
+    started: bool = False
+    atoms: list[Atom] = field(default_factory=list[Atom])
+    of: list[Place | None] = field(default_factory=list["Place | None"])
+    groups: dict[Place, list[Place]] = field(default_factory=dict[Place, list[Place]])
+    waiting: dict[str, tuple[int, ToolCall]] = field(default_factory=dict[str, tuple[int, ToolCall]])
+    calls: int = 0
+    last: Message | None = None
+    group: Place | None = None
+    starts: set[Place] = field(default_factory=set[Place])
+    answers: bool = False
+
+    def add(self, message: Message, place: Place | None) -> None:
+        """Reads the next message."""
+        plain = place is not None and place.seq <= self.plain_until
+        parts = [part for part in message.parts if not _nothing(part, plain=plain)]
+        answered = False
+        for part in parts:
+            if isinstance(part, ToolResult) and part.call_id in self.waiting:
+                number, _ = self.waiting.pop(part.call_id)
+                self._said(("result", number, *_content(part)), place)
+                self.last, answered = None, True
+        self.answers = answered
+        if answered and self.group is not None and place is not None:
+            self.groups[self.group].append(place)
+        others = [part for part in parts if not isinstance(part, ToolResult)]
+        if message.role == "assistant":
+            self._assistant(message, [part for part in others if not isinstance(part, (Image, Note))], place)
+        else:
+            self._user(message, [part for part in others if not isinstance(part, (ToolCall, Thinking))], place)
+
+    def closed(self, place: Place | None = None) -> None:
+        """Calls without a result are answered when somebody else speaks."""
+        for number, _ in self.waiting.values():
+            self._said(("result", number, LOST, 0), place)
+        self.waiting = {}
+
+    def _assistant(self, message: Message, parts: Sequence[Any], place: Place | None) -> None:
+        if all(isinstance(part, Thinking) for part in parts):
+            return
+        goes_on = self.last is not None and bool(message.id) and self.last.id == message.id
+        if not goes_on:
+            self.closed()
+            if not self.started:
+                self.atoms.append(("user", SUPPLIED))
+                self.of.append(None)
+                self.started = True
+            self._begins(place)
+        elif place is not None and self.group is not None:
+            self.groups[self.group].append(place)
+        if goes_on:
+            self._goes_on(parts, place)
+        else:
+            for part in parts:
+                self._part(part, place)
+        self.last = message
+
+    def _goes_on(self, parts: Sequence[Any], place: Place | None) -> None:
+        """A later piece of the last assistant message."""
+        for part in parts:
+            self._part(part, place)
+
+    def _part(self, part: Any, place: Place | None) -> None:
+        if isinstance(part, Text):
+            self._said(("assistant", seen(part.text)), place)
+        elif isinstance(part, ToolCall) and part.id not in self.waiting:
+            self.waiting[part.id] = (self.calls, part)
+            self._said(("call", self.calls), place)
+            self.calls += 1
+
+    def _user(self, message: Message, parts: Sequence[Any], place: Place | None) -> None:
+        if not parts:
+            return
+        self.closed()
+        self.last, self.started = None, True
+        self._begins(place)
+        if message.role == "system":
+            self._said(("user", SYSTEM), place)
+        for part in parts:
+            self._said(("image",) if isinstance(part, Image) else ("user", seen(part.text)), place)
+
+    def _begins(self, place: Place | None) -> None:
+        if place is not None:
+            self.starts.add(place)
+            if self.answers and self.group is not None:  # what answers and goes on belongs to both
+                return
+            self.groups[place] = [place]
+        self.group = place
+
+    def _said(self, atom: Atom, place: Place | None) -> None:
+        self.atoms.append(atom)
+        self.of.append(place)
+
+
+def _nothing(part: Any, *, plain: bool) -> bool:
+    match part:
+        case Text(text):
+            return not text.strip()
+        case Note(kind, text):
+            return not text.strip() or (plain and kind == "memory")
+        case Image(data=data, url=url):
+            return not (data or url)
+        case Thinking():
+            return plain
+        case Unknown():
+            return True
+        case _:
+            return False
+
+
+def _content(result: ToolResult) -> tuple[str, int]:
+    texts = [seen(item.text) for item in result.content if isinstance(item, Text)]
+    return "\n".join(texts), sum(isinstance(item, Image) for item in result.content)
+
+
+def atoms_shown(messages: Iterable[Message]) -> list[Atom]:
+    """What messages of a context say."""
+    found: list[Atom] = []
+    numbers: dict[str, int] = {}
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case Text(text) | Note(text=text):
+                    found.append((message.role, text))
+                case Image():
+                    found.append(("image",))
+                case ToolCall(id=call_id):
+                    numbers[call_id] = len(numbers)
+                    found.append(("call", numbers[call_id]))
+                case ToolResult(call_id=call_id):
+                    found.append(("result", numbers.get(call_id, -1), *_content(part)))
+                case _:
+                    pass
+    return found
+
+
+def is_short_for(short: str, whole: str) -> bool:
+    """Whether a text is another one with its middle left out, by the true number of characters, and says where the whole is.
+
+    JSON is thinned out instead: it is still JSON, what is left of lists and objects comes from the whole, and so on.
+    """
+    gaps = list(_GAP.finditer(short))
+    if not gaps:
+        return False
+    for gap in gaps:
+        head, tail = short[: gap.start()].removesuffix("\n"), short[gap.end() :].removeprefix("\n")
+        left_out = int(gap[1].replace(",", ""))
+        if whole.startswith(head) and whole.endswith(tail) and len(head) + len(tail) + left_out == len(whole):
+            return True
+    gap = gaps[-1]
+    head = short[: gap.start()].removesuffix("\n")
+    if short[gap.end() :] or int(gap[1].replace(",", "")) != max(len(whole) - len(head), 1):
+        return False
+    try:
+        return _thinner(json.loads(head), json.loads(whole))
+    except ValueError:
+        return False
+
+
+def _thinner(short: Any, whole: Any) -> bool:
+    if is_dict(short) and is_dict(whole):
+        return all(name == "…" or (name in whole and _thinner(short[name], whole[name])) for name in short)
+    if is_list(short) and is_list(whole):
+        return len(short) <= len(whole) and (len(short) < len(whole) or all(map(_thinner, short, whole)))
+    if isinstance(short, str) and isinstance(whole, str) and short != whole:
+        head, _, tail = short.rpartition(" … ")
+        return whole.startswith(head) and whole.endswith(tail)
+    return short == whole
+
+
+def without_pictures(text: str) -> tuple[str, int]:
+    """A result's text without the lines that stand for pictures, and how many they are."""
+    count = 0
+    while line := _PICTURED.search(text):
+        text, count = text[: line.start()], count + 1
+    return text, count
+
+
+class Path:
+    """What a session's entries add up to: marks, pins, the first task, groups."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.rows: list[Row] = [row for entry in entries for row in entry.rows]
+        leading = 0
+        for row in entries[0].rows if entries else ():
+            if row.message.role != "system":
+                break
+            leading += 1
+        self.leading = leading
+        self.clear = max((entry.seq for entry in entries if entry.kind == "clear"), default=0)
+        self.live = live(entries)
+        self.pairing = Pairing()
+        for row in self.talk():
+            if row.place.seq > self.clear:
+                self.pairing.add(row.message, row.place)
+        self.group_of = {place: group for group in self.pairing.groups.values() for place in group}
+
+    def talk(self, first: Place | None = None, until: Place | None = None) -> list[Row]:
+        """The rows from a place up to another, without the instructions that open the session."""
+        low, high = first or Place(1, 0), until or Place(1 << 60, 0)
+        rows = self.rows[self.leading :]
+        return [row for row in rows if low <= row.place < high]
+
+    @property
+    def begin(self) -> Place:
+        """Where what is neither cleared nor covered by the live summary begins."""
+        return begins(self.live)
+
+    def pins(self) -> list[Place]:
+        """The places that are pinned now and stand after the newest clear."""
+        held: dict[Place, bool] = {}
+        for entry in self.entries:
+            if entry.kind in ("pin", "unpin"):
+                held[Place(entry.body["seq"], entry.body["ord"])] = entry.kind == "pin"
+        return sorted(place for place, is_held in held.items() if is_held and place.seq > self.clear)
+
+    def task(self) -> Row | None:
+        """What a user said first since the newest clear."""
+        for row in self.talk(Place(self.clear + 1, 0)):
+            message = row.message
+            if message.role == "user" and not message.source.startswith("nexus:") and message.text().strip():
+                return row
+        return None
+
+    def said(self, place: Place) -> list[Atom]:
+        """What a stored message has to say, in its place in the whole conversation."""
+        pairs = zip(self.pairing.atoms, self.pairing.of, strict=True)
+        return [atom for atom, of in pairs if of == place]
+
+    def notes(self, place: Place) -> set[str]:
+        """What of a message a cut takes away, pinned or not: memory notes, and the line over a system message of notes."""
+        parts = [part for row in self.rows if row.place == place for part in row.message.parts]
+        memory = {seen(part.text) for part in parts if isinstance(part, Note) and part.kind == "memory"}
+        return memory | {SYSTEM} if memory else memory
+
+    def waiting(self) -> list[ToolCall]:
+        """The calls that wait for their results, as they are stored."""
+        return [call for _, call in self.pairing.waiting.values()]
+
+    def open_calls(self) -> list[ToolCall]:
+        """The calls that wait and are shown: another program's summary may cover some."""
+        pairing = Pairing()
+        for row in self.talk(self.begin):
+            pairing.add(row.message, row.place)
+        return [call for _, call in pairing.waiting.values()]
+
+    def request_before(self, first: Place) -> Row | None:
+        """The user's message that what begins at a place still answers: the newest one that is shown before it."""
+        for row in reversed(self.talk(Place(self.clear + 1, 0), first)):
+            if row.message.role != "assistant" and row.place in self.pairing.starts:
+                return row
+        return None
+
+
+def live(entries: Sequence[Entry]) -> Entry | None:
+    """The newest clear, or compaction that no undo takes away."""
+    out: set[int] = set()
+    for entry in reversed(entries):
+        if entry.kind == "undone" and entry.seq not in out:
+            out.add(entry.body["of"])
+        if entry.kind == "clear" or (entry.kind == "compaction" and entry.seq not in out):
+            return entry
+    return None
+
+
+def begins(mark: Entry | None) -> Place:
+    """The first place that is shown after a mark."""
+    if mark is None:
+        return Place(1, 0)
+    if mark.kind == "clear":
+        return Place(mark.seq + 1, 0)
+    return Place(mark.body["first_kept"], mark.body.get("kept_ord", 0))
+
+
+def size_class(available: int) -> int:
+    """The largest power of two that is not more than the available tokens."""
+    power = 1
+    while power * 2 <= available:
+        power *= 2
+    return power
+
+
+def limit_of(cut: Cut | None, largest: int, seq: int) -> int:
+    """What a result in entry `seq` may take, in base tokens; 0 is no limit."""
+    return cut.clip_tokens if cut is not None and seq <= cut.clip_until else largest

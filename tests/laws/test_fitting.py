@@ -1,0 +1,48 @@
+"""The law of fitting over random sessions, and the faults that it finds. `python -m torture fitting` runs 200,000 of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from laws.call import Broken
+from laws.mutants import MUTANTS, Mutant, broken_by
+from laws.running import searched
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = 1_500
+SEARCHED_AT_MOST = 600
+
+WANTED = {
+    "with two or more cuts": 30,
+    "with a compaction after a compaction": 10,
+    "with parallel calls": 30,
+    "with undo or redo": 5,
+    "with forks or rewinds": 10,
+    "with refusals": 10,
+    "with shortened results": 20,
+    "with pins": 20,
+    "with middle_out": 15,
+}
+"""The least share of examples, in percent, that a run must have had to have tried anything."""
+
+
+def test_the_law_of_fitting_holds_whatever_happens_to_a_session(
+    record_property: Callable[[str, object], None],
+) -> None:
+    figures: Counter[str] = Counter()
+    searched(EXAMPLES, 1, figures)
+    record_property("figures", {f"law of fitting: {name}": count for name, count in figures.items()})
+    shares = {name: 100 * figures[f"examples {name}"] / figures["examples"] for name in WANTED}
+    assert {name: share for name, share in shares.items() if share < WANTED[name]} == {}
+    assert all(figures[f"model of the {wire} form"] for wire in ("openai", "anthropic", "gemini"))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_fault_in_fitting_is_found_by_its_law(mutant: Mutant) -> None:
+    with broken_by(mutant), pytest.raises(Broken) as found:
+        searched(SEARCHED_AT_MOST, 1, Counter())
+    assert found.value.law in mutant.laws
