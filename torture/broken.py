@@ -1,4 +1,4 @@
-"""Builds of the ledger that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, and of recovery from overflow, that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
@@ -9,15 +9,22 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
+from nexus import recovery
+from nexus.assembled import AssembledContext
+from nexus.compact.audit import Verdict
+from nexus.compaction import ladder
+from nexus.engine import Engine
 from nexus.errors import LedgerError
 from nexus.ledger import care, chain
 from nexus.ledger.entries import Commit, Committed
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
+from nexus.request import AgentResult
 
 _commit = SqliteLedger.commit
 
@@ -94,6 +101,79 @@ def swallowed_errors() -> None:
     SqliteLedger.commit = commit
 
 
+def equal_retries() -> None:
+    """A call that did not fit is sent again as it was."""
+
+    def smaller(self: Any, ctx: AssembledContext, verdict: Any) -> AssembledContext:
+        del verdict
+        if len(self.attempts) >= recovery.MOST_CALLS:
+            raise recovery.ContextOverflow(self.attempts, "it did not fit")
+        return ctx
+
+    _replace(recovery, "_Work.smaller", smaller)
+
+
+def forgotten_limits() -> None:
+    """What a provider told of its limit is not remembered."""
+
+    def learn_limit(self: Engine, model: str, tokens: int) -> None:
+        del self, model, tokens
+
+    _replace(Engine, "learn_limit", learn_limit)
+
+
+def trusted_replies() -> None:
+    """A reply is taken for an answer whatever its usage and stop reason say."""
+
+    def silent(*_: object, **__: object) -> None:
+        return None
+
+    _replace(recovery, "silent", silent)
+
+
+def recorded_failures() -> None:
+    """The event of a call that did not fit is stored as a failed turn."""
+    tried = _attribute(recovery, "_Work.smaller")
+
+    def smaller(self: Any, ctx: AssembledContext, verdict: Any) -> AssembledContext:
+        self.nx.record(ctx, AgentResult((), error="it did not fit"))
+        return tried(self, ctx, verdict)
+
+    _replace(recovery, "_Work.smaller", smaller)
+
+
+def untiring_ladder() -> None:
+    """A summariser that fails is asked again, twenty times for each part, and never left alone."""
+    asked = _attribute(ladder, "_Work.by_model")
+
+    def by_model(self: Any, *given: Any) -> str:
+        return next((text for text in (asked(self, *given) for _ in range(20)) if text), "")
+
+    _replace(ladder, "FAILURES", 1 << 30)
+    _replace(ladder, "_Work.by_model", by_model)
+
+
+def believed_summaries() -> None:
+    """A model's summary is stored as it came."""
+
+    def audit(*_: object, **__: object) -> Verdict:
+        return Verdict((), (), 0, 0)
+
+    _replace(ladder, "audit", audit)
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    return owner
+
+
+def _replace(owner: Any, path: str, by: Any) -> None:
+    """Replaces what has this name in a module or class, private names too."""
+    *within, name = path.split(".")
+    setattr(_attribute(owner, ".".join(within)) if within else owner, name, by)
+
+
 BUILDS: dict[str, Callable[[], None]] = {
     build.__name__: build
     for build in (
@@ -105,5 +185,11 @@ BUILDS: dict[str, Callable[[], None]] = {
         split_commits,
         unexpected_marks,
         swallowed_errors,
+        equal_retries,
+        forgotten_limits,
+        trusted_replies,
+        recorded_failures,
+        untiring_ladder,
+        believed_summaries,
     )
 }

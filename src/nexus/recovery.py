@@ -1,7 +1,7 @@
 """A model call that gets through: compacted before it overflows, and made smaller when the provider says that it did.
 
-Three calls at most. Each retry is smaller than the call before it, by our own count; what the provider told of its limit
-is remembered for the model. When nothing more can be left out, a typed error says what the parts are.
+Three calls at most. Each retry is smaller than the call before it, by our own count; once one got through, what the
+provider told of its limit is remembered for the model. When nothing more can be left out, a typed error says what the parts are.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ MOST_CALLS = 3
 OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 LEAST_OUTPUT = 256
 """An answer is not asked for in fewer tokens: the prompt gets smaller instead."""
+
+LESS_THAN_SENT = "usage:less than was sent"
 
 SMALLER = 0.95
 """A retry takes at most this share of the tokens that did not fit."""
@@ -89,15 +91,17 @@ def recover(
 ) -> Answer:
     """Goes on where a call of your own failed with an error that says it did not fit: see `call`.
 
-    Raises the error itself if it is an exception that is no overflow, else ContextOverflow.
+    What `assemble` was given for the context holds for the smaller ones too, tools and settings included; `request`
+    replaces some of it. Raises the error itself if it is an exception that is no overflow, else ContextOverflow.
     """
-    work = _Work(nx, _event_of(ctx), ctx.session_label, {"model": ctx.model, **request}, compact=True)
+    work = _Work(nx, _event_of(ctx), ctx.session_label, {**_request_of(ctx), **request}, compact=True)
     verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
             raise error
         raise ContextOverflow((), f"the error is no overflow but {verdict.kind}: {verdict.text}")
     work.attempts.append(Attempt(ctx.token_budget.used.total, ctx.token_budget.available, "", verdict))
+    work.error = error if isinstance(error, BaseException) else None
     return _sent(work, work.smaller(ctx, verdict), send)
 
 
@@ -118,6 +122,9 @@ class _Work:
         self.attempts: list[Attempt] = []
         self.compacted: list[Compacted] = []
         self.after = ""
+        self.error: BaseException | None = None
+        self.limit = 0
+        self.least = 1
 
     def assemble(self, budget: int | None = None) -> AssembledContext:
         request: dict[str, Any] = dict(self.request)
@@ -146,59 +153,97 @@ class _Work:
 
     def smaller(self, ctx: AssembledContext, verdict: Verdict) -> AssembledContext:
         """A context that is provably smaller than one that did not fit. Raises ContextOverflow if there is none."""
-        if len(self.attempts) >= MOST_CALLS:
-            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit")
-        failed = ctx.token_budget.used.total
         self.nx.recoveries[ctx.model] += 1
-        if verdict.part == "output" and self.asks_for_less(verdict):
+        if len(self.attempts) >= MOST_CALLS:
+            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit") from self.error
+        if verdict.part == "output" and self.asks_for_less(ctx, verdict):
             self.after = "a shorter answer was asked for"
-            return self.assemble(self.request.get("budget"))
-        most = self.learned(ctx, verdict)
-        if len(self.attempts) < MOST_CALLS - 1 and self.compact:
-            share = RECOVER_TO * most / ctx.token_budget.available
-            if self.compaction(ctx, share, "overflow_recovery"):
-                self.after = "compacted to 40 %"
-                made = self.fitted(int(most), failed)
-                if made is not None:
-                    return made
-        self.after = "cut to 40 % of what did not fit"
-        for budget in (int(RECOVER_TO * most), int(SMALLER * failed)):
-            made = self.fitted(budget, failed)
-            if made is not None:
-                return made
-        raise ContextOverflow(self.attempts, "nothing more can be left out of it")
+            # A shorter answer leaves more of the window, and others may have gone on: the prompt must not grow into it.
+            same = self.fitted(ctx, ctx.token_budget.available, share=1.0)
+            if same is not None:
+                return same
+        most = _most(ctx, verdict)
+        made = self.compacted_to(ctx, most) or self.cut_to(ctx, most)
+        if made is None:
+            raise ContextOverflow(self.attempts, "nothing more can be left out of it") from self.error
+        self.limit = most if _tells_of_tokens(verdict) else self.limit
+        return made
 
-    def fitted(self, budget: int, failed: int) -> AssembledContext | None:
-        """The context within a budget, if it is smaller than what failed."""
+    def compacted_to(self, ctx: AssembledContext, most: int) -> AssembledContext | None:
+        """The context after compaction to 40 % of what it may take; None if that makes it no smaller, or was tried."""
+        share = RECOVER_TO * most / ctx.token_budget.available
+        if not self.compact or len(self.attempts) > 1 or not self.compaction(ctx, share, "overflow_recovery"):
+            return None
+        self.after = "compacted to 40 %"
+        return self.fitted(ctx, most)
+
+    def cut_to(self, ctx: AssembledContext, most: int) -> AssembledContext | None:
+        """The context cut to 40 % of what it may take, or as far as it can be cut; None if that makes it no smaller."""
+        self.after = "cut to 40 % of what did not fit"
+        made = self.fitted(ctx, int(RECOVER_TO * most))
+        if made is None:
+            self.after = "cut to what is never cut"
+            made = self.fitted(ctx, self.least) or self.fitted(ctx, int(SMALLER * ctx.token_budget.used.total))
+        return made
+
+    def fitted(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
+        """The context within a budget, if it is so much smaller than what failed.
+
+        Where the budget is too small for what is never cut, `least` is what that takes.
+        """
         try:
             ctx = self.assemble(max(budget, 1))
-        except BudgetTooSmall:
+        except BudgetTooSmall as error:
+            self.least = error.needed_tokens
             return None
-        return ctx if ctx.token_budget.used.total <= SMALLER * failed else None
+        return ctx if ctx.token_budget.used.total <= share * failed.token_budget.used.total else None
 
-    def learned(self, ctx: AssembledContext, verdict: Verdict) -> float:
-        """The most that a prompt may take by our count, as the provider told or, if it told nothing, as failing shows."""
-        failed = ctx.token_budget.used.total
-        limit = learned_window(verdict)
-        if limit is None:
-            most = SMALLER * min(failed, ctx.token_budget.available)
-        else:
-            told = limit if verdict.limit_of == "input" else max(limit - ctx.token_budget.reserve_response, limit // 2)
-            counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
-            most = min(told * (failed / counted if counted > failed else 1.0), ctx.token_budget.available)
-        self.nx.learn_limit(ctx.model, max(int(most), 1))
-        return most
+    def learn(self, ctx: AssembledContext) -> None:
+        """Remembers the limit once a context got through that is smaller than one that did not.
 
-    def asks_for_less(self, verdict: Verdict) -> bool:
+        Not before: a limit under which nothing can be sent would keep the next call from asking, and from learning.
+        """
+        if self.limit:
+            self.nx.learn_limit(ctx.model, max(self.limit, ctx.token_budget.used.total))
+
+    def asks_for_less(self, ctx: AssembledContext, verdict: Verdict) -> bool:
         """Lowers the tokens asked for as an answer to what the provider leaves; false if that is too little."""
         config = dict(self.request.get("model_config") or {})
-        name = next((name for name in OUTPUT_SETTINGS if name in config), "max_tokens")
-        asked = config.get(name, 0)
-        room = verdict.limit - verdict.input_tokens if verdict.limit and not verdict.at_least else asked // 2
+        name = next((name for name in OUTPUT_SETTINGS if name in config), _output_setting(ctx))
+        asked = config.get(name) or 0
+        if not isinstance(asked, int):
+            return False
+        told = verdict.limit and not verdict.at_least
+        room = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if told else asked // 2
         if room < LEAST_OUTPUT or (asked and room >= asked):
             return False
         self.request["model_config"] = {**config, name: room}
         return True
+
+
+def _most(ctx: AssembledContext, verdict: Verdict) -> int:
+    """The most that a prompt may take by our count: less than what failed, and what the provider told of its limit."""
+    budget = ctx.token_budget
+    failed = budget.used.total
+    most = SMALLER * min(failed, budget.available)
+    limit = learned_window(verdict)
+    if limit is not None:
+        told = limit if verdict.limit_of == "input" else max(limit - budget.reserve_response, limit // 2)
+        counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
+        most = min(told * (failed / counted if counted > failed else 1.0), most)
+    return max(int(most), 1)
+
+
+def _tells_of_tokens(verdict: Verdict) -> bool:
+    """Whether it says how many tokens fit: not where bytes were too many, or a report may lack what was cached."""
+    return verdict.part != "bytes" and verdict.source != LESS_THAN_SENT
+
+
+def _output_setting(ctx: AssembledContext) -> str:
+    """What the model's provider calls the most tokens of an answer."""
+    if ctx.window.wire == "gemini":
+        return "max_output_tokens"
+    return "max_completion_tokens" if ctx.window.wire == "openai" and ctx.window.reasoning else "max_tokens"
 
 
 def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> Answer:
@@ -209,7 +254,7 @@ def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext],
     """
     while True:
         used, available = ctx.token_budget.used.total, ctx.token_budget.available
-        reply, verdict = _try(ctx, send)
+        reply, verdict, work.error = _try(ctx, send)
         work.attempts.append(Attempt(used, available, work.after, verdict))
         smaller: AssembledContext | None = None
         if verdict is not None:
@@ -219,12 +264,16 @@ def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext],
                 if not _answers(reply):
                     raise
         if smaller is None:
+            if verdict is None:
+                work.learn(ctx)
             done = work.nx.record(ctx, reply)
             return Answer(ctx, reply, to_result(reply), done, tuple(work.attempts), tuple(work.compacted))
         ctx = smaller
 
 
-def _try(ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> tuple[Any, Verdict | None]:
+def _try(
+    ctx: AssembledContext, send: Callable[[AssembledContext], Any]
+) -> tuple[Any, Verdict | None, Exception | None]:
     """The reply, and the verdict if the call did not fit, with or without an error."""
     try:
         reply = send(ctx)
@@ -232,7 +281,7 @@ def _try(ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> tupl
         verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
         if verdict.kind != "overflow":
             raise
-        return None, verdict
+        return None, verdict, error
     result = to_result(reply)
     verdict = silent(
         result.usage,
@@ -242,9 +291,9 @@ def _try(ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> tupl
         sent=ctx.token_budget.used.total,
     )
     # Gateways that leave cached tokens out of their count report less than was sent, and all is well.
-    if verdict is not None and verdict.source == "usage:less than was sent" and _answers(reply):
-        return reply, None
-    return reply, verdict
+    if verdict is not None and verdict.source == LESS_THAN_SENT and _answers(reply):
+        return reply, None, None
+    return reply, verdict, None
 
 
 def _answers(reply: Any) -> bool:
@@ -256,9 +305,26 @@ def _says(part: Part) -> bool:
     return isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
 
 
-def _event_of(ctx: AssembledContext) -> Event | tuple[Message, ...]:
+def _event_of(ctx: AssembledContext) -> Event:
     """The event of a context, to be assembled again."""
     results = tuple(message for message in ctx.event if message.role == "tool")
-    said = [part for message in ctx.event if message.role != "tool" for part in message.parts]
-    content = tuple(part for part in said if not isinstance(part, Note))
-    return Event(content=content, results=results, at_ms=max((m.at_ms for m in ctx.event), default=0))
+    said = [message for message in ctx.event if message.role != "tool"]
+    content = tuple(part for message in said for part in message.parts if not isinstance(part, Note))
+    at_ms = max((message.at_ms for message in ctx.event), default=0)
+    source = next((message.source for message in said), "human")
+    return Event(content=content, results=results, id=ctx.source_event_id or "", at_ms=at_ms, source=source)
+
+
+def _request_of(ctx: AssembledContext) -> dict[str, Any]:
+    """What `assemble` was given for a context, besides the event and the session."""
+    budget = {"budget": ctx.token_budget.available} if ctx.token_budget.direct else {}
+    return {
+        "model": ctx.model,
+        "profile": ctx.manifest.profile,
+        "tools": [{"name": one.name, "description": one.description, "parameters": one.schema} for one in ctx.tools],
+        "model_config": ctx.model_config,
+        "role": ctx.role,
+        "toolset": ctx.toolset_name,
+        "permissions": ctx.permissions_granted,
+        **budget,
+    }

@@ -166,3 +166,9 @@ def test_secrets_do_not_reach_the_summary() -> None:
     ]
     text = Ladder(COUNTER).summary(told, "", 300).text
     assert "abcdefghijklmnop" not in text and "hunter2" not in text
+
+
+def test_figures_and_names_of_a_wrong_type_do_not_cost_a_good_summary() -> None:
+    odd: dict[str, Any] = {"text": GOOD, "model": 7, "provider": "x\ud800", "input_tokens": None, "output_tokens": -5}
+    written = Ladder(COUNTER, Scripted(lambda _: SummaryReply(**odd))).summary(rows(), "", 300)
+    assert (written.by, written.model, written.provider, written.call_tokens) == ("scripted", "scripted", "x\ufffd", 0)

@@ -76,6 +76,15 @@ def test_the_row_has_all_figures() -> None:
         assert row["summary_tokens"] == nx.counter.count(row["summary"]) == done.summary_tokens
 
 
+def test_what_the_row_tells_of_the_prompt_afterwards_is_what_the_next_one_takes() -> None:
+    with opened() as nx:
+        event = loop(nx, 20, budget=100_000)
+        ctx = nx.assemble(event, budget=8_000, profile="bare")
+        done = nx.compact(plan=ctx.plan())
+        used = nx.assemble(event, budget=8_000, profile="bare").token_budget.used.total
+        assert done and done.tokens_after - 10 <= used <= done.tokens_after
+
+
 def test_a_call_that_waits_is_never_folded() -> None:
     with opened() as nx:
         loop(nx, 2, lines=120)

@@ -13,9 +13,10 @@ from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow
-from nexus.message import ToolCall, assistant, tool, user
+from nexus.message import Text, ToolCall, assistant, tool, user
 from nexus.record import sized
-from nexus.recovery import Answer, call
+from nexus.recovery import Answer, call, recover
+from nexus.request import Event
 from recovery.provider import Provider, answer, in_words, without_numbers
 
 LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"
@@ -191,3 +192,116 @@ def test_a_call_of_ones_own_that_failed_can_be_recovered() -> None:
         assert len(got.attempts) == 2 and nx.history("main")[-2].text() == "and now?"
         with pytest.raises(KeyError):
             retry_overflow(nx, ctx, KeyError("x"), provider.send, **ASK)
+
+
+def test_a_recovered_call_keeps_tools_settings_and_the_events_id() -> None:
+    tools = [{"name": "run", "description": "Runs a command.", "parameters": {"type": "object", "properties": {}}}]
+    with session() as nx:
+        provider = Provider(8_000, in_words)
+        event = Event(content=(Text("and now?"),), id="event-7", source="channel")
+        ctx = nx.assemble(event, **ASK, tools=tools, model_config={"temperature": 0.5}, toolset="shell")
+        with pytest.raises(RuntimeError) as caught:
+            provider.send(ctx)
+        got = recover(nx, ctx, caught.value, provider.send)
+        for name in ("tools", "temperature"):
+            assert got.ctx.to_openai()[name] == ctx.to_openai()[name]
+        assert (got.ctx.toolset_name, got.ctx.source_event_id) == ("shell", "event-7")
+        assert got.ctx.event[-1].source == "channel" and got.ctx.token_budget.direct
+
+
+def test_where_40_percent_cannot_hold_what_is_never_cut_everything_else_goes() -> None:
+    with session() as nx:
+        long = "w " * 3_000
+        provider = Provider(4_500, without_numbers)
+        got = call(nx, long, provider.send, compact=False, **ASK)
+        assert got.attempts[1].tokens > 0.4 * got.attempts[0].tokens or len(got.attempts) == 3
+        assert got.attempts[-1].after == "cut to what is never cut" and provider.seen[-1] <= 4_500
+
+
+def test_a_limit_under_which_nothing_can_be_sent_is_not_learned() -> None:
+    with session() as nx:
+        with pytest.raises(ContextOverflow):
+            call(nx, "and now?", Provider(10, in_words).send, **ASK)
+        assert nx.available(budget=16_000) == 16_000
+        assert not call(nx, "and now?", Provider(100_000).send, **ASK).recovered
+
+
+def test_what_failed_is_no_limit_even_where_the_provider_tells_a_larger_one() -> None:
+    def refuse(window: int, _tokens: int) -> Exception:
+        return RuntimeError(f"This model's maximum context length is {window} tokens. Please reduce the length.")
+
+    with session(25) as nx:
+        got = call(nx, "and now?", Provider(20_000, refuse, ratio=3.5).send, compact=False, **ASK)
+        assert nx.available(**ASK) < got.attempts[0].tokens < 20_000 - got.ctx.token_budget.reserve_response
+
+
+def test_too_many_bytes_teach_nothing_of_tokens() -> None:
+    def refuse(_window: int, _tokens: int) -> Exception:
+        return RuntimeError("413 Request Entity Too Large")
+
+    with session() as nx:
+        assert call(nx, "and now?", Provider(8_000, refuse).send, **ASK).recovered
+        assert nx.available(budget=16_000) == 16_000
+
+
+def test_the_providers_error_is_the_cause_and_every_refusal_is_counted() -> None:
+    with session() as nx:
+        with pytest.raises(ContextOverflow) as caught:
+            call(nx, "and now?", Provider(10, without_numbers).send, **ASK)
+        assert str(caught.value.__cause__) == "input is too long for requested model"
+        assert nx.recoveries["gpt-4o"] == len(caught.value.attempts)
+
+
+@pytest.mark.parametrize(
+    ("model", "wire", "config", "setting"),
+    [
+        ("gpt-4o", "openai", {"max_tokens": None}, "max_tokens"),
+        ("gpt-5", "openai", {}, "max_completion_tokens"),
+        ("gemini-2.5-pro", "gemini", {}, "max_output_tokens"),
+    ],
+)
+def test_a_shorter_answer_is_asked_for_in_the_providers_own_words(
+    model: str, wire: str, config: dict[str, Any], setting: str
+) -> None:
+    asked: list[Any] = []
+
+    def send(ctx: nexus.AssembledContext) -> Any:
+        body = ctx.to_gemini()["config"] if wire == "gemini" and ctx.model_config else getattr(ctx, f"to_{wire}")()
+        asked.append(body.get(setting))
+        if len(asked) == 1:
+            raise RuntimeError(
+                "This model's maximum context length is 16384 tokens. However, you requested 24384 tokens "
+                "(10384 in the messages, 14000 in the completion)."
+            )
+        return answer(10_384, "fine")
+
+    with session() as nx:
+        got = call(nx, "and now?", send, model=model, compact=False, model_config=config, **ASK)
+        assert asked == [None, 6_000] and got.attempts[1].after == "a shorter answer was asked for"
+
+
+def test_a_setting_that_is_no_number_is_left_alone_and_the_prompt_gets_smaller() -> None:
+    def refuse(_window: int, _tokens: int) -> Exception:
+        return RuntimeError("input length and `max_tokens` exceed context limit")
+
+    with session() as nx:
+        got = call(nx, "and now?", Provider(8_000, refuse).send, model_config={"max_tokens": None}, **ASK)
+        assert got.recovered and got.ctx.model_config == {"max_tokens": None}
+
+
+def test_a_prompt_that_grew_meanwhile_is_not_sent_as_one_with_a_shorter_answer() -> None:
+    with session(4) as nx:
+        sizes: list[int] = []
+
+        def send(ctx: nexus.AssembledContext) -> Any:
+            sizes.append(ctx.token_budget.used.total)
+            if len(sizes) == 1:
+                nx.ledger.append("main", sized([user("w " * 900)], nx.counter), opens_turn=True)
+                raise RuntimeError(
+                    "maximum context length is 4000 tokens. However, you requested 16000 tokens "
+                    "(2000 in the messages, 14000 in the completion)."
+                )
+            return answer(ctx.token_budget.used.total, "fine")
+
+        call(nx, "and now?", send, model_config={"max_tokens": 14_000}, **ASK)
+        assert sizes[1] < sizes[0]

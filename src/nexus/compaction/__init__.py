@@ -13,11 +13,14 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens
 from nexus.compaction.ladder import Ladder, Try
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
+from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import Compaction, Row
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import spoken
+from nexus.message import Message, Text
 from nexus.plan import CompactionPlan
 
 __all__ = [
@@ -76,7 +79,9 @@ def carry_out(
     written = ladder.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
     duration_ms = int((time.monotonic() - begun) * 1000)
     tokens = counter.count(written.text)
-    after = plan.kept_tokens + tokens
+    # In the prompt it is a message of its own, with a marker before it: of the forms, the largest.
+    shown = Message("user", (Text(f"{SUMMARY_MARKER}\n{written.text}"),))
+    after = plan.kept_tokens + message_tokens(shown, counter).tokens
     if not written.text or after >= plan.tokens_before:
         why = "no summary of what could be left out is smaller than it: the next call cuts instead"
         return Compacted(why=why, tries=written.tries, call_tokens=written.call_tokens, duration_ms=duration_ms)

@@ -22,6 +22,7 @@ from nexus.compact.extractive import source_tokens
 from nexus.compact.finding import Finding
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.ledger.entries import Place, Row
+from nexus.legible import legible
 
 MOST_PARTS = 8
 """A model is asked about so many parts at most; what is older goes into the summary by rule first."""
@@ -207,7 +208,19 @@ def within(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> S
     reply = answers[0]
     if not isinstance(reply, SummaryReply) or not isinstance(reply.text, str):
         raise TypeError(f"a summariser gives a SummaryReply with text, not a {type(reply).__name__}")
-    return reply
+    return SummaryReply(
+        reply.text, _name(reply.model), _name(reply.provider), _tokens(reply.input_tokens), _tokens(reply.output_tokens)
+    )
+
+
+def _name(given: object) -> str:
+    """A name as it can be stored; empty if it is none."""
+    return legible(given) if isinstance(given, str) else ""
+
+
+def _tokens(given: object) -> int:
+    """A count as it can be added up; 0 if it is none."""
+    return given if isinstance(given, int) and given > 0 else 0
 
 
 def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) -> str:

@@ -1,0 +1,87 @@
+"""Calls get through whatever a provider and a summariser do; and each build that is broken on purpose is found.
+
+`python -m torture overflow` runs it in full; docs/reliability.md says what it proves.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torture.refusals import ANSWER_FIRST, OTHERS, OVERFLOWS, RATES, raised, refusal
+
+from nexus.overflow import classify
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 120
+
+
+def tortured(folder: Path, rounds: int, broken: str = "") -> tuple[int, dict[str, Any]]:
+    """The exit code and the report of a run as a program of its own: a broken build stays broken in its process."""
+    command = [sys.executable, "-W", "error", "-m", "torture", "overflow", "--rounds", str(rounds), "--json"]
+    command += ["--folder", str(folder), *(["--broken", broken] if broken else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_no_session_gets_stuck_and_every_promise_holds(tmp_path: Path, record_property: Any) -> None:
+    code, report = tortured(tmp_path, ROUNDS)
+    assert report["failed"] == {} and code == 0
+    counts = report["tortures"][0]["counts"]
+    assert counts["stuck"] == 0
+    for met in (
+        "calls that got through after a refusal",
+        "calls of one's own recovered",
+        "silent overflows",
+        "ContextOverflow",
+        "BudgetTooSmall",
+        "other errors that came through",
+        "changes by others meanwhile",
+        "compactions by a model",
+        "compactions by rule",
+        "limits learned from what was told",
+    ):
+        assert counts[met] > 0, met
+    assert len([name for name in counts if name.startswith("summary refused: ")]) >= 6
+    record_property("figures", {"rounds of overflow": ROUNDS})
+
+
+BROKEN = [
+    ("equal_retries", 5, "a retry has"),
+    ("forgotten_limits", 30, "are taken as the limit"),
+    ("trusted_replies", 60, "was taken for an answer"),
+    ("recorded_failures", 5, "were stored"),
+    ("untiring_ladder", 20, "was asked 40 times for one compaction"),
+    ("believed_summaries", 40, "what a summariser was told not to write is in a prompt"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("broken", "rounds", "told"), BROKEN, ids=[broken for broken, _, _ in BROKEN])
+def test_a_broken_build_is_found(broken: str, rounds: int, told: str, tmp_path: Path) -> None:
+    code, report = tortured(tmp_path, rounds, broken)
+    assert code == 1
+    assert told in report["failed"]["overflow"]
+
+
+@pytest.mark.parametrize("case", OVERFLOWS, ids=lambda case: f"{case.provider or 'any'}: {case.name}".replace(" ", "-"))
+@pytest.mark.parametrize(("window", "tokens", "believed"), [(7_321, 9_876, 8_000), (60_007, 123_456, 128_000)])
+def test_a_refusal_of_the_torture_tells_the_true_numbers(case: Any, window: int, tokens: int, believed: int) -> None:
+    tokens = window - 100 if case.part == "output" and case.limit else tokens
+    output = window + 9 if case.name == ANSWER_FIRST else 1_234
+    found = classify(refusal(case, window, tokens, output, believed), provider=case.provider, window=believed)
+    assert (found.kind, found.part) == ("overflow", case.part)
+    assert found.limit == (window if case.limit else 0)
+    if case.requested and case.limit and case.name != ANSWER_FIRST:
+        assert found.requested - (tokens + found.output_tokens) in range(-2, 1), "parts that were told are rounded down"
+
+
+def test_its_rate_limits_and_other_errors_are_no_overflows() -> None:
+    assert {classify(raised(case)).kind for case in RATES} == {"rate_limit"}
+    assert {classify(raised(case)).kind for case in OTHERS} == {"other"}
