@@ -29,7 +29,7 @@ from torture.refusals import OVERFLOWS, SILENT, Provider, vocabularies
 from torture.summarizers import PARTS, Playing
 
 NAME = "overflow"
-ROUNDS = 10_000
+ROUNDS = 3_000
 
 SESSION, MODEL = "main", "torture-1"
 FORMS: Final = {"openai": "openai", "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}

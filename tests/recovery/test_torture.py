@@ -17,7 +17,7 @@ from torture.refusals import ANSWER_FIRST, OTHERS, OVERFLOWS, RATES, raised, ref
 from nexus.overflow import classify
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 120
+ROUNDS = 100
 
 
 def tortured(folder: Path, rounds: int, broken: str = "") -> tuple[int, dict[str, Any]]:
