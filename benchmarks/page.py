@@ -35,6 +35,7 @@ TITLES: Mapping[str, str] = {
     "counter_error": "Counting by kind of content",
     "peers": "Beside other projects",
     "conformance": "What compaction keeps",
+    "survival": "What survives in real sessions",
 }
 
 

@@ -45,6 +45,23 @@ class SlidingWindow:
         return [0, *range(first, len(messages))]
 
 
+class HeadAndTail:
+    """The first message of the conversation, and behind it the newest whole groups that fit, anew for each call."""
+
+    def choose(self, messages: Sequence[dict[str, Any]], tokens: Sequence[int], budget: int) -> list[int]:
+        """System, the first group, and from the oldest other group on from which everything fits.
+
+        Without the first group where beside it not even the newest one fits.
+        """
+        end = next((start for start in group_starts(messages) if start > 1), len(messages))
+        head = [sum(tokens[:end]), *(0 for _ in range(1, end))]
+        kept = SlidingWindow().choose(messages, [*head, *tokens[end:]], budget)
+        behind = [index for index in kept if index >= end]
+        if head[0] > budget or (not behind and end < len(messages)):
+            return SlidingWindow().choose(messages, tokens, budget)
+        return [*range(end), *behind]
+
+
 @dataclass(slots=True)
 class HalfWindow:
     """Block-wise eviction: nothing moves until the budget is full, then the oldest groups go, down to half of it."""

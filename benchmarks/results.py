@@ -10,7 +10,7 @@ from msgspec import Struct
 from benchmarks.report import Outcome, machine
 from benchmarks.sessions import ROOT
 
-NAMES = ("prefix", "next_call", "ledger", "start", "counting", "counter_error", "peers", "conformance")
+NAMES = ("prefix", "next_call", "ledger", "start", "counting", "counter_error", "peers", "conformance", "survival")
 RESULTS = ROOT / ".bench" / "results.json"
 
 

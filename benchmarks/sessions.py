@@ -31,9 +31,14 @@ class Session(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
+def data_folder() -> Path:
+    """The folder of the real sessions, whether or not it is there."""
+    return Path(os.environ.get("NEXUS_DATA") or ROOT.parent / "shared" / "data")
+
+
 def session_files() -> list[Path]:
     """The Claude Code session files. Raises NotRun when the data is missing."""
-    folder = Path(os.environ.get("NEXUS_DATA") or ROOT.parent / "shared" / "data") / "claude_code"
+    folder = data_folder() / "claude_code"
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise NotRun(f"no session files in {folder}: NEXUS_DATA names the folder above claude_code/")

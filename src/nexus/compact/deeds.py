@@ -148,24 +148,33 @@ def _answered(work: _Work, result: ToolResult, place: Place) -> None:
     call, _, command = work.waiting.pop(result.call_id)
     name = call.name.rsplit("__", 1)[-1].lower()
     text = redact(bounded("\n".join(part.text for part in result.content if isinstance(part, Text)))).text
-    shown = _shown(call, command)
+    said = _shown(call, command)
     key = f"{name} {' '.join(command.split()[:3])}" if command else f"{name} {next(iter(_paths(_arguments(call))), '')}"
     reads = name in READ_TOOLS or name.startswith(_QUIET)
     failed = result.is_error or (bool(command) and not reads and _says_failed(text))
     if failed:
         line = _error_line(text)
-        work.errors[key] = Finding("error", one_line(f"{shown}: {line}", 300), place, 75 if command else 60)
+        work.errors[key] = Finding("error", one_line(f"{said}: {line}", 300), place, 75 if command else 60)
         work.since[key] = []
     elif key in work.errors:
         error, changed = work.errors.pop(key), work.since.pop(key, [])
         how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
         work.solved.append(Finding("error", f"{one_line(error.text, 200)} {one_line(how, 160)}", place, 40))
-    work.commands.pop(shown, None)
+    work.commands.pop(said, None)
     if not reads and name not in WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
         outcome = _last_line(text)
-        line = one_line(f"{shown} → {outcome}" if outcome else shown, 220)
-        work.commands[shown] = Finding(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
+        line = one_line(f"{said} → {outcome}" if outcome else said, 220)
+        work.commands[said] = Finding(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
+
+
+def source_of(call: ToolCall) -> str:
+    """Where a call's result came from, in a few words: the command, or the tool with the file's own name if it has one."""
+    given = _arguments(call)
+    if path := next(_paths(given), ""):
+        return redact(f"{one_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
+    command = _command(given)
+    return _shown(call, command) if command else one_line(call.name, 60)
 
 
 def _shown(call: ToolCall, command: str) -> str:

@@ -19,6 +19,8 @@ from nexus.compact.identifiers import identifiers
 from nexus.compact.redact import redact
 from nexus.compact.sections import ASKED, REQUEST
 from nexus.compact.sentences import bounded, lines, one_line, sentences, spoken
+from nexus.compact.stating import EXACT, PLAIN, states_value, weight_of
+from nexus.compact.told import is_quoted, told
 from nexus.ledger.entries import Place, Row
 from nexus.message import Text
 
@@ -26,6 +28,8 @@ TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
 _PASTED_CHARS = 3_000  # a longer message is mostly material, not what its user says
+_TYPED_CHARS = 1_200  # of a longer one only sentences with a cue or a value are what its user says
+_REQUEST_CHARS = 300
 _BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
 _LEAD = re.compile(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
 _WEIGHTS: dict[Kind, int] = {"constraint": 90, "preference": 85, "decision": 70, "fact": 75, "open": 70, "done": 40}
@@ -47,12 +51,15 @@ def extract(rows: Iterable[Row], earlier: Sequence[Finding] = (), task: str = ""
     rows = list(rows)
     said = [(row, _said(row)) for row in rows if row.message.role != "tool"]
     found: list[Finding] = []
+    first = task or next((text for row, text in said if row.message.role == "user" and text), "")
+    shown = _shown_anyway(said, first)
     for row, text in said:
-        found += _statements(row, text)
+        found += [one for one in _statements(row, text) if not (_is_uncued(one) and one.text in shown)]
     found += _questions(said, task)
     found += _recent(said)
     found += deeds(rows)
-    task = task or next((text for row, text in said if row.message.role == "user" and text), "")[:TASK_CHARS]
+    found += told(rows)
+    task = task or first[:TASK_CHARS]
     found.sort(key=lambda finding: finding.place)
     kept, replaced = _newest([*earlier, *found])
     return Extract(_still_true(task, kept), (*kept, *_names(said, kept)), replaced)
@@ -60,11 +67,11 @@ def extract(rows: Iterable[Row], earlier: Sequence[Finding] = (), task: str = ""
 
 def _still_true(task: str, kept: Sequence[Finding]) -> str:
     """The task with every sentence that a later statement replaced marked as such."""
-    told = list(sentences(task))
-    later = [_bare(finding) for finding in kept if finding.kind in _COMPARED]
-    for at in slots.superseded([*told, *later]):
-        if at < len(told):
-            task = task.replace(told[at], "[replaced later]")
+    stated = list(sentences(task))
+    later = [_bare(finding) for finding in kept if _is_compared(finding)]
+    for at in slots.superseded([*stated, *later]):
+        if at < len(stated):
+            task = task.replace(stated[at], "[replaced later]")
     return task
 
 
@@ -86,12 +93,15 @@ def _statements(row: Row, text: str) -> list[Finding]:
         if kind in (None, "fact", "open"):
             heard = cues.asked_for(bare) if by_user else cues.reported(bare)
             kind = heard if kind is None or heard in ("constraint", "preference") else kind
-        if kind is None and by_user and _states_value(bare):
-            kind = "fact"
+        stated = 0
+        if kind is None and by_user:
+            by_hand = row.message.role == "user" and len(text) <= _TYPED_CHARS
+            stated = weight_of(bare) if by_hand or states_value(bare) else 0
+            kind = "fact" if stated else None
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
-        weight = _WEIGHTS[kind] + (5 if labelled else 0)
+        weight = stated or _WEIGHTS[kind] + (5 if labelled else 0)
         if not by_user:
             weight = {"decision": 45, "open": 50, "done": 40}.get(kind, 30)
         elif row.message.role == "system":
@@ -104,14 +114,14 @@ def _statements(row: Row, text: str) -> list[Finding]:
     return found
 
 
-def _states_value(sentence: str) -> bool:
-    """Whether it is a short statement that gives something a value (a date, a name, an amount, an address)."""
-    return (
-        len(sentence) <= 220
-        and len(sentence.split()) + 4 * (not sentence.isascii()) > 2
-        and not sentence.rstrip().endswith(("?", "？", ":", "："))
-        and bool(slots.clauses(sentence) or cues.OWN.search(sentence))
-    )
+def _is_uncued(finding: Finding) -> bool:
+    return finding.kind == "fact" and finding.weight in (EXACT, PLAIN)
+
+
+def _shown_anyway(said: Sequence[tuple[Row, str]], task: str) -> str:
+    """The first request, and the newest if its line holds all of it, on one line: they are not said twice."""
+    newest = [text for row, text in said if row.message.role == "user" and text][-1:]
+    return " ".join(" ".join([task, *(text for text in newest if len(text) <= _REQUEST_CHARS)]).split())
 
 
 def _questions(said: Sequence[tuple[Row, str]], task: str) -> list[Finding]:
@@ -122,7 +132,7 @@ def _questions(said: Sequence[tuple[Row, str]], task: str) -> list[Finding]:
     ]
     if len(asked_by_user) > (not task):
         row, text = asked_by_user[-1]
-        found.append(Finding("open", REQUEST + one_line(text, 300), row.place, 95, asked=True))
+        found.append(Finding("open", REQUEST + one_line(text, _REQUEST_CHARS), row.place, 95, asked=True))
     last = next(((row, text) for row, text in reversed(said) if text), None)
     if last is not None and last[0].message.role == "assistant":
         asked = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
@@ -150,7 +160,7 @@ def _newest(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
         group = finding.kind if finding.kind in ("recent", "file", "error", "command") else "said"
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
-    spoken_of = [index for index, finding in enumerate(single) if finding.kind in _COMPARED]
+    spoken_of = [index for index, finding in enumerate(single) if _is_compared(finding)]
     left = slots.superseded([_bare(single[index]) for index in spoken_of])
     kept: list[Finding] = []
     gone = {spoken_of[at]: rest for at, rest in left.items()}
@@ -163,6 +173,11 @@ def _newest(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
 
 
 _COMPARED = frozenset({"constraint", "preference", "fact", "decision", "open", "recent"})
+
+
+def _is_compared(finding: Finding) -> bool:
+    """Whether a later statement may take it away, and it an earlier one: what was said, not what a result says."""
+    return finding.kind in _COMPARED and not (finding.kind == "fact" and is_quoted(finding.text))
 
 
 def _bare(finding: Finding) -> str:

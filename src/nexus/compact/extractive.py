@@ -17,6 +17,7 @@ from nexus.compact.extract import Extract, extract
 from nexus.compact.finding import Finding, Kind
 from nexus.compact.sections import HEADING_OF, parse, render
 from nexus.compact.sentences import one_line
+from nexus.compact.told import is_quoted
 from nexus.ledger.entries import Row
 from nexus.message import Message, Text, ToolCall, ToolResult
 
@@ -29,6 +30,11 @@ _SHARES = {
     "## Recent": 15,
 }  # fmt: skip
 """What a section may take of the budget, in percent, while others still wait. Firm constraints may take all."""
+
+_QUOTED_PERCENT, _LEAST_QUOTED = 15, 80
+"""What results of tools say may take this much of the budget, or so many tokens, also where room is left."""
+
+_QUOTED = "quoted"
 
 _FIRM = 50
 _FOCUS_GAIN = 30
@@ -146,23 +152,24 @@ def _chosen(found: Extract, room: int, counter: TokenCounter) -> list[Finding]:
         range(len(costs)),
         key=lambda at: (-(found.findings[at].weight ** 2) * 1000 // (costs[at] + 8), -at),
     )
+    quotes = max(room * _QUOTED_PERCENT // 100, _LEAST_QUOTED)
     chosen: list[int] = []
     spent: dict[str, int] = {}
+    opened: set[str] = set()
     left = room
     for shared in (True, False):
         taken = set(chosen)
         for at in order:
-            heading = HEADING_OF[found.findings[at].kind]
-            opening = 0 if heading in spent else counter.count(f"\n\n{heading}")
-            cost = costs[at] + opening
-            if (
-                at in taken
-                or cost > left
-                or (shared and spent.get(heading, 0) + cost > room * _share(found.findings[at]) // 100)
-            ):
+            finding = found.findings[at]
+            heading = HEADING_OF[finding.kind]
+            group = _QUOTED if is_quoted(finding.text) else heading
+            cost = costs[at] + (0 if heading in opened else counter.count(f"\n\n{heading}"))
+            most = quotes if group == _QUOTED else room * (_share(finding) if shared else 100) // 100
+            if at in taken or cost > left or spent.get(group, 0) + cost > most:
                 continue
             chosen.append(at)
-            spent[heading] = spent.get(heading, 0) + cost
+            opened.add(heading)
+            spent[group] = spent.get(group, 0) + cost
             left -= cost
     return [found.findings[at] for at in chosen]
 

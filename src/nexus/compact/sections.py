@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from nexus.compact import told
 from nexus.compact.finding import Finding, Kind
 from nexus.compact.sentences import one_line
+from nexus.compact.stating import PLAIN, weight_of
 from nexus.ledger.entries import Place
 
 TASK = "## Task"
@@ -109,4 +111,6 @@ def _read(line: str, kinds: Sequence[Kind], place: Place) -> list[Finding]:
         weight = 60
     elif kind == "error" and "— solved" in text:
         weight = 40
+    elif kind == "fact":
+        weight = told.VALUE_WEIGHT if told.is_quoted(text) else weight_of(text) or PLAIN
     return [Finding(kind, text, place, weight, asked=kind == "open" and text.startswith((REQUEST, ASKED)))]

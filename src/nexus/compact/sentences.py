@@ -25,6 +25,11 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|z\.B|d\.h|etc|vs|Mr|Mrs|Dr|No|Nr|approx|ca|cf|p\.ej)\.|^\d{1,3}\.)\Z")
+_DAY = re.compile(r"\b\d{1,2}\.\Z")
+_MONTH = re.compile(
+    r"\s*(?:Jan(?:uar)?|Feb(?:ruar)?|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sept?(?:ember)?|Okt(?:ober)?|"
+    r"Nov(?:ember)?|Dez(?:ember)?)\b"
+)
 _ELEMENT = re.compile(
     r"<(system-reminder|local-command-[a-z]{1,10}|command-[a-z]{1,10}|ide_[a-z_]{1,30}|environment_details)>"
 )
@@ -93,6 +98,8 @@ def _split(text: str) -> Iterator[str]:
     start = 0
     for end in _END.finditer(text):
         if _ABBREVIATION.search(text, max(start, end.start() - 8), end.start()):
+            continue
+        if _MONTH.match(text, end.start()) and _DAY.search(text, max(start, end.start() - 4), end.start()):
             continue
         if piece := one_line(text[start : end.end()]):
             yield piece

@@ -1,0 +1,269 @@
+"""What survives in real sessions: sentences that were said once, in the body of the last call, under small budgets.
+
+Each session is replayed call by call, with one sentence at each place; Nexus runs as in a program, with its defaults, and
+is cut only, or compacted by rule where a context says that it is due (`nexus.call`). The others choose from the never-cut
+messages of the same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
+
+import nexus
+from benchmarks.bodies import Body, Remembered, pieces_of, tokens_of
+from benchmarks.peers.judging import anthropic_body, anthropic_takes, check_anthropic, check_openai, openai_takes
+from benchmarks.peers.side import text_of
+from benchmarks.planting import FIRST, PLACES, RESULT, TURN_5, TURN_20, Planted, claude_sessions, planted, tau_sessions
+from benchmarks.policies import DOCUMENTED, HalfWindow, HeadAndTail, Policy, TrimMessages
+from benchmarks.report import Cell, Outcome, Table, Target
+from benchmarks.sessions import Call, Session
+from benchmarks.workspace import write_workspace
+from nexus.fit.cut import Strategy
+from nexus.ledger.entries import Commit, NewEntry
+from nexus.record import sized
+
+COMMAND = "python -m benchmarks survival"
+MODEL = "gpt-4o"
+SHARES = (0.10, 0.25, 0.50)
+NO_LIMIT = 100_000_000
+CLAUDE_ROUNDS, TAU_SESSIONS, TAU_ROUNDS = 4, 20, 2
+PUBLISHED = 24.0
+"""Per cent of sentences in a middle turn that the best of the usual policies keeps at 25 % of a session's tokens.
+
+Newest-that-fit, `trim_messages` and the last 20 messages, over 181 transcripts; 5 to 24 at 10 and 25 %.
+"""
+LEAST_TOKENS = 2_000
+"""Of a conversation of fewer tokens, a tenth does not hold the six sentences themselves."""
+CLAUDE, TAU, SMALL = "Claude Code", "tau airline, five conversations to a session", "Claude Code, under 2,000 tokens"
+
+Mode: TypeAlias = tuple[Strategy, bool]
+"""How a cut chooses, and whether the session is compacted."""
+NEXUS: Mapping[str, Mode] = {
+    "Nexus, cuts": ("oldest_first", False),
+    "Nexus, cuts, middle_out": ("middle_out", False),
+    "Nexus, compaction": ("oldest_first", True),
+    "Nexus, compaction, middle_out": ("middle_out", True),
+}
+
+
+class Sent(Struct, frozen=True):
+    """What one session came to: the texts of the last body (None: nothing was sent), and sums over all calls.
+
+    `share` is what each prompt took of the budget, added up; `refused` counts BudgetTooSmall, `over` bodies of more
+    tokens than the budget, `invalid` bodies that OpenAI or Anthropic would not take.
+    """
+
+    last: str | None = None
+    calls: int = 0
+    share: float = 0.0
+    refused: int = 0
+    over: int = 0
+    invalid: int = 0
+
+    def refusing(self) -> Sent:
+        """These with one more call that was refused."""
+        return replace(self, last=None, refused=self.refused + 1)
+
+    def sending(self, body: Body, budget: int, counter: Remembered, *, is_valid: bool) -> Sent:
+        """These with one more body."""
+        prompt = tokens_of(pieces_of(body), counter)
+        last = "\n".join(text_of(message.get("content")) for message in body["messages"])
+        invalid, over = self.invalid + (not is_valid), self.over + (prompt > budget)
+        return Sent(last, self.calls + 1, self.share + prompt / budget, self.refused, over, invalid)
+
+
+class Sums(Struct, frozen=True):
+    """Over sessions: how many sentences were looked for at each place and found, and the sums of `Sent`."""
+
+    found: dict[str, int] = field(default_factory=dict[str, int])
+    looked_for: dict[str, int] = field(default_factory=dict[str, int])
+    unsent: int = 0
+    sent: Sent = Sent()
+
+    def plus(self, session: Planted, sent: Sent) -> Sums:
+        """These with one session more. Sentences of a session whose last call was refused are looked for nowhere."""
+        totals = Sent("", *(one + two for one, two in zip(astuple(self.sent)[1:], astuple(sent)[1:], strict=True)))
+        if sent.last is None:
+            return Sums(self.found, self.looked_for, self.unsent + 1, totals)
+        found, looked_for = dict(self.found), dict(self.looked_for)
+        for place, plant in session.plants.items():
+            looked_for[place] = looked_for.get(place, 0) + 1
+            found[place] = found.get(place, 0) + (plant.key in sent.last)
+        return Sums(found, looked_for, self.unsent, totals)
+
+    def percent(self, *places: str) -> float | None:
+        """The share of the sentences at these places that were found, in per cent."""
+        looked_for = sum(self.looked_for.get(place, 0) for place in places)
+        return 100 * sum(self.found.get(place, 0) for place in places) / looked_for if looked_for else None
+
+
+Found: TypeAlias = dict[tuple[float, str], Sums]
+"""Sums by share and policy."""
+
+
+def run() -> Outcome:
+    """Both sets of sessions, under each budget; sessions that are too small for that by themselves."""
+    counter = Remembered()
+    every = claude_sessions()
+    large = [session for session in every if _conversation_tokens(session, counter) >= LEAST_TOKENS]
+    small = [session for session in every if session not in large]
+    found = {
+        CLAUDE: (large, CLAUDE_ROUNDS, survey(_planted(large, CLAUDE_ROUNDS), counter)),
+        TAU: (taus := tau_sessions(TAU_SESSIONS), TAU_ROUNDS, survey(_planted(taus, TAU_ROUNDS), counter)),
+        SMALL: (small, CLAUDE_ROUNDS, survey(_planted(small, CLAUDE_ROUNDS), counter)),
+    }
+    tables = tuple(
+        table(f"What survives: {name}", f"{name}: {len(some)} sessions, each {rounds} times with other sentences", sums)
+        for name, (some, rounds, sums) in found.items()
+    )
+    judged = [target for name in (CLAUDE, TAU) for target in _targets(name, found[name][2])]
+    return Outcome(tables, tuple(judged))
+
+
+def _conversation_tokens(session: Session, counter: Remembered) -> int:
+    """The tokens of everything but the system message, at the last call."""
+    return sum(counter.count(piece) for piece in pieces_of(never_cut(session.calls, counter)[-1])[2:])
+
+
+def _planted(some: Sequence[Session], rounds: int) -> list[Planted]:
+    """Each session so many times, each time with the next sentences of the list."""
+    return [planted(one, number) for number, one in enumerate(one for one in some for _ in range(rounds))]
+
+
+def survey(some: Iterable[Planted], counter: Remembered, shares: Sequence[float] = SHARES) -> Found:
+    """All policies over sessions with sentences in them, at budgets that are shares of what each session takes."""
+    found: Found = {(share, name): Sums() for share in shares for name in (*NEXUS, *OTHERS)}
+    for session in some:
+        whole = never_cut(session.calls, counter)
+        tokens = [counter.count(piece) for piece in pieces_of(whole[-1])]
+        for share in shares:
+            budget = tokens[0] + tokens[1] + int(share * sum(tokens[2:]))
+            sent = {name: replay(session.calls, budget, counter, mode) for name, mode in NEXUS.items()}
+            sent |= {name: chosen(whole, tokens, make(), budget, counter) for name, make in OTHERS.items()}
+            for name, one in sent.items():
+                found[share, name] = found[share, name].plus(session, one)
+    return found
+
+
+def never_cut(calls: Iterable[Call], counter: Remembered) -> list[Body]:
+    """The bodies of all calls, with everything in them."""
+    bodies: list[Body] = []
+    with TemporaryDirectory() as folder, _engine(Path(folder), counter) as nx:
+        for call in calls:
+            ctx = nx.assemble(call.event, budget=NO_LIMIT)
+            bodies.append(ctx.to_openai())
+            nx.record(ctx, nexus.AgentResult(call.reply))
+    return bodies
+
+
+def replay(calls: Iterable[Call], budget: int, counter: Remembered, mode: Mode) -> Sent:
+    """What Nexus sends for these calls. A refused call is counted; what was said is recorded all the same."""
+    total = Sent()
+    strategy, compact = mode
+    with TemporaryDirectory() as folder, _engine(Path(folder), counter, strategy) as nx:
+        for call in calls:
+            answer = nexus.AgentResult(call.reply)
+            try:
+                ctx = nexus.call(nx, call.event, lambda _, said=answer: said, compact=compact, budget=budget).ctx
+            except nexus.BudgetTooSmall:
+                _keep(nx, call)
+                total = total.refusing()
+                continue
+            body = ctx.to_openai()
+            is_valid = not check_openai(body) and not check_anthropic(ctx.to_anthropic())
+            total = total.sending(body, budget, counter, is_valid=is_valid)
+    return total
+
+
+def chosen(whole: Sequence[Body], tokens: Sequence[int], policy: Policy, budget: int, counter: Remembered) -> Sent:
+    """What a policy sends of the never-cut messages of each call; `tokens` are those of the pieces of the last body."""
+    total = Sent()
+    for body in whole:
+        messages: list[dict[str, Any]] = body["messages"]
+        kept = policy.choose(messages, tokens[1 : len(messages) + 1], budget - tokens[0])
+        made = {**body, "messages": [messages[index] for index in kept]}
+        is_valid = openai_takes(made) and anthropic_takes(anthropic_body(made))
+        total = total.sending(made, budget, counter, is_valid=is_valid)
+    return total
+
+
+def _engine(folder: Path, counter: Remembered, strategy: Strategy = "oldest_first") -> nexus.Engine:
+    root = write_workspace(folder)
+    return nexus.open(
+        root, ledger=":memory:", model=MODEL, clock_ms=lambda: 1, counter=counter, strategy=strategy, calibrate=False
+    )
+
+
+def _keep(nx: nexus.Engine, call: Call) -> None:
+    """Writes what was said to the ledger, though nothing could be sent."""
+    said = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
+    messages = sized((*said, *call.reply), nx.counter)
+    nx.store.commit("main", Commit((NewEntry(messages=messages, opens_turn=not call.event.results),)))
+
+
+OTHERS: Mapping[str, Callable[[], Policy]] = {
+    "LangChain trim_messages, documented": lambda: TrimMessages(DOCUMENTED),
+    "LangChain trim_messages, defaults": lambda: TrimMessages({}),
+    "evict oldest groups to 50 %": HalfWindow,
+    "first message, newest groups": HeadAndTail,
+}
+
+
+def table(title: str, data: str, found: Found) -> Table:
+    """One row for each budget and policy."""
+    columns = ("budget", "policy", *(f"{place} %" for place in PLACES), "mean prompt %", "unsent", "refused", "over",
+        "invalid", "calls")  # fmt: skip
+    rows: list[tuple[Cell, ...]] = []
+    for (share, name), sums in found.items():
+        sent = sums.sent
+        mean = 100 * sent.share / sent.calls if sent.calls else None
+        counts = (sums.unsent, sent.refused, sent.over, sent.invalid, sent.calls + sent.refused)
+        rows.append((f"{share:.0%}", name, *(sums.percent(place) for place in PLACES), mean, *counts))
+    return Table(title, COMMAND, data, columns, tuple(rows), _NOTES)
+
+
+_NOTES = (
+    "budget: the system message, and this share of the tokens of the whole conversation, o200k of compact JSON.",
+    "Each of forty sentences (rules, preferences, dates, names, ports, paths; English, German, French, Spanish, Chinese)",
+    "  has a key: the number, name, path or words without which it is worth nothing. % is of the keys that stand in the",
+    "  last body word for word. One session holds a sentence at each place.",
+    "turn 5, turn 20: the fifth and twentieth message of the user's; in sessions with fewer, the one nearest to a quarter",
+    "  and three quarters of the calls (sessions with one message have neither). tool result: in the middle of one in the",
+    "  middle of the session, as a line, or as a field of a JSON object.",
+    "cuts: Nexus as it is by default, never compacted. compaction: nexus.call, which summarises by rule when 85 % are used.",
+    "first message, newest groups: the first message always, behind it the newest whole groups that fit.",
+    "unsent: sessions whose last call was refused (BudgetTooSmall), in no % here. refused: such calls. over: bodies above",
+    "  the budget. invalid: bodies that OpenAI or Anthropic would not take, in both forms. mean prompt: in % of the budget.",
+)
+
+
+def _targets(name: str, found: Found) -> list[Target]:
+    """The first turn in all modes, the others where a summary is made, and nothing invalid or over the budget."""
+    targets: list[Target] = []
+    shares = sorted({share for share, _ in found})
+    worst = {share: min(found[share, mode].percent(*FIRST) or 0.0 for mode in NEXUS) for share in shares}
+    told = ", ".join(f"{percent:.1f} % at {share:.0%}" for share, percent in worst.items())
+    targets.append(
+        Target(f"{name}: first turn, in every mode", "100 %", told, all(one == 100 for one in worst.values()))
+    )
+    for place in (TURN_5, TURN_20, RESULT):
+        for share in shares[:2]:
+            ours = min(found[share, mode].percent(place) or 0.0 for mode, (_, compact) in NEXUS.items() if compact)
+            best = max(found[share, other].percent(place) or 0.0 for other in OTHERS)
+            targets.append(
+                Target(
+                    f"{name}: {place} at {share:.0%}, compaction",
+                    f"more than {max(best, PUBLISHED):.1f} % (the others here: {best:.1f} %)",
+                    f"{ours:.1f} %",
+                    ours > max(best, PUBLISHED),
+                )
+            )
+    bad = sum(sums.sent.invalid + sums.sent.over for (_, mode), sums in found.items() if mode in NEXUS)
+    targets.append(Target(f"{name}: Nexus's bodies invalid or over the budget", "none", f"{bad}", bad == 0))
+    return targets
