@@ -39,7 +39,7 @@ PUBLISHED = 24.0
 Newest-that-fit, `trim_messages` and the last 20 messages, over 181 transcripts; 5 to 24 at 10 and 25 %.
 """
 LEAST_TOKENS = 2_000
-"""Of a conversation of fewer tokens, a tenth does not hold the six sentences themselves."""
+"""Of a conversation of fewer tokens, a tenth does not hold the six sentences themselves: it has a table of its own."""
 CLAUDE, TAU, SMALL = "Claude Code", "tau airline, five conversations to a session", "Claude Code, under 2,000 tokens"
 
 Mode: TypeAlias = tuple[Strategy, bool]
@@ -232,7 +232,8 @@ _NOTES = (
     "budget: the system message, and this share of the tokens of the whole conversation, o200k of compact JSON.",
     "Each of forty sentences (rules, preferences, dates, names, ports, paths; English, German, French, Spanish, Chinese)",
     "  has a key: the number, name, path or words without which it is worth nothing. % is of the keys that stand in the",
-    "  last body word for word. One session holds a sentence at each place.",
+    "  last body word for word. One session holds a sentence at each place. They were written first; the rules by which",
+    "  sentences without a cue are kept were made with their losses in view, the lists of cues were not changed.",
     "turn 5, turn 20: the fifth and twentieth message of the user's; in sessions with fewer, the one nearest to a quarter",
     "  and three quarters of the calls (sessions with one message have neither). tool result: in the middle of one in the",
     "  middle of the session, as a line, or as a field of a JSON object.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -144,17 +143,6 @@ def test_what_results_say_takes_a_small_part_of_a_summary_even_where_there_is_ro
     made = summarize(rows(user("Start."), *pages, user("Go on.")), 1_000, Characters())
     lines = [line.removeprefix("- ") for line in made.text.split("\n")]
     assert 0 < sum(len(line) for line in lines if is_quoted(line)) <= 160
-
-
-def test_looking_at_results_takes_time_linear_in_the_text() -> None:
-    def took(text: str) -> float:
-        begun = time.process_time()
-        quoted(call(1, "fetch"), result(1, text))
-        return time.process_time() - begun
-
-    for piece in ("a.", "1 ", ". ", "“.", "//", "A b c d e 12. "):
-        took(piece * 100)
-        assert took(piece * 30_000) < 2.0, piece
 
 
 def test_the_same_messages_give_the_same_summary() -> None:
