@@ -16,7 +16,10 @@ from nexus.ledger.replay import Live, shown_from, spoken
 from nexus.size import Wire
 
 LARGEST_PART = 4
-"""A result of a tool, and the first task where it is left out, may take this part of the view's size class."""
+"""A result of a tool may take this part of the view's size class."""
+
+TASK_RESULTS = 2
+"""The first task, where it is left out, may take as much as so many results: its middle is worth more than an old result."""
 
 
 class View(Struct, frozen=True):
@@ -115,5 +118,5 @@ def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple
         found.append(Pinned(row.place, (row,), view.largest, "asked"))
     first = first_task(reading.entries, after, reading.head[0]) if task else None
     if first is not None:
-        found.append(Pinned(first.place, (first,), view.largest, "task"))
+        found.append(Pinned(first.place, (first,), TASK_RESULTS * view.largest, "task"))
     return first.place if first else None, merged(*found)
