@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from budget.random_messages import objects, sent_messages, texts, thinking_messages
@@ -36,6 +36,7 @@ def test_the_base_count_covers_the_form_of(form: str, message: Message) -> None:
 
 @slow
 @given(message=sent_messages)
+@example(message=Message("user", (Note("moment", ""), Unknown("A", "{}"), Unknown("A", "{}"), Unknown("A", "{}"))))
 def test_openais_count_covers_both_of_its_forms(message: Message) -> None:
     for form in ("openai", "responses"):
         sent = sum(count_text(compact(body)) for body in FORMS[form](message))

@@ -131,7 +131,7 @@ def _openai(role: str, parts: tuple[Part, ...]) -> str:
 def _more_in_responses(message: Message, counter: TokenCounter) -> int:
     """At most how many tokens more than in chat completions the message has as items of the Responses API."""
     more = 0
-    shown = sum(isinstance(part, (Text, Note, Image)) for part in message.parts)
+    shown = sum(isinstance(part, (Text, Note, Image, Unknown)) for part in message.parts)
     if message.role == "assistant":
         more += _PHASE_MORE * sum(map(bool, phases(message)))
     elif shown > 1:
