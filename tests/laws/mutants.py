@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first task is dropped without a word",
-        "nexus.fit.view:_pins", 'first.place, (first,), view.largest, "task"', 'first.place, (), view.largest, "task"',
+        "nexus.fit.view:_pins", 'first.place, (first,), TASK_RESULTS * view.largest, "task"', 'first.place, (), TASK_RESULTS * view.largest, "task"',
         ("first task", "marker counts"),
     ),
     Mutant(
