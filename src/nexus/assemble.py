@@ -237,13 +237,8 @@ def planned(request: Request, model: Model) -> TokenBudget:
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:
     return Fixed(
         system=text_tokens_json(system, given.counter) + REQUEST_TOKENS,
-        tools=tools_tokens([_definition(spec) for spec in tools], given.counter) if tools else 0,
+        tools=tools_tokens([spec.definition() for spec in tools], given.counter) if tools else 0,
     )
-
-
-def _definition(spec: ToolSpec) -> dict[str, Any]:
-    """The longest of the wires' forms."""
-    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.schema}
 
 
 def _shown(fitted: Fitted, event: tuple[Message, ...]) -> tuple[History, tuple[Message, ...]]:

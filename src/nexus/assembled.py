@@ -22,6 +22,7 @@ from nexus.message import Message
 from nexus.plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.repairs import RepairReport
 from nexus.request import AgentRole
+from nexus.size import Wire
 
 
 class Manifest(Struct, frozen=True):
@@ -208,6 +209,12 @@ class AssembledContext:
         setting of the model has no JSON form.
         """
         return self._face.body_hash(self)
+
+    def to_wire(self, wire: Wire) -> dict[str, Any]:
+        """The request body in the form of a family of models, OpenAI's in that of chat completions."""
+        return (
+            self.to_openai() if wire == "openai" else self.to_anthropic() if wire == "anthropic" else self.to_gemini()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The whole context as plain JSON values, with document 002's names."""

@@ -15,6 +15,7 @@ from nexus.budget.measure import tools_tokens
 from nexus.fit.broken import Ground, located, measured
 from nexus.fit.cut import Fitted
 from nexus.fit.prefix import compare
+from nexus.size import Wire
 
 EXCERPT_BYTES = 60
 """What is shown of each body from the first byte that differs on, and before it."""
@@ -113,8 +114,7 @@ def first_difference(one: bytes, other: bytes) -> int:
 def _ground(old: Side, new: Side, counter: TokenCounter) -> Ground:
     ctx = new.ctx
     blocks = [block for block in ctx.blocks if block.slot == "system"]
-    tools = [{"name": t.name, "description": t.description, "parameters_json_schema": t.schema} for t in ctx.tools]
-    taken = tools_tokens(tools, counter) if tools else 0
+    taken = tools_tokens((tool.definition() for tool in ctx.tools), counter)
     fitted = new.fitted
     history = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
     return Ground(
@@ -130,9 +130,9 @@ def _ground(old: Side, new: Side, counter: TokenCounter) -> Ground:
     )
 
 
-def _body(ctx: AssembledContext, wire: str) -> dict[str, Any]:
+def _body(ctx: AssembledContext, wire: Wire) -> dict[str, Any]:
     """The body in a form, without the cache marks: these move with every call and are no part of the prefix."""
-    body = {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[wire]()
+    body = ctx.to_wire(wire)
     for name in ("tools", "system", "messages") if wire == "anthropic" else ():
         for item in cast("list[dict[str, Any]]", body.get(name, [])):
             item.pop("cache_control", None)

@@ -321,7 +321,7 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
     return {
         "model": ctx.model,
         "profile": ctx.manifest.profile,
-        "tools": [{"name": one.name, "description": one.description, "parameters": one.schema} for one in ctx.tools],
+        "tools": [tool.definition() for tool in ctx.tools],
         "model_config": ctx.model_config,
         "role": ctx.role,
         "toolset": ctx.toolset_name,

@@ -145,8 +145,7 @@ def explained_call(kit: Kit, made: Replayed) -> Explanation:
 
 def _hash(ctx: AssembledContext) -> str:
     """The hash of the whole body, made anew."""
-    own = {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[ctx.window.wire]
-    return hashlib.sha256(msgspec.json.encode(own())).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(ctx.to_wire(ctx.window.wire))).hexdigest()
 
 
 class _Past:
@@ -317,9 +316,7 @@ class _Past:
 
     def _request(self, entry: Entry, event: Event, change: Change) -> Request:
         body = entry.body
-        stored = tuple(
-            {"name": tool.name, "description": tool.description, "parameters": tool.schema} for tool in self.tools
-        )
+        stored = tuple(tool.definition() for tool in self.tools)
         granted = tuple(map(str, body.get("permissions") or ()))
         return Request(
             event,

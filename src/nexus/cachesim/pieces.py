@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from nexus.account import scaled
 from nexus.budget.counter import TokenCounter
 from nexus.budget.images import most_image_tokens
 from nexus.budget.models import Model
@@ -61,7 +62,7 @@ class Cutter:
             bare = _countable(block, images)
             text = frame + msgspec.json.encode(bare).decode() + ","
             base = self._counter.count(text) + sum(self._image(data) for data in images)
-            tokens = -int(-base * self._model.token_factor // 1)
+            tokens = scaled(base, self._model.token_factor)
             found = self._known[name] = Segment(str(len(self._known)), tokens)
         return found
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.ledger.entries import Entry
+from nexus.ledger.replay import spoken
 from nexus.message import Message, Note
 from nexus.request import Event
 
@@ -43,17 +44,17 @@ def recorded(entries: Iterable[Entry]) -> Recorded:
     instructions: list[Message] = []
     points: list[Point] = []
     pending: list[Message] = []
-    for row in (row for entry in entries for row in entry.rows):
-        message = _plain(row.message)
-        if message.role == "system" and row.place.seq == 1:
-            instructions.append(message)
-        elif message.role != "assistant":
-            pending.append(message)
-        elif pending:
-            points.append(_point(pending, message))
-            pending = []
-        elif points:
-            points[-1] = replace(points[-1], reply=(*points[-1].reply, message))
+    for entry in entries:
+        said = spoken(entry)
+        instructions += (_plain(row.message) for row in entry.rows[: len(entry.rows) - len(said)])
+        for message in (_plain(row.message) for row in said):
+            if message.role != "assistant":
+                pending.append(message)
+            elif pending:
+                points.append(_point(pending, message))
+                pending = []
+            elif points:
+                points[-1] = replace(points[-1], reply=(*points[-1].reply, message))
     return Recorded(tuple(instructions), tuple(points))
 
 

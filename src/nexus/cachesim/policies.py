@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from nexus.account import scaled
 from nexus.assembled import AssembledContext
 from nexus.budget.measure import message_tokens
 from nexus.budget.models import Model
@@ -106,8 +107,8 @@ class Replay:
         if whole is None:
             return None
         groups = self._groups = self._grouped(whole)
-        uncut = _body(whole)
-        bodies = {"nexus": None if fitted is None else _body(fitted)}
+        uncut = whole.to_wire(self.model.wire)
+        bodies = {"nexus": None if fitted is None else fitted.to_wire(self.model.wire)}
         return bodies | {name: self._chosen(whole, uncut, groups, choose) for name, choose in CHOICES.items()}
 
     def course(self, growth: int, least: int) -> Course:
@@ -160,7 +161,7 @@ class Replay:
             return uncut
         numbers = [*kept, *range(free, len(groups.sizes))]
         messages = [message for number in numbers for message in groups.members[number]]
-        return _body(replace(ctx, history=History.of(messages)))
+        return replace(ctx, history=History.of(messages)).to_wire(self.model.wire)
 
     def _size(self, message: Message) -> int:
         """Base tokens in the model's wire form."""
@@ -177,7 +178,7 @@ class Replay:
 
     def _scaled(self, base: int) -> int:
         """Base tokens as the model's own, rounded up."""
-        return -int(-base * self.model.token_factor // 1)
+        return scaled(base, self.model.token_factor)
 
 
 def _copy(nx: Engine) -> Engine:
@@ -196,8 +197,3 @@ def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = F
 def _without_thinking(message: Message) -> Message:
     parts = tuple(part for part in message.parts if not isinstance(part, Thinking))
     return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=parts)
-
-
-def _body(ctx: AssembledContext) -> dict[str, Any]:
-    wire = ctx.window.wire
-    return ctx.to_anthropic() if wire == "anthropic" else ctx.to_gemini() if wire == "gemini" else ctx.to_openai()

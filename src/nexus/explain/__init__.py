@@ -6,9 +6,9 @@ used. What is not shown says why, and what it would cost.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from nexus.account import scaled
 from nexus.assembled import AssembledContext, Item
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens, tools_tokens
@@ -62,10 +62,7 @@ def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Line]:
 
 def _tools(ctx: AssembledContext, item: Item, counter: TokenCounter) -> Iterator[Line]:
     tools = ctx.tools
-    sizes = [
-        tools_tokens([{"name": t.name, "description": t.description, "parameters_json_schema": t.schema}], counter)
-        for t in tools
-    ]
+    sizes = [tools_tokens([tool.definition()], counter) for tool in tools]
     for tool, tokens in zip(tools, share(item.tokens, sizes), strict=True):
         why, text = "offered with this call", " ".join(tool.description.split())[:EXCERPT_CHARS]
         yield Line("in", "tool", "system", tool.name, why, tokens, tokens, origin=item.origin, text=text)
@@ -77,7 +74,7 @@ def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> It
         why = "already in the history: it is not repeated"
         yield Line("in", "block", "current", block.name, why, 0, 0, origin=block.origin)
     for block in ctx.left_out:
-        whole = _scaled(ctx, counter.count(block.text))
+        whole = scaled(counter.count(block.text), ctx.manifest.factor)
         yield Line(
             "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, origin=block.origin
         )
@@ -89,7 +86,7 @@ def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> It
     sizes = [message_tokens(message, counter).on(fitted.window.wire) for message in shown]
     told = ctx.event if len(ctx.event) == len(shown) else shown
     for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
-        whole = _scaled(ctx, message_tokens(given, counter).on(fitted.window.wire))
+        whole = scaled(message_tokens(given, counter).on(fitted.window.wire), ctx.manifest.factor)
         short = message.parts != given.parts and whole > tokens
         why = "the event; shortened, the ledger will have the whole" if short else "the event"
         state: State = "clipped" if short else "in"
@@ -100,7 +97,3 @@ def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> It
 
 def _items(ctx: AssembledContext, slot: str) -> list[Item]:
     return [item for item in ctx.items if item.slot == slot]
-
-
-def _scaled(ctx: AssembledContext, base: int) -> int:
-    return math.ceil(base * ctx.manifest.factor)

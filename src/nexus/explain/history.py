@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nexus.account import scaled
 from nexus.assembled import AssembledContext
 from nexus.explain.lines import EXCERPT_CHARS, Line, message_line, share, supplied_line
 from nexus.fit.cut import Fitted
 from nexus.fit.pins import FRAME_TOKENS, Pinned
-from nexus.fit.repair import INTERRUPTED
+from nexus.fit.repair import is_interruption, is_supplied
 from nexus.fit.window import Window
 from nexus.ledger.entries import Entry, Place, Row
+from nexus.ledger.replay import shown_from
 from nexus.message import Message, Text, Thinking, ToolCall, ToolResult
 
 _WHY_PINNED = {
@@ -37,7 +38,7 @@ class HistoryTeller:
 
     def scaled(self, base: int) -> int:
         """Base tokens in the provider's."""
-        return math.ceil(base * self.ctx.manifest.factor)
+        return scaled(base, self.ctx.manifest.factor)
 
     def lines(self, entries: Iterable[Entry]) -> Iterator[Line]:
         """The path's messages in order; the summary and the marker where what they stand for ends."""
@@ -183,7 +184,7 @@ class HistoryTeller:
         cleared = next((one.seq for one in self.marks if one.kind == "clear" and one.seq > row.place.seq), 0)
         if cleared:
             return message_line("not shown", row, f"cleared at entry {cleared}", 0, whole)
-        if mark is not None and row.place < _first_kept(mark):
+        if mark is not None and row.place < shown_from(mark):
             return message_line("not shown", row, f"before what the compaction at entry {mark.seq} covers", 0, whole)
         return message_line("out", row, f"{self._cut()}: over the budget", 0, whole)
 
@@ -216,14 +217,9 @@ def _is_short(pin: Pinned, row: Row) -> bool:
     return bool(pin.limit) and row.size.tokens > pin.limit + FRAME_TOKENS
 
 
-def _first_kept(mark: Entry) -> Place:
-    """Where a compaction goes on after its summary."""
-    return Place(int(mark.body.get("first_kept", mark.seq + 1)), int(mark.body.get("kept_ord", 0)))
-
-
 def _covered(mark: Entry, place: Place) -> bool:
     """Whether a compaction's summary stands for a message."""
-    from_seq, to_seq, kept = int(mark.body["covers_from"]), int(mark.body["covers_to"]), _first_kept(mark)
+    from_seq, to_seq, kept = int(mark.body["covers_from"]), int(mark.body["covers_to"]), shown_from(mark)
     return from_seq <= place.seq and place < kept and (place.seq <= to_seq or place.seq == kept.seq)
 
 
@@ -231,8 +227,7 @@ def _is_supplied(window: Window, index: int) -> bool:
     """Whether a shown message is none of the ledger's: a result that a call lacked, or what opens a conversation."""
     message, stored = window.messages[index], window.rows[window.shown_by[index]].message
     if message.role == "tool":
-        made = all(result.is_error and result.content == (Text(INTERRUPTED),) for result in message.results())
-        return made and all(result.content != (Text(INTERRUPTED),) for result in stored.results())
+        return is_supplied(message) and not any(map(is_interruption, stored.results()))
     return message.role == "user" and stored.role == "assistant"
 
 

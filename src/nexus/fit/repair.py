@@ -123,7 +123,12 @@ def closing(fold: Fold) -> list[Message]:
 
 def is_supplied(message: Message) -> bool:
     """Whether a message only says that a result is missing, and so belongs to no stored one."""
-    return all(result.is_error and result.content == (Text(INTERRUPTED),) for result in message.results())
+    return all(map(is_interruption, message.results()))
+
+
+def is_interruption(result: ToolResult) -> bool:
+    """Whether a result is the one that stands for a missing one."""
+    return result.is_error and result.content == (Text(INTERRUPTED),)
 
 
 def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:

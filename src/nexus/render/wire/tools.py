@@ -27,6 +27,10 @@ class ToolSpec(Struct, frozen=True, order=True):
     description: str
     schema: dict[str, Any]
 
+    def definition(self) -> dict[str, Any]:
+        """The tool as it can be given again, in the longest of the wires' forms: the one that is counted."""
+        return {"name": self.name, "description": self.description, "parameters_json_schema": self.schema}
+
     def fresh_schema(self) -> dict[str, Any]:
         """A copy of the schema, for a body that its owner may change."""
         return msgspec.to_builtins(self.schema)
