@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from nexus.budget.counter import get_counter
 from nexus.compact import prompt
-from nexus.compact.audit import audit
-from nexus.compact.extract import exact_names, extract
-from nexus.compact.extractive import source_tokens, summarize
+from nexus.compaction import Ladder, SummaryReply, SummaryRequest
 from nexus.context.stamps import SESSION_SOURCE, stamp, system_clock_ms
 from nexus.context.token_counter import TokenCounter, get_token_counter
 from nexus.context.truncation import flatten_groups, identify_message_groups, newest_within
@@ -101,17 +99,12 @@ def generate_summary(
 ) -> str:
     """A summary of the messages in at most `limit_tokens` (o200k); empty if there is nothing to say in so few.
 
-    `ask` sends a prompt to a model and returns its answer. An answer that the audit refuses is asked for once more;
-    after a second refusal, and without `ask`, the summary is extracted from the text without a model. Long
-    conversations are asked about in parts. What `ask` raises is not caught.
+    `ask` sends a prompt to a model and returns its answer; without it, and where two answers are refused or fail, the
+    summary is made by rule: see `nexus.compaction.Ladder`. Long conversations are asked about in parts.
     """
-    counter = get_counter()
     previous, rest = _parts(messages)
-    if ask is None:
-        return summarize(_rows(rest), limit_tokens, counter, previous=previous).text
-    for part in prompt.chunks(rest, CALL_TOKENS, counter):
-        previous = _asked(part, previous, limit_tokens, ask, focus)
-    return previous
+    ladder = Ladder(get_counter(), _Asking(ask) if ask is not None else None)
+    return ladder.summary(_rows(rest), previous, limit_tokens, focus=focus).text
 
 
 def compact_messages(
@@ -140,27 +133,26 @@ def compact_messages(
     return CompactionResult(summary, preserved, before, after) if after < before else None
 
 
-def _asked(part: Sequence[Message], previous: str, limit_tokens: int, ask: Callable[[str], str], focus: str) -> str:
-    """A model's summary of a part that the audit accepts, at the second try if need be; else the extracted one."""
-    counter, rows = get_counter(), _rows(part)
-    source = source_tokens(rows, counter, previous)
-    names = exact_names(extract(rows))
-    reason = ""
-    for stricter in (False, True):
-        request = prompt.build_summarize_prompt(
-            part,
-            focus=focus,
-            previous=previous,
-            most_tokens=limit_tokens,
-            stricter=stricter,
-            refused_because=reason,
+class _Asking:
+    """A function that takes a prompt and returns a model's answer, as a summariser."""
+
+    name: str = "ask"
+    call_tokens: int = CALL_TOKENS
+
+    def __init__(self, ask: Callable[[str], str]) -> None:
+        self._ask = ask
+
+    def summarize(self, request: SummaryRequest) -> SummaryReply:
+        """What the model answers to the request's text."""
+        asked = prompt.build_summarize_prompt(
+            (row.message for row in request.rows),
+            focus=request.focus,
+            previous=request.previous,
+            most_tokens=request.most_tokens,
+            stricter=request.stricter,
+            refused_because=request.refused_because,
         )
-        text = ask(request).strip()
-        verdict = audit(text, counter.count(text), source, identifiers=names)
-        if verdict.accepted:
-            return text
-        reason = "; ".join(verdict.reasons)
-    return summarize(rows, limit_tokens, counter, previous=previous).text or previous
+        return SummaryReply(self._ask(asked))
 
 
 def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
