@@ -231,7 +231,10 @@ def planned(request: Request, model: Model) -> TokenBudget:
     """The budget before anything is counted; what the request asks for as output is its reserve."""
     asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
     reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)
-    return plan(model, available_tokens=request.available_tokens, reserve_response=reserve)
+    budget = plan(model, available_tokens=request.available_tokens, reserve_response=reserve)
+    if not request.most_tokens:
+        return budget
+    return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))
 
 
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:
@@ -283,7 +286,7 @@ def _manifest(
         "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
         "counter": given.counter.name,
         "factor": given.factor,
-        "available": request.available_tokens or 0,
+        "available": planned(request, given.model).available if request.most_tokens else request.available_tokens or 0,
         "render": RENDER_VERSION,
         "pins": pinned_places(window, fitted.spared),
     }

@@ -19,7 +19,6 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
-from nexus.budget.tokens import plan as plan_budget
 from nexus.difference import Difference
 from nexus.errors import BadEvent, BadReference, LedgerError, WorkspaceMissing
 from nexus.explain import Explanation, explained
@@ -166,19 +165,22 @@ class Engine:
         **routing: Any,
     ) -> Request:
         granted = Permissions(routing.pop("toolset", ""), _names(routing.pop("permissions", ())))
-        return Request(
-            event,
-            Routing(session, **routing),
-            permissions=granted,
-            model=model or self.model,
-            tools=tuple(tools),
-            model_config=dict(model_config or {}),
-            available_tokens=self._available(model or self.model, budget),
-            profile=profile,
+        return self._bounded(
+            Request(
+                event,
+                Routing(session, **routing),
+                permissions=granted,
+                model=model or self.model,
+                tools=tuple(tools),
+                model_config=dict(model_config or {}),
+                available_tokens=budget,
+                profile=profile,
+            )
         )
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
+        request = self._bounded(request)
         return assemble(request, named(request.profile, self.profiles), self._materials(request))
 
     def _materials(self, request: Request) -> Materials:
@@ -306,17 +308,19 @@ class Engine:
         known = self._limits.get(bare_name(model), tokens)
         self._limits[bare_name(model)] = min(known, tokens)
 
+    def forget_limit(self, model: str) -> bool:
+        """Forgets what was learned of a model's limit. Whether there was anything to forget."""
+        return self._limits.pop(bare_name(model), None) is not None
+
     def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
         """The tokens that a context may take, as `assemble` with the same arguments would have them."""
-        asked = self._available(model or self.model, budget)
-        return asked if asked is not None else plan_budget(self.resolve(model or self.model)).available
+        request = self._request(Event(), "", model=model, budget=budget)
+        return planned(request, self.resolve(request.model)).available
 
-    def _available(self, model: str, budget: int | None) -> int | None:
-        """The tokens asked for, within what is learned of the model's real limit; None is as the model's facts say."""
-        most = self._limits.get(bare_name(model))
-        if most is None:
-            return budget
-        return min(most, budget if budget is not None else plan_budget(self.resolve(model)).available)
+    def _bounded(self, request: Request) -> Request:
+        """The request within what is learned of its model's real limit."""
+        most = self._limits.get(bare_name(request.model or self.model), 0)
+        return replace(request, most_tokens=most) if most != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
         """What became of every block, tool and message in a recorded call (the turn's last, or number `call`).
@@ -350,6 +354,7 @@ class Engine:
 
     def explain_request(self, request: Request) -> Explanation:
         """What would become of every block, tool and message in the next call for a `Request`; see `assemble`."""
+        request = self._bounded(request)
         with self.store.snapshot():
             profile, materials = named(request.profile, self.profiles), self._materials(request)
             ctx, fitted = assemble_fitted(request, profile, materials)

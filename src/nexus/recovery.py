@@ -133,8 +133,16 @@ class _Work:
         return self.nx.assemble(self.event, session=self.session, **request)
 
     def ready(self) -> AssembledContext:
-        """The first context, compacted if that is due."""
-        ctx = self.assemble()
+        """The first context, compacted if that is due.
+
+        What an earlier refusal taught is given up where what is never cut has no room under it: the provider decides.
+        """
+        try:
+            ctx = self.assemble()
+        except BudgetTooSmall:
+            if not self.nx.forget_limit(self.request.get("model") or self.nx.model):
+                raise
+            ctx = self.assemble()
         if self.compact and ctx.compaction_due and self.compaction(ctx, COMPACT_TO, "context_limit"):
             ctx = self.assemble()
         return ctx

@@ -54,6 +54,7 @@ class Request(Struct, frozen=True):
     """One request for a context (document 002's NexusRequest): event, identity, permissions, routing, model, tools.
 
     `tools` are definitions in any of the three providers' forms; `available_tokens` overrides the model's window.
+    `most_tokens` bounds both, as a provider's refusal taught; 0 is no bound.
     """
 
     event: Event
@@ -65,6 +66,7 @@ class Request(Struct, frozen=True):
     model_config: dict[str, Any] = {}
     available_tokens: int | None = None
     profile: str = "layered"
+    most_tokens: int = 0
 
 
 class TokenUsage(Struct, frozen=True):

@@ -81,6 +81,26 @@ def test_what_the_provider_told_of_its_window_holds_from_then_on() -> None:
         assert len(provider.seen) == seen + 30
 
 
+def test_a_learned_limit_leaves_the_reserve_for_the_answer_and_can_be_forgotten() -> None:
+    with session(4) as nx:
+        asked: dict[str, Any] = {"profile": "bare", "model_config": {"max_tokens": 64_000}}
+        before = nx.assemble("x", **asked).token_budget.available
+        nx.learn_limit("gpt-4o-2024-08-06", 120_000)
+        assert nx.assemble("x", **asked).token_budget.available == before < 120_000
+        nx.learn_limit("gpt-4o", 9_000)
+        bounded = nx.assemble("x", **asked)
+        assert bounded.token_budget.available == nx.available() == 9_000 == bounded.manifest.available
+        assert nx.assemble("x", budget=5_000, profile="bare").token_budget.available == 5_000
+        assert nx.forget_limit("gpt-4o") and not nx.forget_limit("gpt-4o")
+        assert nx.assemble("x", **asked).token_budget.available == before
+
+
+def test_a_learned_limit_under_which_nothing_can_be_sent_is_given_up() -> None:
+    with session(4) as nx:
+        nx.learn_limit("gpt-4o", 50)
+        assert call(nx, "and now?", Provider(100_000).send, profile="bare").result.messages[0].text() == "fine"
+
+
 def test_a_wrong_count_is_learned_too() -> None:
     with session() as nx:
         provider = Provider(12_000, in_words, ratio=1.9)
