@@ -74,7 +74,7 @@ def _rows(db: Database, entry: NewEntry) -> Finished:
     return Finished(
         db.rows(f"SELECT * FROM entry {where}", at)[0],
         messages,
-        [(row[0], text) for row, text in zip(messages, texts, strict=True)],
+        [(row[0], text) for row, text in zip(messages, texts, strict=True) if text.strip()],
         db.rows(f"SELECT * FROM tool_call {where}", at),
         db.rows(f"SELECT * FROM idempotency {where}", at),
         (*head, *at[:2]),
