@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's own folder is an empty one: what lies in the home of who runs the tests must not change contexts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEXUS_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(scope="session")

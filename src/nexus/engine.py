@@ -19,8 +19,9 @@ from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
+from nexus.config import Config
 from nexus.difference import Difference
-from nexus.errors import BadEvent, BadReference, LedgerError, WorkspaceMissing
+from nexus.errors import BadReference, LedgerError, WorkspaceMissing
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
@@ -41,9 +42,10 @@ from nexus.recorded import call_before, recorded_call
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
 from nexus.replaying import Change, Kit, difference_between, explained_call, replayed, what_if
-from nexus.request import Event, Permissions, Request, Routing
-from nexus.sources import SOURCES, Desk
-from nexus.sources.files import Files
+from nexus.request import Event, Request, Routing
+from nexus.requesting import event_of, request_of
+from nexus.sources import SOURCES, Desk, Surroundings
+from nexus.sources.files import Files, home_folder
 from nexus.sources.host import facts
 from nexus.sources.templates import template_texts
 
@@ -93,6 +95,8 @@ class Engine:
         calibrate: bool = True,
         summarizer: Summarizer | None = None,
         profiles: Mapping[str, Profile] | None = None,
+        home: str | Path | None = None,
+        config: Config | None = None,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.model, self.timezone, self.models = model, timezone, dict(models or {})
@@ -106,8 +110,7 @@ class Engine:
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
-        self.files = Files(workspace, templates=template_texts()) if workspace else None
-        self._host = facts() if workspace else {}
+        self.around = _around(workspace, home, config or Config())
         self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -136,47 +139,16 @@ class Engine:
         """The context of the next call for a user's text, an Event, or the results of tool calls (`tool` messages).
 
         `budget` sets the available tokens directly, otherwise the model's window less the reserves. `routing` takes
-        `role` (manager, worker, unified), `toolset` and `permissions`. Writes nothing; a session that does not exist is
-        a new, empty one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
+        `role` (manager, worker, unified), `task` (what a worker is for), `persona`, `principal` (who speaks),
+        `user_profile`, `toolset` and `permissions`. Writes nothing; a session that does not exist is a new, empty one.
+        Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
         """
-        return self.assemble_request(
-            self._request(
-                _event(event, images),
-                session,
-                model=model,
-                tools=tools,
-                budget=budget,
-                profile=profile,
-                model_config=model_config,
-                **routing,
-            )
-        )
+        given: dict[str, Any] = {"model": model, "tools": tools, "budget": budget, "profile": profile}
+        request = self._request(event_of(event, images), session, **given, model_config=model_config, **routing)
+        return self.assemble_request(request)
 
-    def _request(
-        self,
-        event: Event,
-        session: str,
-        *,
-        model: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        budget: int | None = None,
-        profile: str = "layered",
-        model_config: Mapping[str, Any] | None = None,
-        **routing: Any,
-    ) -> Request:
-        granted = Permissions(routing.pop("toolset", ""), _names(routing.pop("permissions", ())))
-        return self._bounded(
-            Request(
-                event,
-                Routing(session, **routing),
-                permissions=granted,
-                model=model or self.model,
-                tools=tuple(tools),
-                model_config=dict(model_config or {}),
-                available_tokens=budget,
-                profile=profile,
-            )
-        )
+    def _request(self, event: Event, session: str, **given: Any) -> Request:
+        return self._bounded(request_of(event, session, **given))
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
@@ -198,7 +170,7 @@ class Engine:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
         return Materials(
-            desk=Desk(request, self.files, self._host, request.event.at_ms or self.clock_ms(), zone),
+            desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone),
             sources=SOURCES,
             model=model,
             counter=self._standing,
@@ -318,8 +290,11 @@ class Engine:
         return planned(request, self.resolve(request.model)).available
 
     def _bounded(self, request: Request) -> Request:
-        """The request within what is learned of its model's real limit."""
-        most = self._limits.get(bare_name(request.model or self.model), 0)
+        """The request with this engine's model and persona where it names none, within its model's learned limit."""
+        request = replace(request, model=request.model or self.model)
+        if not request.identity.persona and self.around.config.persona:
+            request = replace(request, identity=replace(request.identity, persona=self.around.config.persona))
+        most = self._limits.get(bare_name(request.model), 0)
         return replace(request, most_tokens=most) if most != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
@@ -367,7 +342,7 @@ class Engine:
     def kit(self) -> Kit:
         """What past calls are made again with (`nexus.replaying`)."""
         named = (self.strategy, self.largest_result)
-        return Kit(self.store, self.counter, self._standing, FACE, self.files, self._host, self.models, *named)
+        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
@@ -411,7 +386,8 @@ def open_engine(
     `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
-    rule), profiles (your own, by name). Raises WorkspaceMissing, LedgerError.
+    rule), profiles (your own, by name), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
+    `nexus.config.Config`). Raises WorkspaceMissing, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
@@ -423,15 +399,19 @@ def open_engine(
     return Engine(root, ledger, **options)
 
 
+def _around(workspace: Path | None, home: str | Path | None, config: Config) -> Surroundings:
+    """What stands around the calls of a workspace; nothing without one."""
+    if workspace is None:
+        return Surroundings(config=config)
+    cap = config.instructions.file_chars
+    mine = Path(home).expanduser() if home is not None else home_folder()
+    return Surroundings(Files(workspace, cap, template_texts()), Files(mine, cap), facts(), config)
+
+
 def _answers_as(model: Model | View) -> str:
     """The part of a model's name that decides what is shown: where thinking goes back to the model that wrote it."""
     name = model.model if isinstance(model, View) else model.name
     return bare_name(name) if model.wire == "anthropic" else ""
-
-
-def _names(given: str | Iterable[str]) -> tuple[str, ...]:
-    """One name or several."""
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _ready(ledger: str | Path) -> str:
@@ -444,19 +424,3 @@ def _ready(ledger: str | Path) -> str:
     except OSError as error:
         raise LedgerError(f"no ledger can be made at {place}: {error.strerror or error}") from error
     return str(place)
-
-
-def _event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
-    if isinstance(event, Event):
-        return replace(event, content=(*event.content, *images)) if images else event
-    if isinstance(event, str):
-        return Event(content=(Text(event), *images))
-    messages = tuple(event)
-    strange = next((message for message in messages if message.role not in ("tool", "user")), None)
-    if strange is not None or (messages and messages[0].role != "tool"):
-        given = strange.role if strange is not None else messages[0].role
-        raise BadEvent(
-            f"an event of messages holds results of tools (nexus.tool(…)), not a message of role {given!r}: "
-            "give a user's words as text, and record what the assistant said"
-        )
-    return Event(results=messages, content=tuple(images))

@@ -43,8 +43,7 @@ from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec
 from nexus.request import Event, Permissions, Request, Routing
 from nexus.sent import NoteHead, Settings, sent_of
-from nexus.sources import SOURCES, Desk, Source
-from nexus.sources.files import Files
+from nexus.sources import SOURCES, Desk, Source, Surroundings
 
 _blocks = msgspec.json.Decoder(list[Block])
 _tools = msgspec.json.Decoder(list[ToolSpec])
@@ -54,14 +53,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What past calls are made again with. Files, host, models, strategy and limits matter where something is changed."""
+    """What past calls are made again with. What is around, models, strategy and limits matter where something is changed."""
 
     store: LedgerStore
     counter: TokenCounter
     standing: TokenCounter
     face: Face
-    files: Files | None = None
-    host: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    around: Surroundings = dataclasses.field(default_factory=Surroundings)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     strategy: Strategy = "oldest_first"
     largest_result: int | None = None
@@ -339,7 +337,7 @@ class _Past:
         known = float(self.manifest.get("factor", 1))
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
         return Materials(
-            desk=Desk(request, self.kit.files, self.kit.host, request.event.at_ms, ""),
+            desk=Desk(request, self.kit.around, request.event.at_ms, ""),
             sources={},
             model=model,
             counter=self.kit.standing,

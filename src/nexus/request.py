@@ -11,10 +11,21 @@ from nexus.message import Message, Part, ToolCall
 AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
 
+class Attachment(Struct, frozen=True):
+    """A file that a user gave with a message: its text as shown, and the lines that it was taken from (from 1)."""
+
+    path: str
+    text: str
+    first_line: int = 0
+    last_line: int = 0
+
+
 class Event(Struct, frozen=True):
     """What happened now: a user's text and images, or the results of tool calls (messages of role `tool`).
 
     `timezone` is an IANA name; `content` stands last in the current message, after time, platform and memory.
+    `hook_data` is what hooks gave for this event, by their names, `metadata` what the event's source says of it: both
+    are shown with the message and are JSON values.
     """
 
     content: tuple[Part, ...] = ()
@@ -27,13 +38,17 @@ class Event(Struct, frozen=True):
     platform: str = ""
     platform_actions: tuple[str, ...] = ()
     source: str = "human"
+    hook_data: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Identity(Struct, frozen=True):
-    """Who is speaking and as which persona the agent answers."""
+    """Who is speaking, as which persona the agent answers, and what is known of the user (document 000's profile)."""
 
     principal: str = ""
     persona: str = ""
+    user_profile: dict[str, Any] = {}
 
 
 class Permissions(Struct, frozen=True):
@@ -44,10 +59,11 @@ class Permissions(Struct, frozen=True):
 
 
 class Routing(Struct, frozen=True):
-    """Where the call belongs: the session's label and the agent's role."""
+    """Where the call belongs: the session's label and the agent's role. `task` is what a worker was spawned for."""
 
     session: str = "main"
     role: AgentRole = "unified"
+    task: str = ""
 
 
 class Request(Struct, frozen=True):

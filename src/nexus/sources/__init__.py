@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.sources.desk import Desk, Gathered, Source
+from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.host import host
 from nexus.sources.memory import memory
 from nexus.sources.moment import moment
@@ -24,4 +24,4 @@ SOURCES: dict[str, Source] = {
     "user_identity": user_identity,
 }
 
-__all__ = ["SOURCES", "Desk", "Gathered", "Source"]
+__all__ = ["SOURCES", "Desk", "Gathered", "Source", "Surroundings"]

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nexus.block import Block, Warned
+from nexus.config import Config
+from nexus.environment import Environment
 from nexus.request import Request
 from nexus.sources.files import Files
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """The material at hand: the request, the workspace's files (None without a workspace), the machine's facts.
+class Surroundings:
+    """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
 
-    `at_ms` is the event's time; `timezone` the zone to show it in, an IANA name, empty if unknown.
+    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`.
+    """
+
+    files: Files | None = None
+    home: Files | None = None
+    host: Mapping[str, str] = field(default_factory=dict[str, str])
+    config: Config = field(default_factory=Config)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The material at hand for one call: the request, what stands around it, and the moment.
+
+    `at_ms` is the event's time; `timezone` the zone to show it in, an IANA name, empty if unknown. `environment` is what
+    was found to work here (None: nobody looked).
     """
 
     request: Request
-    files: Files | None
-    host: Mapping[str, str]
+    around: Surroundings
     at_ms: int
     timezone: str
+    environment: Environment | None = None
+
+    @property
+    def files(self) -> Files | None:
+        """The workspace's files."""
+        return self.around.files
 
 
 Gathered: TypeAlias = tuple[list[Block], list[Warned]]

@@ -21,6 +21,12 @@ READ_BYTES = 4_000_000
 """No more than this is read of any file."""
 
 
+def home_folder() -> Path:
+    """The user's own folder of Nexus: the variable `NEXUS_HOME`, else `~/.nexus`. It need not be there."""
+    named = os.environ.get("NEXUS_HOME", "")
+    return Path(named).expanduser() if named else Path.home() / ".nexus"
+
+
 class FileText(Struct, frozen=True):
     """A file's text within the cap. `left_out_chars` is what the cap kept out; a line at the end of `text` says so."""
 

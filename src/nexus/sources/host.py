@@ -15,7 +15,7 @@ def facts() -> dict[str, str]:
 
 def host(desk: Desk) -> Gathered:
     """One line for each fact."""
-    lines = [f"{name}: {value}" for name, value in desk.host.items() if value]
+    lines = [f"{name}: {value}" for name, value in desk.around.host.items() if value]
     if not lines:
         return [], []
     text = "\n".join(["# Runtime", "", *lines])
