@@ -6,7 +6,7 @@ is lost is noticed: a name that seems unknown is looked for at its other places 
 
 from __future__ import annotations
 
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -43,18 +43,22 @@ class SessionReader:
 
     def resolve(self, name: str) -> str | None:
         """The label that a name stands for; see `LedgerStore.resolve`. In storable form, like the name."""
+        move = self.pointed(name)
+        return move.label if move is not None and move.thread is not None else None
+
+    def pointed(self, name: str) -> MoveRecord | None:
+        """The newest move of the session that a label or alias stands for, checked. The name is in storable form."""
         at: str | None = name
         for _ in range(MOST_ALIASES):
             if at is None:
                 return None
-            row = self.pointer_row(at)
+            row = self.db.row(_MOVE, (self.tenant, at))
             if row is None:
+                self.pointer_row(at)
                 return None
-            number, _, status, digest = row
-            if status != ALIAS:
-                move = self.move_of(at)
-                return at if move is not None and move.thread is not None else None
-            at = self._alias_at(at, number, digest).target
+            if row[2] != ALIAS:
+                return self._newest(at, row)
+            at = self._alias_at(at, row[0], row[3]).target
         raise BadReference(
             f"the aliases from {original(name)!r} on go in a circle or over more than {MOST_ALIASES} steps"
         )
@@ -71,8 +75,7 @@ class SessionReader:
 
     def thread_of(self, session: str) -> int | None:
         """The thread of a label or alias."""
-        label = self.resolve(storable(session))
-        move = self.move_of(label) if label is not None else None
+        move = self.pointed(storable(session))
         return move.thread if move is not None else None
 
     def pointer_row(self, label: str) -> tuple[int, int | None, str, bytes] | None:
@@ -94,10 +97,13 @@ class SessionReader:
         if row is None:
             self.pointer_row(label)
             return None
-        number, thread, status, digest, moved, facts, reason, at_ms, stored, before = row
-        if status == ALIAS:
+        if row[2] == ALIAS:
             found = self.moves_of(label)
             return found[-1] if found else None
+        return self._newest(label, row)
+
+    def _newest(self, label: str, row: tuple[Any, ...]) -> MoveRecord:
+        number, thread, status, digest, moved, facts, reason, at_ms, stored, before = row
         if not isinstance(number, int) or stored is None or (number > 1) != (before is not None):
             self.damaged(f"move {number} of session {original(label)!r} is lost")
         record, before = MoveRecord(label, number, moved, facts, reason, at_ms, stored), before or b""
