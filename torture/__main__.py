@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
             try:
                 done.append(_one(name, asked.rounds, asked.seed, Path(folder) / name))
             except AssertionError as error:
-                failed[name] = str(error)
+                failed[name] = "\n".join((str(error), *getattr(error, "__notes__", ())))
     report = Report(about, asked.seed, asked.broken, tuple(done), failed)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() if asked.json else shown(report)
     print(text)

@@ -26,7 +26,7 @@ from laws.oracle import (
 from nexus.errors import BudgetTooSmall
 from nexus.fit.clip import LEAST_TOKENS
 from nexus.ledger.entries import Place, Row
-from nexus.message import Image, ToolCall
+from nexus.message import Image, Text, ToolCall
 from support.validity import CHECKS, Recounter
 
 OWN = {"openai": ("openai", "responses"), "anthropic": ("anthropic",), "gemini": ("gemini",)}
@@ -179,7 +179,7 @@ def pins_whole(call: Call) -> None:
         for atom in call.path.said(place):
             if atom[0] == "user" and atom[1] in notes:
                 continue
-            if atom[0] == "call" or atom == ("result", atom[1], LOST, 0):
+            if atom[0] == "call" or (atom[0] == "result" and atom[2:] == (LOST, 0)):
                 continue
             wanted = atom[:1] + atom[2:] if atom[0] == "result" else atom
             if wanted not in said:
@@ -236,14 +236,19 @@ def _at_most(call: Call, row: Row) -> float:
 
 
 def _is_told(call: Call, row: Row) -> bool:
-    """Whether a message is shown: all of its texts, or its text shortened."""
-    said = {atom[1] for atom in atoms_shown(call.ctx.messages) if atom[0] == "user"}
-    texts = [seen(said) for said in texts_of(row.message)]
-    if all(one in said for one in texts):
+    """Whether a message is shown: all of its texts but memory notes, or its text shortened; one of images, as these."""
+    shown = atoms_shown(call.ctx.messages)
+    said = {atom[1] for atom in shown if atom[0] == "user"}
+    notes = call.path.notes(row.place)
+    texts = [text for text in map(seen, texts_of(row.message)) if text not in notes]
+    if texts and all(one in said for one in texts):
         return True
-    whole = seen(row.message.text())
-    told = (_PICTURES.sub("", one) for one in said)
-    return any(one == whole or is_short_for(one, whole) for one in told)
+    if not texts:
+        return ("image",) in shown or any(_PICTURES.search(one) for one in said)
+    own = [part.text for part in row.message.parts if isinstance(part, Text)]
+    wholes = [seen("\n".join(own)), seen("\n".join(text for text in own if text.strip()))]
+    told = [_PICTURES.sub("", one) for one in said]
+    return any(one == whole or is_short_for(one, whole) for one in told for whole in wholes)
 
 
 def covered_without_gap(path: Path) -> None:
