@@ -20,7 +20,9 @@ from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.config import Config
+from nexus.credentials.store import Credentials
 from nexus.difference import Difference
+from nexus.environment import Environment
 from nexus.errors import BadReference, LedgerError, WorkspaceMissing
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
@@ -47,6 +49,7 @@ from nexus.requesting import event_of, request_of
 from nexus.sources import SOURCES, Desk, Surroundings
 from nexus.sources.files import Files, home_folder
 from nexus.sources.host import facts
+from nexus.sources.surveying import Surveys, survey
 from nexus.sources.templates import template_texts
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
@@ -111,6 +114,8 @@ class Engine:
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
         self.around = _around(workspace, home, config or Config())
+        self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
+        self._surveys = Surveys(self._survey)
         self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -169,8 +174,11 @@ class Engine:
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = request.event.timezone or self.timezone
+        mark = kept.mark.seq if kept.mark else 0
+        profile = named(request.profile, self.profiles)
+        here = self._surveys.of(request.routing.session, thread, mark) if "environment" in profile.system else None
         return Materials(
-            desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone),
+            desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone, here),
             sources=SOURCES,
             model=model,
             counter=self._standing,
@@ -187,6 +195,18 @@ class Engine:
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
         )
+
+    def refresh_environment(self) -> Environment:
+        """What works here, looked at now: capabilities with their states, and credentials. Without a workspace, none.
+
+        Each session's next call looks again too; otherwise that happens at its start and at a compaction only, so that
+        the system slot does not change meanwhile.
+        """
+        self._surveys.forget()
+        return self._survey()
+
+    def _survey(self) -> Environment:
+        return survey(self.around, self.credentials, self.clock_ms()) if self.workspace else Environment()
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -342,7 +362,7 @@ class Engine:
     def kit(self) -> Kit:
         """What past calls are made again with (`nexus.replaying`)."""
         named = (self.strategy, self.largest_result)
-        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named)
+        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, self._survey)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None

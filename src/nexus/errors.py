@@ -20,6 +20,12 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BadContext              a saved context is damaged or of another version
     ├── WorkspaceMissing        the workspace folder is not there
     ├── PackageMissing          an optional package is needed and not installed
+    ├── CredentialError         base of what can go wrong with credentials; no text of these has a value
+    │   ├── BadCredential       a name or value that cannot be one; nothing was stored
+    │   ├── NoCredential        nothing is configured under that name
+    │   ├── CredentialsDamaged  the list of credentials cannot be read; it is left untouched
+    │   ├── CredentialsNotSaved the list of credentials cannot be written, or another process is writing it
+    │   └── KeyringUnusable     the system has no usable keyring, or it failed or did not answer
     ├── SummarizerFailed        a summariser gave no summary: the call failed, was refused, or cannot be read
     │   └── SummaryCallTooLarge its request and answer are more than one call takes
     └── LedgerError
@@ -189,6 +195,36 @@ class PackageMissing(NexusError, ImportError):
         super().__init__(
             f"{needed_by} needs the package {package}, which is not installed: pip install 'nexus-context-engine[{extra}]'"
         )
+
+
+class CredentialError(NexusError):
+    """Base of what can go wrong with credentials. A value stands in no text of these."""
+
+
+class BadCredential(CredentialError, ValueError):
+    """A name, a variable's name or a value that cannot be one. Nothing was stored."""
+
+    exit_code = 2
+
+
+class NoCredential(CredentialError):
+    """Nothing is configured under that name, or the place that is has no value."""
+
+    exit_code = 2
+
+
+class CredentialsDamaged(CredentialError):
+    """The list of credentials is no regular file or not in its form. It was not touched; values are elsewhere."""
+
+    exit_code = 4
+
+
+class CredentialsNotSaved(CredentialError):
+    """The list of credentials could not be written: another process is at it, the disk is full, or it is not allowed."""
+
+
+class KeyringUnusable(CredentialError):
+    """The system has no keyring that can be used, or it failed, or did not answer in time."""
 
 
 class SummarizerFailed(NexusError):

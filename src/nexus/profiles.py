@@ -10,7 +10,17 @@ from nexus.profile import Profile
 LAYERED = Profile(
     "layered",
     "static system slot, real conversation roles, the moment and memory with each message (document 002)",
-    system=("rules", "tools_guide", "user_identity", "soul", "identity", "permissions", "skills", "host"),
+    system=(
+        "rules",
+        "tools_guide",
+        "user_identity",
+        "soul",
+        "identity",
+        "permissions",
+        "environment",
+        "skills",
+        "host",
+    ),
     current=("moment", "memory"),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -24,6 +24,7 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.models import Model, resolve
 from nexus.budget.tokens import plan
 from nexus.difference import Difference, Side, difference
+from nexus.environment import Environment
 from nexus.errors import CannotReplay, NexusError
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Fitted, Strategy
@@ -63,6 +64,7 @@ class Kit:
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     strategy: Strategy = "oldest_first"
     largest_result: int | None = None
+    survey: Callable[[], Environment] = Environment
 
 
 class Change(Struct, frozen=True):
@@ -204,7 +206,8 @@ class _Past:
             sources = self._sources([*placed, *self._seen(window)])
             marks = self._marks()
         own = request.profile == self.manifest.get("profile")
-        given = dataclasses.replace(given, sources=sources if own else SOURCES)
+        desk = given.desk if own else dataclasses.replace(given.desk, environment=kit.survey())
+        given = dataclasses.replace(given, sources=sources if own else SOURCES, desk=desk)
         ctx, fitted = assemble_fitted(request, _stored(request.profile) if own else named(request.profile), given)
         return Replayed(self.call, ctx, fitted, tuple(marks))
 

@@ -52,10 +52,14 @@ class Identity(Struct, frozen=True):
 
 
 class Permissions(Struct, frozen=True):
-    """What this call may do: a named toolset and the permissions granted (stored with the turn)."""
+    """What this call may do: a named toolset and the permissions granted (stored with the turn).
+
+    `capabilities` are the names of those that the agent is told of (document 002's scoped environment); None is all.
+    """
 
     toolset: str = ""
     granted: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] | None = None
 
 
 class Routing(Struct, frozen=True):

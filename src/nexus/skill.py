@@ -6,16 +6,22 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.block import Warned
+
 SkillPlace: TypeAlias = Literal["workspace", "user", "packaged"]
 """Where a skill lies: in the workspace's `skills`, in the user's, or with the package. The first of a name counts."""
 
 
 class Requires(Struct, frozen=True):
-    """What has to be there before a skill can be used: programs on the path, variables, credentials by name."""
+    """What has to be there before a skill can be used: programs on the path, variables, credentials by name.
+
+    Of `any_bins` one is enough.
+    """
 
     bins: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
+    any_bins: tuple[str, ...] = ()
 
 
 class Skill(Struct, frozen=True):
@@ -37,3 +43,10 @@ class Skill(Struct, frozen=True):
     compatibility: str = ""
     allowed_tools: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
+
+
+class SkillsFound(Struct, frozen=True):
+    """The skills of all places, one of a name, sorted by name, and what the user should know of them."""
+
+    skills: tuple[Skill, ...] = ()
+    warnings: tuple[Warned, ...] = ()

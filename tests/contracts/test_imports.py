@@ -48,7 +48,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
         ),
     },
     {"plan": ("plan",)},
-    {"assembled": ("assembled",), "overflow": ("overflow",), "cost": ("cost",)},
+    {"assembled": ("assembled",), "overflow": ("overflow",), "cost": ("cost",), "credentials": ("credentials",)},
     {
         "sources": ("sources",),
         "ledger stores": (
@@ -146,6 +146,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "yaml": ("sources.skills",),
     "click": ("cli",),
     "rich": ("cli",),
+    "keyring": ("credentials.system",),
     "openai": ("compaction.openai_model",),
     "anthropic": (),
     "google": (),

@@ -37,6 +37,8 @@ COMMANDS: dict[str, str] = {
     "redo": "Take an undo back.",
     "pin": "Keep a message, or list what is kept.",
     "unpin": "Take a pin back.",
+    "status": "Show what works here: capabilities, credentials, what is missing.",
+    "credential": "Set, list, check and remove credentials; values are never shown.",
     "cache-sim": "Show what a session costs with a prompt cache, by how it is trimmed.",
     "models": "List models with their windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",

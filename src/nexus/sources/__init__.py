@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
+from nexus.sources.environment import environment
 from nexus.sources.host import host
 from nexus.sources.memory import memory
 from nexus.sources.moment import moment
@@ -12,6 +13,7 @@ from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
+    "environment": environment,
     "host": host,
     "identity": identity,
     "memory": memory,

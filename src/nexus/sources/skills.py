@@ -8,7 +8,8 @@ from typing import Any, cast
 import yaml
 
 from nexus.block import Block, Warned
-from nexus.sources.desk import Desk, Gathered
+from nexus.skill import Requires, Skill, SkillsFound
+from nexus.sources.desk import Desk, Gathered, Surroundings
 
 FRONT_MATTER_CHARS = 10_000
 DESCRIPTION_CHARS = 1_024
@@ -60,3 +61,24 @@ def front_matter(text: str) -> tuple[str, str, str]:
     if len(one_line) > DESCRIPTION_CHARS:
         return name.strip(), one_line[:DESCRIPTION_CHARS], f"description cut at {DESCRIPTION_CHARS} characters"
     return " ".join(name.split()), one_line, ""
+
+
+def found_skills(around: Surroundings) -> SkillsFound:
+    """The workspace's skills with what they require, provide and belong to, sorted by name."""
+    if around.files is None:
+        return SkillsFound()
+    found: dict[str, Skill] = {}
+    for folder in around.files.folders("skills"):
+        origin = f"skills/{folder}/SKILL.md"
+        text, _ = around.files.read(origin)
+        name, description, _ = front_matter(text.text) if text else ("", "", "")
+        if text is None or not name:
+            continue
+        fields: Any = yaml.safe_load(text.text.removeprefix("---\n").partition("\n---")[0])
+        given = cast("dict[str, list[str]]", fields.get("requires") or {})
+        requires = {kind: tuple(map(str, names)) for kind, names in given.items()}
+        provides = tuple(map(str, fields.get("provides") or ()))
+        category = str(fields.get("category") or "")
+        own = Skill(name, description, origin, requires=Requires(**requires), provides=provides, category=category)
+        found.setdefault(name, own)
+    return SkillsFound(tuple(found[name] for name in sorted(found)))

@@ -1,0 +1,162 @@
+"""The environment in a session: one survey from its start to its next compaction, so that the prompt's prefix stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nexus
+from nexus.config import Config
+from nexus.engine import Engine
+from nexus.message import Text, assistant
+from nexus.profile import Profile
+from nexus.replaying import Change
+from nexus.request import AgentResult, Event, Permissions, Request, Routing
+from support.skills import write_skill
+
+CANARY = "canary-7f3a91"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    write_skill(tmp_path / "ws", "video", category="Media", requires={"bins": ["ffmpeg"]})
+    return tmp_path
+
+
+def opened(root: Path) -> Engine:
+    return nexus.open(workspace=root / "ws", home=root / "home", config=Config())
+
+
+def install(root: Path) -> None:
+    program = root / "bin" / "ffmpeg"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+
+
+def turn(nx: Engine, text: str, session: str = "main") -> nexus.AssembledContext:
+    ctx = nx.assemble(text, session=session)
+    nx.record(ctx, AgentResult((assistant(f"Done: {text}. " + "It took a while, and here is how. " * 30),)))
+    return ctx
+
+
+def test_the_block_stands_between_permissions_and_host(root: Path) -> None:
+    """Document 002, "System Prompt Components": environment after persona and permissions, before runtime information."""
+    with opened(root) as nx:
+        names = [block.name for block in nx.assemble("hi", permissions=("read",)).blocks]
+    assert names.index("permissions") < names.index("environment") < names.index("host")
+
+
+def test_a_program_installed_meanwhile_changes_nothing_until_a_compaction(root: Path) -> None:
+    """Document 002, "Physical Layer 1": "Identical between turns"; a new prefix is acceptable at a compaction."""
+    with opened(root) as nx:
+        first = turn(nx, "one")
+        assert "Media: video 🔧 (needs ffmpeg)" in first.system_prompt
+        install(root)
+        for text in ("two", "three", "four", "five", "six"):
+            later = turn(nx, text)
+            assert later.system_prompt == first.system_prompt
+            assert later.prefix.state == "extends"
+        assert nx.compact("main", share=0.001)
+        after = nx.assemble("seven")
+        assert "Media: video ⭐ (ready)" in after.system_prompt
+        assert after.prefix.state == "broken"
+        assert any("nexus:environment" in cause for cause in (*after.prefix.causes, after.prefix.at))
+        nx.ledger.undo("main")
+        assert nx.assemble("seven").system_prompt == first.system_prompt
+
+
+def test_an_explicit_check_is_seen_by_the_next_call_and_the_prefix_report_names_it(root: Path) -> None:
+    with opened(root) as nx:
+        turn(nx, "one")
+        install(root)
+        found = nx.refresh_environment()
+        assert [(one.name, one.state) for one in found.capabilities] == [("video", "ready")]
+        ctx = nx.assemble("two")
+        assert "Media: video ⭐ (ready)" in ctx.system_prompt
+        assert ctx.prefix.state == "broken"
+        assert any("nexus:environment (environment)" in cause for cause in ctx.prefix.causes)
+
+
+def test_another_session_and_another_process_look_again(root: Path) -> None:
+    with opened(root) as nx:
+        turn(nx, "one")
+        install(root)
+        assert "⭐" in nx.assemble("one", session="other").system_prompt
+        assert "🔧" in nx.assemble("two").system_prompt
+    with opened(root) as nx:
+        assert "⭐" in nx.assemble("two").system_prompt
+
+
+def test_the_same_capabilities_give_the_same_bytes_in_another_process(root: Path) -> None:
+    with opened(root) as nx:
+        first = turn(nx, "one")
+    with opened(root) as nx:
+        later = nx.assemble("two")
+        assert (later.system_prompt, later.prefix.state) == (first.system_prompt, "extends")
+
+
+def test_a_call_may_be_told_of_some_capabilities_only(root: Path) -> None:
+    write_skill(root / "ws", "notes")
+    with opened(root) as nx:
+        allowed = Permissions(capabilities=("notes",))
+        ctx = nx.assemble_request(Request(Event((Text("hi"),)), Routing(role="worker"), permissions=allowed))
+    assert "General: notes ⭐ (ready)" in ctx.system_prompt
+    assert "Media: video" not in ctx.system_prompt
+
+
+def test_nobody_looks_where_there_is_no_workspace_or_the_profile_has_no_such_block(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "ws" / ".nexus").mkdir()
+    (root / "ws" / ".nexus" / "used.json").write_text("[]")
+    with opened(root) as nx:
+        assert [one.origin for one in nx.assemble("hi").warnings if "used" in one.origin] == [".nexus/used.json"]
+        bare = nx.assemble("hi", profile="bare")
+        assert (bare.system_prompt, bare.warnings) == ("", ())
+    monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
+    with nexus.open() as nx:
+        assert nx.assemble("hi").system_prompt == ""
+        assert nx.refresh_environment().credentials == 0
+
+
+def test_a_recorded_call_is_made_again_with_the_environment_of_then(root: Path) -> None:
+    with opened(root) as nx:
+        first = turn(nx, "one")
+        install(root)
+        nx.refresh_environment()
+        assert nx.replay("main", 1).system_prompt == first.system_prompt
+        changed = nx.what_if("main", 1, Change(profile="layered"))
+        assert changed.system_prompt == first.system_prompt
+
+
+def test_another_profile_for_a_recorded_call_looks_as_it_is_now(root: Path) -> None:
+    with opened(root) as nx:
+        nx.record(nx.assemble("one", profile="bare"), AgentResult((assistant("yes"),)))
+        install(root)
+        assert "Media: video ⭐ (ready)" in nx.what_if("main", 1, Change(profile="layered")).system_prompt
+
+
+def test_no_value_reaches_a_context_a_report_or_the_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_skill(root / "ws", "social", requires={"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]})
+    monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
+    monkeypatch.setenv("TWITTER_TOKEN", CANARY)
+    with opened(root) as nx:
+        nx.credentials.check(["twitter"], 5)
+        ctx = turn(nx, "one")
+        assert "1 configured" in ctx.system_prompt
+        texts = [repr(ctx), ctx.report, repr(ctx.to_json()), repr(nx.refresh_environment()), repr(vars(nx))]
+        assert nx.credentials.get("twitter").reveal() == CANARY
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert any(path.name == "ledger.db" for path in files)
+    assert any(path.name == "credentials.json" for path in files)
+    assert all(CANARY not in text for text in texts)
+    assert all(CANARY.encode() not in path.read_bytes() for path in files)
+
+
+def test_a_profile_of_ones_own_may_have_the_block_alone(root: Path) -> None:
+    profile = Profile("brief", "the environment alone", system=("environment",), current=())
+    with nexus.open(workspace=root / "ws", home=root / "home", profiles={"brief": profile}) as nx:
+        assert nx.assemble("hi", profile="brief").system_prompt.startswith("## Nexus Environment\n")
