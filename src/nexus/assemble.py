@@ -30,6 +30,7 @@ from nexus.fit.view import View
 from nexus.fit.window import Window
 from nexus.gather import gather, instructions
 from nexus.history import History
+from nexus.layer import Slot
 from nexus.ledger.entries import Entry
 from nexus.legible import legible
 from nexus.message import Image, Message, Note, Part, Text
@@ -86,9 +87,10 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     """The context for `request`, and how it was made to fit. Raises BudgetTooSmall, EmptyEvent."""
     budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
-    blocks, warned = _gathered(profile.system, profile, given, budget.available)
+    blocks, warned = _gathered(profile.system, "system", profile, given, budget.available)
     blocks.extend(instructions(given.instructions))
-    notes, more = _gathered(profile.current if not request.event.results else (), profile, given, budget.available)
+    names = profile.current if not request.event.results else ()
+    notes, more = _gathered(names, "current", profile, given, budget.available)
     system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
     fixed = _measure(system, tools, given)
@@ -143,7 +145,7 @@ def plan_for(
 ) -> CompactionPlan | None:
     """The plan of a compaction before anything happens: what is to come down beside system slot and tools."""
     available = planned(request, given.model).available
-    blocks, _ = _gathered(profile.system, profile, given, available)
+    blocks, _ = _gathered(profile.system, "system", profile, given, available)
     blocks.extend(instructions(given.instructions))
     fixed = _measure("\n\n".join(legible(block.text) for block in blocks), canonical(request.tools), given)
     room = _room(available, given.factor)
@@ -212,9 +214,9 @@ def _left_out(notes: _Notes) -> tuple[Warned, ...]:
 
 
 def _gathered(
-    names: tuple[str, ...], profile: Profile, given: Materials, most: int
+    names: tuple[str, ...], slot: Slot, profile: Profile, given: Materials, most: int
 ) -> tuple[list[Block], list[Warned]]:
-    return gather(names, given.sources, given.desk, profile.shares, most, given.counter)
+    return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter)
 
 
 def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:
@@ -222,7 +224,7 @@ def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Mess
     event = request.event
     if event.results and not event.content:
         return event.results
-    parts = (*(Note("memory" if n.layer == "Memory" else "moment", n.text, n.origin) for n in notes), *event.content)
+    parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
     message = Message("user", parts, event.id, given.desk.at_ms, source=event.source)
     return (*event.results, message)
 

@@ -21,6 +21,7 @@ from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.config import Config
 from nexus.credentials.store import Credentials
+from nexus.definition import ToolSource
 from nexus.difference import Difference
 from nexus.environment import Environment
 from nexus.errors import BadReference, LedgerError, WorkspaceMissing
@@ -134,7 +135,7 @@ class Engine:
         *,
         session: str = "main",
         model: str = "",
-        tools: Sequence[dict[str, Any]] = (),
+        tools: Sequence[dict[str, Any]] | ToolSource = (),
         images: Sequence[Image] = (),
         budget: int | None = None,
         profile: str = "layered",

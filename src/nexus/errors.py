@@ -11,6 +11,13 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BadSetting              a strategy, clock, zone or encoding that there is not
     ├── BadEvent                an event of messages that are no results of tools
     ├── BadTool                 a tool definition without a name, or with parameters that are no schema
+    ├── ToolCallFailed          a registered tool gave no result
+    │   ├── UnknownTool         no tool of that name is registered
+    │   └── BadArguments        the arguments are not what the tool takes; it was not called
+    ├── BadFact                 a fact that memory does not take: empty, too long, or known already
+    │   └── SecretFound         a text for memory looks as if it held a secret
+    ├── NoSuchFact              no fact of memory is meant, or more than one; nothing was changed
+    ├── MemoryBusy              another program held or changed the memory files all the time
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
     ├── UnknownFormat           a file's format was not recognised
@@ -135,6 +142,53 @@ class BadTool(NexusError, ValueError):
     """A tool definition is of none of the providers' forms."""
 
     exit_code = 4
+
+
+class ToolCallFailed(NexusError):
+    """A tool gave no result: it raised an error (the `__cause__`), or there is nothing here that could be called."""
+
+
+class UnknownTool(ToolCallFailed):
+    """No tool of that name is registered; the text lists those that are."""
+
+    exit_code = 2
+
+
+class BadArguments(ToolCallFailed, ValueError):
+    """A call's arguments are no JSON object, or not what the tool takes. The tool was not called."""
+
+    exit_code = 2
+
+
+class BadFact(NexusError, ValueError):
+    """A text that memory does not take: empty, too long, known already. Nothing was written."""
+
+    exit_code = 2
+
+
+class SecretFound(BadFact):
+    """A text for memory looks as if it held a secret, of the kinds in `kinds`. Nothing was written."""
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        self.kinds = tuple(kinds)
+        super().__init__(
+            f"the text looks as if it held a secret ({', '.join(self.kinds)}), and memory goes to the model as it is: "
+            "nothing was written. Leave it out, or force it (`--force`)"
+        )
+
+
+class NoSuchFact(NexusError, ValueError):
+    """No fact is meant, or more than one: `numbers` has those that could be. Nothing was changed."""
+
+    exit_code = 2
+
+    def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
+        self.numbers = tuple(numbers)
+        super().__init__(text)
+
+
+class MemoryBusy(NexusError):
+    """Another program held the memory files, or changed them all the time. Nothing was written; try again."""
 
 
 class EmptyEvent(NexusError):

@@ -10,6 +10,7 @@ from nexus.block import Block, Warned
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import text_tokens_json
 from nexus.fit.clip import LEAST_TOKENS, clip_text
+from nexus.layer import Slot
 from nexus.message import Message
 from nexus.profile import Share
 from nexus.sources import Desk, Source
@@ -17,13 +18,14 @@ from nexus.sources import Desk, Source
 
 def gather(
     names: Iterable[str],
+    slot: Slot,
     sources: Mapping[str, Source],
     desk: Desk,
     shares: Sequence[Share],
     most: int,
     counter: TokenCounter,
 ) -> tuple[list[Block], list[Warned]]:
-    """The blocks of the named sources, in order, and what the user should know.
+    """The blocks of the named sources, in order, each in the slot that it was asked for; and what the user should know.
 
     A layer over its ceiling, a share of `most` base tokens, has its largest blocks shortened, head and tail kept, with a
     line that says so.
@@ -32,7 +34,7 @@ def gather(
     warned: list[Warned] = []
     for name in names:
         found, notes = sources[name](desk)
-        blocks.extend(found)
+        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in found)
         warned.extend(notes)
     for share in shares:
         if share.ceiling < 1:

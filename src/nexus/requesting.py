@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nexus.definition import ToolSource, definitions_of
 from nexus.errors import BadEvent
 from nexus.message import Image, Message, Text
 from nexus.request import AgentRole, Event, Identity, Permissions, Request, Routing
@@ -17,7 +18,7 @@ def request_of(
     session: str,
     *,
     model: str = "",
-    tools: Sequence[dict[str, Any]] = (),
+    tools: Sequence[dict[str, Any]] | ToolSource = (),
     budget: int | None = None,
     profile: str = "layered",
     model_config: Mapping[str, Any] | None = None,
@@ -36,7 +37,7 @@ def request_of(
         identity=Identity(principal, persona, dict(user_profile or {})),
         permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
         model=model,
-        tools=tuple(tools),
+        tools=definitions_of(tools),
         model_config=dict(model_config or {}),
         available_tokens=budget,
         profile=profile,

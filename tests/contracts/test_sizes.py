@@ -12,7 +12,7 @@ from contracts.modules import modules
 
 MODULE_LINES = 400
 DOOR_LINES = 200
-DOORS = ("context", "broker")
+DOORS = ("context", "broker", "agent")
 """The documented interfaces: thin, so that the work stays in the rooms."""
 
 DOCUMENTED = {"context.manager": ("ContextManager",)}

@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "status": "Show what works here: capabilities, credentials, what is missing.",
     "credential": "Set, list, check and remove credentials; values are never shown.",
     "cache-sim": "Show what a session costs with a prompt cache, by how it is trimmed.",
+    "memory": "Show, find, add and forget what the agent remembers.",
     "models": "List models with their windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from nexus.sources.capabilities import capabilities
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.environment import environment
+from nexus.sources.friends import friends
 from nexus.sources.host import host
-from nexus.sources.memory import memory
+from nexus.sources.memory import memory, memory_file
 from nexus.sources.moment import moment
 from nexus.sources.persona import identity, permissions, soul
 from nexus.sources.skills import skills
@@ -13,10 +15,13 @@ from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
+    "capabilities": capabilities,
     "environment": environment,
+    "friends": friends,
     "host": host,
     "identity": identity,
     "memory": memory,
+    "memory_file": memory_file,
     "moment": moment,
     "permissions": permissions,
     "rules": rules,

@@ -1,26 +1,49 @@
-"""Long-term memory: `memory/MEMORY.md`, else MEMORY.md. It goes with the current message, not into the system slot."""
+"""Long-term memory: `memory/MEMORY.md`, else MEMORY.md, in the current message or in the system slot.
+
+An empty file and an untouched template are as if they were not there, so the other one counts.
+"""
 
 from __future__ import annotations
 
 from nexus.block import Block, Warned
 from nexus.sources.desk import Desk, Gathered
+from nexus.sources.files import Files, FileText
 
 HEADING = "[Memory — facts noted earlier, not instructions]"
+SYSTEM_HEADING = "# Memory"
+PLACES = ("memory/MEMORY.md", "MEMORY.md")
+"""Where the file is looked for, in this order."""
 
 
 def memory(desk: Desk) -> Gathered:
-    """The memory file as one block of the Memory layer; a warning when both places hold one."""
+    """The memory file for the current message (`layered`); a warning when both places hold one."""
+    return _block(desk, HEADING + "\n")
+
+
+def memory_file(desk: Desk) -> Gathered:
+    """The memory file under a heading of the system slot, which is document 003's place for it; warnings as above."""
+    return _block(desk, SYSTEM_HEADING + "\n\n")
+
+
+def memory_text(files: Files) -> tuple[FileText | None, list[Warned]]:
+    """The file that counts, as it is shown (capped), and what the user should know."""
+    found: FileText | None = None
+    warned: list[Warned] = []
+    for name in PLACES:
+        text, note = files.read(name)
+        if text and found:
+            warned.append(Warned(name, f"not used: {found.origin} stands in its place"))
+        elif note:
+            warned.append(note)
+        found = found or text
+    return found, warned
+
+
+def _block(desk: Desk, heading: str) -> Gathered:
     if desk.files is None:
         return [], []
-    warned: list[Warned] = []
-    first, note = desk.files.read("memory/MEMORY.md")
-    second, other = desk.files.read("MEMORY.md")
-    if first and second:
-        warned.append(Warned("MEMORY.md", "not used: memory/MEMORY.md stands in its place"))
-    found, note = (first, note) if first or note else (second, other)
-    if note:
-        warned.append(note)
+    found, warned = memory_text(desk.files)
     if found is None:
         return [], warned
-    text = f"{HEADING}\n{found.text}"
+    text = f"{heading}{found.text}"
     return [Block("Memory", "memory", text, found.origin, "current", "user", found.left_out_chars)], warned

@@ -5,7 +5,6 @@ The same tools always give the same bytes, whatever order they were registered i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -13,11 +12,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadTool
+from nexus.definition import read_definition
 from nexus.legible import legible
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
-"""What all three providers accept."""
 
 
 class ToolSpec(Struct, frozen=True, order=True):
@@ -57,21 +53,9 @@ def _of_json(given: bytes) -> tuple[ToolSpec, ...]:
 def _canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     specs: dict[str, ToolSpec] = {}
     for given in definitions:
-        for definition in given.get("function_declarations") or given.get("functionDeclarations") or [given]:
-            inner: Mapping[str, Any] = definition.get("function") or definition
-            name = inner.get("name") if isinstance(inner, Mapping) else None
-            if not isinstance(name, str) or not _NAME.match(name):
-                raise BadTool(
-                    f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64"
-                )
-            schema: dict[str, Any] = (
-                inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
-            )
-            if not isinstance(schema, Mapping):
-                raise BadTool(f"the parameters of tool {name!r} are no JSON schema but {str(schema)[:40]!r}")
+        for name, description, schema in read_definition(given):
             full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-            spec = ToolSpec(name, legible(str(inner.get("description") or "")), _sorted(full))
-            specs[spec.name] = spec
+            specs[name] = ToolSpec(name, legible(description), _sorted(full))
     return tuple(specs[name] for name in sorted(specs))
 
 

@@ -1,0 +1,407 @@
+"""The registry of tools: schemas from functions, checked calls, results as text or messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nexus
+from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
+from nexus.message import ToolCall
+from nexus.tools import Tool, ToolRegistry
+from support.validity import CHECKS
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Place:
+    name: str
+    floor: int = 0
+
+
+class Tree(msgspec.Struct):
+    name: str
+    kids: list[Tree] = []
+
+
+class Left(msgspec.Struct):
+    right: Right | None = None
+
+
+class Right(msgspec.Struct):
+    left: Left | None = None
+
+
+class Options(TypedDict, total=False):
+    loud: bool
+
+
+def web_search(query: str, limit: int = 10) -> str:
+    """Search the web for information.
+
+    All of it.
+
+    Args:
+        query: The search query,
+            in words
+        limit: Results at most
+
+    Returns:
+        The results.
+    """
+    return f"{limit} for {query}"
+
+
+def rich(
+    place: Place,
+    colour: Colour,
+    mode: Literal["a", "b"] = "a",
+    tags: list[str] = [],  # noqa: B006 - what users write
+    options: Options | None = None,
+    size: Annotated[int, msgspec.Meta(ge=1, description="own words")] = 3,
+    *,
+    anything=None,  # noqa: ANN001 - the same
+) -> dict[str, Any]:
+    return {
+        "place": place,
+        "colour": colour,
+        "mode": mode,
+        "tags": tags,
+        "options": options,
+        "size": size,
+        "x": anything,
+    }
+
+
+def schema(function: Any, **options: Any) -> dict[str, Any]:
+    return ToolRegistry().register(function, **options).schema
+
+
+def test_the_definition_of_a_function_has_schema_and_descriptions_from_signature_and_docstring() -> None:
+    """Document 000, "User Message: [CAPABILITIES]": names and descriptions; parameter names, types, descriptions;
+    required vs optional parameters, from `ToolRegistry.get_all_tool_definitions()`.
+    """
+    assert ToolRegistry([web_search]).get_all_tool_definitions() == [
+        {
+            "type": "function",
+            "function": {
+                "name": "web_search",
+                "description": "Search the web for information.\n\nAll of it.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "query": {"type": "string", "description": "The search query, in words"},
+                        "limit": {"type": "integer", "description": "Results at most", "default": 10},
+                    },
+                    "additionalProperties": False,
+                    "required": ["query"],
+                },
+            },
+        }
+    ]
+
+
+def test_types_become_json_schema_with_what_they_refer_to_in_its_place() -> None:
+    found = schema(rich)
+    assert found["required"] == ["place", "colour"]
+    assert found["properties"] == {
+        "place": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "floor": {"type": "integer", "default": 0}},
+            "required": ["name"],
+        },
+        "colour": {"enum": ["blue", "red"]},
+        "mode": {"enum": ["a", "b"], "default": "a"},
+        "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+        "options": {
+            "anyOf": [{"type": "object", "properties": {"loud": {"type": "boolean"}}, "required": []}, {"type": "null"}]
+        },
+        "size": {"type": "integer", "minimum": 1, "description": "own words", "default": 3},
+        "anything": {},
+    }
+
+
+def test_a_type_that_holds_itself_stays_a_reference_that_leads_somewhere() -> None:
+    def grow(tree: Tree) -> str:
+        return tree.kids[0].name
+
+    def walk(left: Left) -> str:
+        return str(left)
+
+    for function, names in ((grow, {"Tree"}), (walk, {"Left", "Right"})):
+        found = schema(function)
+        assert set(found["$defs"]) == names
+        used = {part.partition('"')[0] for part in json.dumps(found).split("#/$defs/")[1:]}
+        assert used <= names
+    assert ToolRegistry([grow]).call("grow", '{"tree": {"name": "a", "kids": [{"name": "b"}]}}') == "b"
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Short.\n\nArgs:\n    query: told",
+        "Short.\n\nParameters\n----------\nquery : str\n    told",
+        "Short.\n\n:param query: told",
+    ],
+    ids=["Google", "NumPy", "reST"],
+)
+def test_docstrings_of_the_usual_forms_are_read(docstring: str) -> None:
+    def look(query: str) -> None: ...
+
+    look.__doc__ = docstring
+    found = ToolRegistry().register(look)
+    assert (found.description, found.schema["properties"]["query"]["description"]) == ("Short.", "told")
+
+
+def test_what_is_given_stands_before_the_docstring() -> None:
+    found = ToolRegistry().register(
+        web_search, name="look", description="Mine", parameters={"query": "what"}, category="web", roles="worker"
+    )
+    assert (found.name, found.description, found.category, found.roles) == ("look", "Mine", "web", ("worker",))
+    described = {name: one["description"] for name, one in found.schema["properties"].items()}
+    assert described == {"query": "what", "limit": "Results at most"}
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "told"),
+    [
+        (lambda *names: names, {"name": "x"}, "'names' cannot be given by name"),
+        (lambda **names: names, {"name": "x"}, "'names' cannot be given by name"),
+        (eval("lambda a, /: a"), {"name": "x"}, "'a' cannot be given by name"),
+        (lambda a: a, {}, "needs a name of letters"),
+        (web_search, {"name": "no spaces"}, "needs a name of letters"),
+        (web_search, {"parameters": {"nope": "x"}}, "no parameter 'nope'"),
+        (web_search, {"roles": ("worker", "chief")}, "no role 'chief'"),
+        (7, {}, "neither a function nor"),
+        ({"name": "x"}, {"description": "other"}, "change them there"),
+        ({"function_declarations": [{"name": "x"}, {"name": "y"}]}, {}, "declares 2 tools"),
+        ({"nothing": 1}, {}, "needs a name"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused(given: Any, options: dict[str, Any], told: str) -> None:
+    registry = ToolRegistry()
+    with pytest.raises(BadTool, match=told):
+        registry.register(given, **options)
+    assert len(registry) == 0
+
+
+def test_a_type_without_a_json_form_and_one_that_is_not_there_are_refused() -> None:
+    def odd(value: complex) -> None: ...
+    def lost(value: NotThere) -> None: ...  # noqa: F821 - that is the case
+
+    for function in (odd, lost):
+        with pytest.raises(BadTool, match=function.__name__):
+            ToolRegistry([function])
+
+
+def test_tools_are_sorted_by_name_and_the_order_of_registration_does_not_show() -> None:
+    def alpha() -> None: ...
+
+    one, other = ToolRegistry([web_search, alpha]), ToolRegistry([alpha, web_search])
+    assert json.dumps(one.get_all_tool_definitions()) == json.dumps(other.get_all_tool_definitions())
+    assert [tool.name for tool in one.tools()] == ["alpha", "web_search"]
+    assert [given["name"] for given in one.definitions()] == ["alpha", "web_search"]
+
+
+def test_a_changed_definition_does_not_change_the_registry() -> None:
+    registry = ToolRegistry([web_search])
+    registry.get_all_tool_definitions()[0]["function"]["parameters"]["properties"].clear()
+    assert registry.definitions()[0]["parameters"]["properties"]
+
+
+def test_a_tool_that_is_unregistered_is_gone_and_its_name_is_free() -> None:
+    """Document 000, [CAPABILITIES], "Stability": changes when tools are registered/unregistered."""
+    registry = ToolRegistry([web_search])
+    with pytest.raises(BadTool, match="there is a tool 'web_search' already"):
+        registry.register(web_search)
+    assert isinstance(registry.unregister("web_search"), Tool)
+    assert ("web_search" in registry, registry.definitions()) == (False, [])
+    with pytest.raises(UnknownTool, match="there are: none"):
+        registry.unregister("web_search")
+    registry.register(web_search)
+
+
+def test_the_decorator_registers_and_leaves_the_function_as_it_is() -> None:
+    registry = ToolRegistry()
+
+    @registry.tool
+    def plain(a: int) -> int:
+        return a + 1
+
+    @registry.tool(category="messaging", roles=("manager", "unified"))
+    def send() -> None: ...
+
+    assert plain(1) == 2
+    assert (registry.get("send").category, registry.get("send").roles) == ("messaging", ("manager", "unified"))
+    assert "category" not in json.dumps(registry.get_all_tool_definitions())
+
+
+class Shop:
+    def buy(self, what: str) -> str:
+        return f"bought {what}"
+
+    def __call__(self, what: str) -> str:
+        return f"called {what}"
+
+
+def test_methods_and_objects_that_can_be_called_are_tools_too() -> None:
+    registry = ToolRegistry([Shop().buy, Shop()])
+    assert registry.call("buy", '{"what": "tea"}') == "bought tea"
+    assert registry.call("Shop", '{"what": "tea"}') == "called tea"
+    assert registry.get("buy").schema["required"] == ["what"]
+
+
+def test_arguments_are_read_as_the_functions_types_and_defaults_are_its_own() -> None:
+    registry = ToolRegistry([web_search, rich])
+    assert registry.call("web_search", '{"query": "AI"}') == "10 for AI"
+    given = json.loads(
+        registry.call("rich", '{"place": {"name": "hall", "floor": 2}, "colour": "red", "options": {"loud": true}}')
+    )
+    assert given == {
+        "place": {"name": "hall", "floor": 2}, "colour": "red", "mode": "a", "tags": [], "options": {"loud": True},
+        "size": 3, "x": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"query": 7}', '{"limit": 1}', '{"query": "a", "more": 1}', "[]", "{", "null", '{"query": "a", "limit": "3"}',
+        '{"query": "a", "limit": 1e999}', '{"query": NaN}', "[" * 100_000, '"\ud800"', "", '{"query": null}',
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_an_error_and_the_function_is_not_called(arguments: str) -> None:
+    registry = ToolRegistry([web_search])
+    with pytest.raises(BadArguments, match="web_search was not called"):
+        registry.call("web_search", arguments)
+
+
+@given(st.text(max_size=30))
+def test_any_arguments_give_a_result_or_an_error_of_ours(arguments: str) -> None:
+    answer = ToolRegistry([web_search]).answer(ToolCall("c", "web_search", arguments))
+    assert next(answer.results()).call_id == "c"
+
+
+def test_a_function_without_parameters_takes_empty_arguments() -> None:
+    def now() -> None: ...
+
+    registry = ToolRegistry([now])
+    assert registry.call("now") == registry.call("now", " ") == registry.call("now", "{}") == ""
+
+
+def test_results_are_text_as_it_is_or_json() -> None:
+    values: dict[str, Any] = {"text": 'say "hi"', "list": [1, 2], "place": Place("a"), "odd": {"at": complex(1, 2)}}
+
+    def get(name: str) -> Any:
+        return values[name]
+
+    registry = ToolRegistry([get])
+    shown = [registry.call("get", json.dumps({"name": name})) for name in values]
+    assert shown == ['say "hi"', "[1,2]", '{"name":"a","floor":0}', '{"at":"(1+2j)"}']
+
+
+def test_what_a_function_raises_is_the_cause_and_as_an_answer_an_error_result() -> None:
+    def fail() -> None:
+        raise ValueError("no such file")
+
+    registry = ToolRegistry([fail])
+    with pytest.raises(ToolCallFailed, match="fail failed: ValueError: no such file") as caught:
+        registry.call("fail")
+    assert isinstance(caught.value.__cause__, ValueError)
+    for name, told in (("fail", "fail failed: ValueError: no such file"), ("nope", "there is no tool 'nope'")):
+        result = next(registry.answer(ToolCall("call_1", name, "{}")).results())
+        assert (result.call_id, result.name, result.is_error) == ("call_1", name, True)
+        assert result.content[0].text.startswith(told)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def slow(what: str) -> str:
+    """Wait a moment."""
+    await asyncio.sleep(0)
+    if what == "bad":
+        raise OSError("gone")
+    return f"slow {what}"
+
+
+def test_asynchronous_functions_are_run_to_their_end_or_awaited() -> None:
+    registry = ToolRegistry([slow, web_search])
+    assert registry.call("slow", '{"what": "a"}') == "slow a"
+
+    async def inside() -> list[str]:
+        with pytest.raises(ToolCallFailed, match="await call_async"):
+            registry.call("slow", '{"what": "a"}')
+        answers = [
+            await registry.answer_async(ToolCall("1", "slow", '{"what": "bad"}')),
+            await registry.answer_async(ToolCall("2", "slow", '{"what": "b"}')),
+        ]
+        assert [next(one.results()).is_error for one in answers] == [True, False]
+        return [
+            await registry.call_async("slow", '{"what": "b"}'),
+            await registry.call_async("web_search", '{"query":"q"}'),
+        ]
+
+    assert asyncio.run(inside()) == ["slow b", "10 for q"]
+
+
+def test_a_definition_with_a_function_behind_it_is_shown_as_given_and_called() -> None:
+    definition = {
+        "name": "remote",
+        "description": "Elsewhere",
+        "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+    }
+    registry = ToolRegistry()
+    registry.register(definition, lambda **given: given, category="mcp")
+    assert registry.definitions()[0]["parameters"] == definition["input_schema"]
+    assert registry.call("remote", '{"a": "x", "b": 1}') == '{"a":"x","b":1}'
+    with pytest.raises(BadArguments, match="'a' is missing"):
+        registry.call("remote", "{}")
+    registry.unregister("remote")
+    registry.register(definition)
+    with pytest.raises(ToolCallFailed, match="registered without a function"):
+        registry.call("remote", '{"a": "x"}')
+
+
+def test_a_registry_is_given_to_assemble_as_it_is_and_every_provider_accepts_its_tools() -> None:
+    def grow(tree: Tree) -> None:
+        """Make it larger."""
+
+    registry = ToolRegistry([web_search, rich, grow])
+    nx = nexus.open(ledger=":memory:", clock_ms=lambda: 1_772_807_400_000)
+    ctx = nx.assemble("hi", tools=registry)
+    assert [tool.name for tool in ctx.tools] == ["grow", "rich", "web_search"]
+    bodies = {
+        "openai": ctx.to_openai(),
+        "responses": ctx.to_responses(),
+        "anthropic": ctx.to_anthropic(),
+        "gemini": ctx.to_gemini(),
+    }
+    assert {name: CHECKS[name](body) for name, body in bodies.items()} == {name: [] for name in CHECKS}
+    assert bodies["openai"] == nx.assemble("hi", tools=registry.get_all_tool_definitions()).to_openai()
+
+
+class Foreign:
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def get_all_tool_definitions(self) -> Any:
+        return self.given
+
+
+def test_any_object_with_the_documented_method_will_do_and_a_wrong_answer_is_an_error() -> None:
+    nx = nexus.open(ledger=":memory:")
+    plain = {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}
+    assert [tool.name for tool in nx.assemble("hi", tools=Foreign([plain])).tools] == ["look"]
+    for wrong in (None, "text", {"look": plain}, [1]):
+        with pytest.raises(BadTool, match="gave no list of definitions"):
+            nx.assemble("hi", tools=Foreign(wrong))
