@@ -204,6 +204,7 @@ class Engine:
         the system slot does not change meanwhile.
         """
         self._surveys.forget()
+        self.around.probe.forget()
         return self._survey()
 
     def _survey(self) -> Environment:

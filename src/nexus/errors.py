@@ -1,3 +1,4 @@
+# Over 400 lines: one tree, drawn in its docstring; a class and a sentence for each thing that can go wrong.
 """Every error that Nexus raises, as one tree.
 
 Each is named for what happened; its text says what happened and what to do, and nothing is lost when it is raised.
@@ -25,6 +26,8 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BadImage                an image is not one that a provider accepts
     ├── BadReply                a reply has none of the known shapes
     ├── BadContext              a saved context is damaged or of another version
+    ├── BadSkill                a skill's file cannot be read, or a skill cannot be made, as the standard has it
+    ├── NoSuchSkill             no skill of that name
     ├── WorkspaceMissing        the workspace folder is not there
     ├── PackageMissing          an optional package is needed and not installed
     ├── CredentialError         base of what can go wrong with credentials; no text of these has a value
@@ -231,6 +234,22 @@ class BadContext(NexusError):
     """A saved context cannot be read back."""
 
     exit_code = 4
+
+
+class BadSkill(NexusError):
+    """A skill's file has no front matter that can be read, or a skill cannot be made. `line` is in the file, from 1."""
+
+    exit_code = 4
+
+    def __init__(self, text: str, line: int = 1) -> None:
+        self.line = line
+        super().__init__(text)
+
+
+class NoSuchSkill(NexusError):
+    """No skill of that name; `nexus skill list` lists them."""
+
+    exit_code = 2
 
 
 class WorkspaceMissing(NexusError):

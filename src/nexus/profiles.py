@@ -18,6 +18,7 @@ LAYERED = Profile(
         "identity",
         "permissions",
         "environment",
+        "active_skills",
         "skills",
         "host",
     ),

@@ -75,6 +75,7 @@ class Request(Struct, frozen=True):
 
     `tools` are definitions in any of the three providers' forms; `available_tokens` overrides the model's window.
     `most_tokens` bounds both, as a provider's refusal taught; 0 is no bound.
+    `skills` names those that are to be shown in full.
     """
 
     event: Event
@@ -87,6 +88,7 @@ class Request(Struct, frozen=True):
     available_tokens: int | None = None
     profile: str = "layered"
     most_tokens: int = 0
+    skills: tuple[str, ...] = ()
 
 
 class TokenUsage(Struct, frozen=True):

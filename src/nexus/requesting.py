@@ -29,6 +29,7 @@ def request_of(
     user_profile: Mapping[str, Any] | None = None,
     toolset: str = "",
     permissions: str | Iterable[str] = (),
+    skills: str | Iterable[str] = (),
 ) -> Request:
     """The request as given; the engine fills in its own model, persona and limits."""
     return Request(
@@ -41,6 +42,7 @@ def request_of(
         model_config=dict(model_config or {}),
         available_tokens=budget,
         profile=profile,
+        skills=(skills,) if isinstance(skills, str) else tuple(skills),
     )
 
 

@@ -45,8 +45,28 @@ class Skill(Struct, frozen=True):
     metadata: dict[str, str] = {}
 
 
+class Guide(Struct, frozen=True):
+    """A skill with its file's text, within the cap for files. `capped` says what the cap kept out ("": nothing)."""
+
+    skill: Skill
+    text: str
+    body_at: int = 0
+    left_out_chars: int = 0
+    capped: str = ""
+
+    @property
+    def body(self) -> str:
+        """The text below the front matter, without outer white space."""
+        return self.text[self.body_at :].strip()
+
+
 class SkillsFound(Struct, frozen=True):
-    """The skills of all places, one of a name, sorted by name, and what the user should know of them."""
+    """The skills of all places, one of a name, sorted by name; `guides` has them with their texts, by name.
+
+    `unread` counts folders that were not looked at because there are too many.
+    """
 
     skills: tuple[Skill, ...] = ()
     warnings: tuple[Warned, ...] = ()
+    guides: dict[str, Guide] = {}
+    unread: int = 0

@@ -36,6 +36,7 @@ def test_it_shows_places_capabilities_credentials_and_what_is_missing(here: Path
     assert lines[4:] == [
         "Capabilities",
         "  Communication: email-read [ready]",
+        "  Memory: past-conversations [ready]",
         "  Social: news [needs API key]",
         "",
         "Credentials",
@@ -53,15 +54,17 @@ def test_the_condensed_snapshot_has_what_the_context_is_made_from(here: Path) ->
     found = status(here, "--json", "--brief").json
     assert found.pop("snapshotAt") > 1_700_000_000_000
     assert found == {
-        "capabilityCount": 2,
+        "capabilityCount": 3,
         "capabilities": [
             {"category": "Communication", "state": "ready", "needs": "", "names": ["email-read"]},
+            {"category": "Memory", "state": "ready", "needs": "", "names": ["past-conversations"]},
             {"category": "Social", "state": "setup", "needs": "needs API key", "names": ["news"]},
         ],
         "credentials": {"configured": 1, "broken": []},
     }
     assert status(here, "--brief").out == (
-        "Capabilities\n  Communication: email-read [ready]\n  Social: news [needs API key]\n\n"
+        "Capabilities\n  Communication: email-read [ready]\n  Memory: past-conversations [ready]\n"
+        "  Social: news [needs API key]\n\n"
         "Credentials\n  1 configured\n"
     )
 
@@ -71,13 +74,16 @@ def test_the_whole_as_json_says_why_a_skill_cannot_be_used(here: Path) -> None:
     assert found["unusable"] == [{"skill": "news", "why": ["variable NEWS_API_KEY is not set"]}]
     assert found["workspace"] == str(here)
     assert found["ledger"] == str(here / ".nexus" / "ledger.db")
-    assert [one["skill"] for one in found["capabilities"]] == ["mail", "news"]
+    assert [one["skill"] for one in found["capabilities"]] == ["mail", "past-conversations", "news"]
     assert found["warnings"] == []
 
 
 def test_what_the_context_says_is_what_the_status_says(here: Path) -> None:
     text = run("assemble", "hi", "--as", "text", folder=here).out
-    assert "Communication: email-read ⭐ (ready)\nSocial: news 🔧 (needs API key)\n" in text
+    assert (
+        "Communication: email-read ⭐ (ready)\nMemory: past-conversations ⭐ (ready)\nSocial: news 🔧 (needs API key)\n"
+        in text
+    )
     assert "### Credentials\n1 configured\n" in text
 
 
@@ -90,10 +96,10 @@ def test_warnings_are_shown(here: Path) -> None:
     assert status(here, "--json").json["warnings"][0]["origin"] == ".nexus/used.json"
 
 
-def test_an_empty_folder_says_that_there_is_no_skill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_folder_has_the_packaged_skills_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXUS_HOME", str(tmp_path / "home"))
     (tmp_path / "ws").mkdir()
-    assert "(none: there is no skill)\n\nCredentials\n  0 configured" in status(tmp_path / "ws").out
+    assert "past-conversations [ready]\n\nCredentials\n  0 configured" in status(tmp_path / "ws").out
     assert not (tmp_path / "ws" / ".nexus").exists()
     assert not (tmp_path / "home").exists()
 

@@ -147,7 +147,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "toktok": ("budget.counter",),
     "tiktoken": ("budget.counter",),
     "PIL": ("sources.media",),
-    "yaml": ("sources.skills",),
+    "yaml": ("sources.front_matter",),
     "docstring_parser": ("tools.describe",),
     "filelock": ("memory.files",),
     "markdown_it": ("memory.facts",),

@@ -203,13 +203,15 @@ def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     ctx = nexus.open(tmp_path, ledger=":memory:").assemble("hi")
-    assert [block.name for block in ctx.blocks] == ["host", "moment"]
+    assert [block.name for block in ctx.blocks] == ["skills", "host", "moment"]
+    assert "note-taking" not in ctx.system_prompt
 
 
 @pytest.mark.parametrize(
     ("text", "warned"),
-    [("no front matter", "front matter"), ("---\nname: [\n---\n", "not YAML"), ("---\nname: 1\n---\n", "both text"),
-     ("---\na: &a [x]\nb: *a\nname: n\ndescription: " + "d" * 2_000 + "\n---\n", "cut at 1024")],
+    [("no front matter", "front matter"), ("---\nname: [\n---\n", "not YAML"), ("---\nname: 1\n---\n", "`description` is missing"),
+     ("---\na: &a [x]\nb: *a\nname: n\ndescription: d\n---\n", "alias"),
+     ("---\nname: bad\ndescription: " + "d" * 2_000 + "\n---\n", "the rest is cut")],
 )  # fmt: skip
 def test_a_skill_with_bad_front_matter_is_reported(tmp_path: Path, text: str, warned: str) -> None:
     ctx = workspace(tmp_path, skills__bad__SKILL=text).assemble("hi")

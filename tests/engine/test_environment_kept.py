@@ -73,7 +73,7 @@ def test_an_explicit_check_is_seen_by_the_next_call_and_the_prefix_report_names_
         turn(nx, "one")
         install(root)
         found = nx.refresh_environment()
-        assert [(one.name, one.state) for one in found.capabilities] == [("video", "ready")]
+        assert ("video", "ready") in [(one.name, one.state) for one in found.capabilities]
         ctx = nx.assemble("two")
         assert "Media: video ⭐ (ready)" in ctx.system_prompt
         assert ctx.prefix.state == "broken"

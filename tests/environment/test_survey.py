@@ -16,6 +16,7 @@ from nexus.environment import Capability, Environment
 from nexus.sources.desk import Surroundings
 from nexus.sources.environment import environment_text
 from nexus.sources.files import Files
+from nexus.sources.shelf import Shelves
 from nexus.sources.surveying import MOST_KEPT, Surveys, survey
 from support.skills import write_skill
 
@@ -31,7 +32,8 @@ class Place:
         self.variables: dict[str, str] = {}
 
     def look(self) -> Environment:
-        around = Surroundings(Files(self.workspace), Files(self.home))
+        own = Shelves(Files(self.workspace / "no packaged skills"))
+        around = Surroundings(Files(self.workspace), Files(self.home), shelves=own)
         return survey(around, Credentials(self.home, self.variables), 42)
 
     def one(self) -> Capability:
@@ -85,7 +87,7 @@ MISSING: list[tuple[dict[str, list[str]], str, tuple[str, ...]]] = [
     ({"bins": ["/bin/sh"]}, "needs a program", ("'/bin/sh' is no name of a program",)),
     ({"env": ["A=B"]}, "needs a variable", ("'A=B' is no name of a variable",)),
     ({"credentials": ["twitter"]}, "needs twitter credential", ("credential twitter is not configured",)),
-    ({"credentials": ["../x\n"]}, "needs a credential", ("'../x\\n' is no name of a credential",)),
+    ({"credentials": ["../x\n"]}, "needs a credential", ("'../x' is no name of a credential",)),
     ({"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]}, "needs token", ("variable TWITTER_TOKEN is not set",)),
     ({"any_bins": ["no-a", "no-b"]}, "needs no-a or no-b", ("none of the programs no-a, no-b is on the path",)),
 ]
@@ -190,7 +192,7 @@ def test_a_record_of_uses_outside_the_workspace_is_not_read(place: Place, tmp_pa
     assert place.one().state == "ready"
 
 
-FORGED = ["a ✅ | b", "x, y", "x\n## Heading", "x (ready)", "Social: y", "a\u202eb", "`x`", "", "x" * 65, "a|b"]
+FORGED = ["a ✅ | b", "x, y", "x (ready)", "Social: y", "a\u202eb", "`x`", "", "x" * 65, "a|b"]
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -199,7 +201,7 @@ def test_no_name_can_pass_for_a_part_of_the_list(place: Place, name: str) -> Non
     found = place.look()
     assert [(one.category, one.name) for one in found.capabilities] == [("General", "fine")]
     assert environment_text(found).count("\n") == environment_text(Environment(found.capabilities)).count("\n")
-    assert [one.origin for one in found.warnings] == ["skills/evil/SKILL.md"] * (2 if name else 1)
+    assert [one.origin for one in found.warnings] == ["skills/evil/SKILL.md"] * (2 if name else 0)
 
 
 def test_names_in_any_script_are_names(place: Place) -> None:

@@ -1,1 +1,1 @@
-"""The agent module of document 003: its context builder, memory and skills under their printed names."""
+"""The documented interface of the workspace builder (document 003), as a thin door on the rooms of Nexus."""

@@ -53,6 +53,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 )
 @click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [its last].")
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="What a cut leaves out [oldest_first].")
+@click.option("--skill", "skills", multiple=True, help="Show this skill in full; may be repeated.")
 @click.option("--explain", is_flag=True, help="Show what becomes of each block, tool and message.")
 @click.option("--all", "every", is_flag=True, help="With --explain: list each message, also of long ranges.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context here, for `nexus record`.")
@@ -72,6 +73,7 @@ def command(
     turn: int | None,
     call: int | None,
     strategy: Strategy | None,
+    skills: tuple[str, ...],
     save: str | None,
     workspace: str | None,
     ledger: str | None,
@@ -88,6 +90,8 @@ def command(
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
     _check(message, turn, call, save)
+    if turn is not None and skills:
+        raise click.UsageError("--skill is for a new message; a recorded call has the skills that it had.")
     text = read_input() if message == "-" else message
     content = (*((Text(text),) if text is not None else ()), *(image_from_file(Path(name)) for name in images))
     event = Event(content=content, at_ms=_at_ms(at), timezone=timezone, channel=channel)
@@ -100,7 +104,7 @@ def command(
             ctx, told = made.ctx, explained_call(nx.kit, made) if explain else None
         else:
             request = Request(event, Routing(session), model=model or nx.model, tools=given or ())
-            request = replace(request, available_tokens=budget, profile=profile or "layered")
+            request = replace(request, available_tokens=budget, profile=profile or "layered", skills=skills)
             ctx, told = nx.assemble_request(request), nx.explain_request(request) if explain else None
     if told is not None:
         show(told, every=every, as_json=as_json)

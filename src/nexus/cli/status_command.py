@@ -54,7 +54,7 @@ def command(workspace: str | None, ledger: str | None, *, brief: bool, as_json: 
 
 def _brief(found: Environment) -> list[str]:
     """The snapshot as lines, with words instead of marks where the output wants no emoji."""
-    lines = capability_lines(found, plain=plain_output()) or ["(none: there is no skill)"]
+    lines = capability_lines(found, plain=plain_output())
     return ["Capabilities", *(f"  {line}" for line in lines), "", "Credentials", f"  {credentials_line(found)}"]
 
 

@@ -10,11 +10,12 @@ from nexus.sources.host import host
 from nexus.sources.memory import memory, memory_file
 from nexus.sources.moment import moment
 from nexus.sources.persona import identity, permissions, soul
-from nexus.sources.skills import skills
+from nexus.sources.skills import active_skills, skills
 from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
+    "active_skills": active_skills,
     "capabilities": capabilities,
     "environment": environment,
     "friends": friends,

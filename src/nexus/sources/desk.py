@@ -10,20 +10,26 @@ from nexus.block import Block, Warned
 from nexus.config import Config
 from nexus.environment import Environment
 from nexus.request import Request
+from nexus.skill import SkillsFound
 from nexus.sources.files import Files
+from nexus.sources.probe import Probe
+from nexus.sources.shelf import Shelves
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
 
-    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`.
+    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `shelves` has the skills as they were
+    last read, `probe` what was found of the programs and variables that they need.
     """
 
     files: Files | None = None
     home: Files | None = None
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
+    shelves: Shelves = field(default_factory=Shelves, kw_only=True)
+    probe: Probe = field(default_factory=Probe, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
     `at_ms` is the event's time; `timezone` the zone to show it in, an IANA name, empty if unknown. `environment` is what
-    was found to work here (None: nobody looked).
+    was found to work here (None: nobody looked). `seen_skills` is what the call's first look at the skills found.
     """
 
     request: Request
@@ -39,6 +45,7 @@ class Desk:
     at_ms: int
     timezone: str
     environment: Environment | None = None
+    seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
 
     @property
     def files(self) -> Files | None:

@@ -1,84 +1,197 @@
-"""The list of skills: name and description of each `skills/NAME/SKILL.md` (Agent Skills front matter)."""
+"""Skills: folders with a SKILL.md, of the workspace, of the user and of the package.
+
+Those that are always active, and those that a request names, stand in the system slot in full; all others as one line
+each, so that the agent knows what there is and loads what it needs.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import yaml
-
 from nexus.block import Block, Warned
-from nexus.skill import Requires, Skill, SkillsFound
+from nexus.layer import Trust
+from nexus.skill import Guide, Skill, SkillPlace, SkillsFound
 from nexus.sources.desk import Desk, Gathered, Surroundings
+from nexus.sources.probe import Probe
+from nexus.sources.shelf import SKILLS
+from nexus.sources.skill_file import one_line
 
-FRONT_MATTER_CHARS = 10_000
-DESCRIPTION_CHARS = 1_024
-"""The standard's limit for a description."""
+MOST_FOLDERS = 300
+"""Folders of one place that are looked into, the first by name."""
+
+SHORTER = (512, 256, 128, 64)
+"""To how many characters descriptions are cut, one after the other, when the list is over the cap for a file."""
+
+MOST_NAMED = 5
+"""What is missing for one skill, or folders without a SKILL.md: more are counted, not named."""
+
+LOADER = "read_file"
+"""The tool by which an agent loads a skill (document 003); without it the command `nexus skill use` does."""
+
+ORIGIN = "nexus:skills"
+
+_TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "packaged": "system"}
+
+
+def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> SkillsFound:
+    """The skills of all places, sorted by name, and what the user should know of them. The first of a name counts.
+
+    Of each place `most_folders` are read, the first by name. Nothing without a workspace.
+    """
+    guides: dict[str, Guide] = {}
+    warned: list[Warned] = []
+    unread = 0
+    for shelf in around.shelves.of(around.files, around.home):
+        folders, empty = shelf.folders(), list[str]()
+        for folder in folders[:most_folders]:
+            guide, note = around.shelves.guide(shelf, folder)
+            if note is not None:
+                warned.append(note)
+            elif guide is None:
+                empty.append(folder)
+            if guide is not None and (first := guides.setdefault(guide.skill.name, guide)) is not guide:
+                text = f"not used: {first.skill.origin} has the same name and comes first"
+                warned.append(Warned(guide.skill.origin, text))
+        if empty:
+            warned.append(Warned(f"{shelf.prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
+        if len(folders) > most_folders:
+            unread += len(folders) - most_folders
+            text = f"{len(folders):,} folders: only the first {most_folders:,} by name are read"
+            warned.append(Warned(f"{shelf.prefix}{SKILLS}", text))
+    ordered = {name: guides[name] for name in sorted(guides)}
+    return SkillsFound(tuple(guide.skill for guide in ordered.values()), tuple(warned), ordered, unread)
+
+
+def active_skills(desk: Desk) -> Gathered:
+    """In full and sorted by name: the skills that are always active, and those that the request names."""
+    found, probe = _of(desk), desk.around.probe
+    names, lacking = active_names(found, probe)
+    wanted, warned = known_names(found, desk.request.skills)
+    shown = {found.guides[name].skill.origin for name in wanted}
+    warned += [note for note in lacking if note.origin not in shown]
+    blocks: list[Block] = []
+    for name in sorted({*names, *wanted}):
+        guide = found.guides[name]
+        skill = guide.skill
+        if not guide.body:
+            warned.append(Warned(skill.origin, "active, but it has no text below its front matter"))
+            continue
+        if guide.capped:
+            warned.append(Warned(skill.origin, guide.capped))
+        text, trust = guide_text(guide), _TRUST[skill.place]
+        blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.left_out_chars))
+    return blocks, warned
 
 
 def skills(desk: Desk) -> Gathered:
-    """One line for each skill, sorted by name, with where to read it."""
-    if desk.files is None:
-        return [], []
-    lines: dict[str, str] = {}
+    """One line for each skill, sorted by name: what it is for, where it is, what is missing for it."""
+    found = _of(desk)
+    if not found.skills or desk.files is None:
+        return [], list(found.warnings)
+    loads = LOADER in offered(desk.request.tools)
+    text, left_out, told = skills_index(found, desk.around.probe, reads_files=loads, most=desk.files.file_chars)
+    warned = [*found.warnings, *([Warned(ORIGIN, told)] if told else [])]
+    return [Block("Workspace", "skills", text, ORIGIN, left_out_chars=left_out)], warned
+
+
+def active_names(found: SkillsFound, probe: Probe) -> tuple[list[str], list[Warned]]:
+    """The names of the skills that are always active; one that needs what is missing here is reported instead."""
+    names: list[str] = []
     warned: list[Warned] = []
-    for folder in desk.files.folders("skills"):
-        origin = f"skills/{folder}/SKILL.md"
-        found, note = desk.files.read(origin)
-        if note is not None and not (found and found.left_out_chars):
-            warned.append(note)
-        if found is None:
-            continue
-        name, description, problem = front_matter(found.text)
-        if problem:
-            warned.append(Warned(origin, problem))
-        if name in lines:
-            warned.append(Warned(origin, f"a second skill {name!r}; the first one stands"))
-        elif name:
-            lines[name] = f"- {name}: {description} ({origin})"
-    if not lines:
-        return [], warned
-    heading = "# Skills\n\nRead a skill's file in full before you use it."
-    text = "\n".join([heading, "", *(lines[name] for name in sorted(lines))])
-    return [Block("Workspace", "skills", text, "skills/")], warned
+    for skill in found.skills:
+        missing = probe.missing(skill.requires) if skill.always else ()
+        if missing:
+            warned.append(Warned(skill.origin, f"always active, but not shown: it needs {', '.join(missing)}"))
+        elif skill.always:
+            names.append(skill.name)
+    return names, warned
 
 
-@lru_cache(maxsize=512)
-def front_matter(text: str) -> tuple[str, str, str]:
-    """Name and description from a SKILL.md, and what is wrong with it ("" if nothing; no name: not listed)."""
-    head, separator, _ = text.removeprefix("---\n").partition("\n---")
-    if not text.startswith("---\n") or not separator or len(head) > FRONT_MATTER_CHARS:
-        return "", "", "not listed: it has no front matter between two lines of ---"
-    try:
-        loaded: Any = yaml.load(head, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe loaders
-    except yaml.YAMLError as error:
-        return "", "", f"not listed: its front matter is not YAML ({str(error).splitlines()[0]})"
-    fields = cast("dict[object, object]", loaded) if isinstance(loaded, dict) else {}
-    name, description = fields.get("name"), fields.get("description")
-    if not isinstance(name, str) or not isinstance(description, str) or not name.strip() or not description.strip():
-        return "", "", "not listed: its front matter needs a name and a description, both text"
-    one_line = " ".join(description.split())
-    if len(one_line) > DESCRIPTION_CHARS:
-        return name.strip(), one_line[:DESCRIPTION_CHARS], f"description cut at {DESCRIPTION_CHARS} characters"
-    return " ".join(name.split()), one_line, ""
+def known_names(found: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[Warned]]:
+    """Those of the names that are skills, without repeats, and a warning if there are others."""
+    wanted = dict.fromkeys(names)
+    unknown = [name for name in wanted if name not in found.guides]
+    told = f"there is no skill {_few(unknown)}; there are: {_few(list(found.guides)) or 'none'}"
+    return [name for name in wanted if name in found.guides], [Warned(ORIGIN, told)] if unknown else []
 
 
-def found_skills(around: Surroundings) -> SkillsFound:
-    """The workspace's skills with what they require, provide and belong to, sorted by name."""
-    if around.files is None:
-        return SkillsFound()
-    found: dict[str, Skill] = {}
-    for folder in around.files.folders("skills"):
-        origin = f"skills/{folder}/SKILL.md"
-        text, _ = around.files.read(origin)
-        name, description, _ = front_matter(text.text) if text else ("", "", "")
-        if text is None or not name:
-            continue
-        fields: Any = yaml.safe_load(text.text.removeprefix("---\n").partition("\n---")[0])
-        given = cast("dict[str, list[str]]", fields.get("requires") or {})
-        requires = {kind: tuple(map(str, names)) for kind, names in given.items()}
-        provides = tuple(map(str, fields.get("provides") or ()))
-        category = str(fields.get("category") or "")
-        own = Skill(name, description, origin, requires=Requires(**requires), provides=provides, category=category)
-        found.setdefault(name, own)
-    return SkillsFound(tuple(found[name] for name in sorted(found)))
+def guide_text(guide: Guide) -> str:
+    """A skill in full, under its heading."""
+    return f"# Skill: {guide.skill.name}\n\n{guide.body}"
+
+
+def skills_index(found: SkillsFound, probe: Probe, *, reads_files: bool, most: int) -> tuple[str, int, str]:
+    """The list of skills in at most about `most` characters, how many characters that kept out, and words about it.
+
+    Descriptions are shortened first, all to the same length, then skills are left out from the end.
+    """
+    how = (
+        f"Load a skill in full before you use it: `{LOADER}` with the path behind its description, "
+        "or `nexus skill use NAME` where that lies outside the workspace."
+        if reads_files
+        else "Load a skill in full before you use it: `nexus skill use NAME`."
+    )
+    head = ["# Skills", "", how, ""]
+    whole = [_line(skill, probe) for skill in found.skills]
+    lines, cut = whole, 0
+    for cut in (0, *SHORTER):
+        lines = [_line(skill, probe, cut) for skill in found.skills] if cut else whole
+        if _size(lines) <= most:
+            break
+    while len(lines) > 1 and _size(lines) > most:
+        lines = lines[: max(1, min(len(lines) - 1, len(lines) * most // _size(lines)))]
+    notes: list[str] = []
+    if cut:
+        notes.append(f"descriptions are shortened to {cut} characters")
+    if left := len(whole) - len(lines) + found.unread:
+        notes.append(f"{left:,} more skills are not listed")
+    told = f"the list is over {most:,} characters or {MOST_FOLDERS} folders: {', '.join(notes)}" if notes else ""
+    if notes:
+        lines = [*lines, "", f"[{', '.join(notes)}; `nexus skill list` has all]"]
+    return "\n".join([*head, *lines]), max(_size(whole) - _size(lines), 0) if notes else 0, told
+
+
+def availability(skill: Skill, probe: Probe) -> str:
+    """What is missing for a skill, in a few words: `needs git, GITHUB_TOKEN`; empty if nothing is."""
+    missing = probe.missing(skill.requires)
+    return f"needs {_few(missing)}" if missing else ""
+
+
+def offered(tools: Sequence[dict[str, Any]]) -> set[str]:
+    """The names of the tools, whose definitions are in any of the providers' forms."""
+    names: set[str] = set()
+    for given in tools:
+        many = given.get("function_declarations") or given.get("functionDeclarations")
+        for one in cast("list[Any]", many) if isinstance(many, list) else [given]:
+            own = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+            inner = own.get("function", own)
+            name = cast("dict[str, Any]", inner).get("name") if isinstance(inner, dict) else None
+            if isinstance(name, str):
+                names.add(name)
+    return names
+
+
+def _of(desk: Desk) -> SkillsFound:
+    """The skills as this call's first look found them: two sources of a call ask for them, and each file once."""
+    if not desk.seen_skills:
+        desk.seen_skills.append(found_skills(desk.around))
+    return desk.seen_skills[0]
+
+
+def _line(skill: Skill, probe: Probe, most: int = 0) -> str:
+    text = skill.description
+    if most and len(text) > most:
+        text = f"{text[: most - 1].rstrip()}…"
+    needs = availability(skill, probe)
+    where = f"{skill.origin}, always active" if skill.always and not needs else skill.origin
+    return f"- {skill.name}: {text} ({where}){f' (unavailable: {needs})' if needs else ''}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(one_line, names[:MOST_NAMED]))}{more}"
+
+
+def _size(lines: Sequence[str]) -> int:
+    return sum(map(len, lines)) + len(lines)
