@@ -17,6 +17,8 @@ def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The user's own folder is an empty one: what lies in the home of who runs the tests must not change contexts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXUS_HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("NEXUS_MODEL", "NEXUS_TIMEZONE", "NEXUS_PERSONA"):
+            patch.delenv(name, raising=False)
         yield
 
 

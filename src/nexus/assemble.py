@@ -7,7 +7,7 @@ manifest, the clock's reading. A cut is a value in the result; recording the tur
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     blocks, warned = _gathered(profile.system, "system", profile, given, budget.available)
     blocks.extend(instructions(given.instructions))
     names = profile.current if not request.event.results else ()
-    notes, more = _gathered(names, "current", profile, given, budget.available)
+    notes, more = _gathered(names, "current", profile, given, budget.available, blocks)
     system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
     fixed = _measure(system, tools, given)
@@ -127,7 +127,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         manifest=manifest,
         prefix=prefix,
         opens_turn=not request.event.results,
-        warnings=(*warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
+        warnings=(*given.desk.around.warned, *warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
         full_share=fitted.whole_tokens / room,
@@ -214,9 +214,9 @@ def _left_out(notes: _Notes) -> tuple[Warned, ...]:
 
 
 def _gathered(
-    names: tuple[str, ...], slot: Slot, profile: Profile, given: Materials, most: int
+    names: tuple[str, ...], slot: Slot, profile: Profile, given: Materials, most: int, earlier: Iterable[Block] = ()
 ) -> tuple[list[Block], list[Warned]]:
-    return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter)
+    return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter, earlier)
 
 
 def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:

@@ -18,7 +18,8 @@ class Block(Struct, frozen=True):
     """One labelled piece of context.
 
     `origin` is a path relative to the workspace, or `nexus:NAME` for text that Nexus makes.
-    `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too.
+    `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
+    the files whose text stands in it, by which a text that two sources reach is shown once.
     """
 
     layer: Layer
@@ -28,6 +29,7 @@ class Block(Struct, frozen=True):
     slot: Slot = "system"
     trust: Trust = "workspace"
     left_out_chars: int = 0
+    files: tuple[str, ...] = ()
 
     @property
     def hash(self) -> str:

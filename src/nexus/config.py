@@ -5,9 +5,9 @@ The files are read and merged in `nexus.sources.configuration`; a program may pa
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 
 class InstructionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,10 +18,10 @@ class InstructionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     names: tuple[str, ...] = ("NEXUS.md", "AGENTS.md", "CLAUDE.md")
-    file_chars: int = 20_000
-    total_chars: int = 60_000
+    file_chars: Annotated[int, Meta(ge=1_000)] = 20_000
+    total_chars: Annotated[int, Meta(ge=1_000)] = 60_000
     caps: Literal["report", "error"] = "report"
-    include_depth: int = 5
+    include_depth: Annotated[int, Meta(ge=0, le=20)] = 5
 
 
 class ImagesConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -48,8 +48,11 @@ from nexus.replaying import Change, Kit, difference_between, explained_call, rep
 from nexus.request import Event, Request, Routing
 from nexus.requesting import event_of, request_of
 from nexus.sources import SOURCES, Desk, Surroundings
+from nexus.sources.configuration import Configuration, read_configuration
+from nexus.sources.desk import Mode
 from nexus.sources.files import Files, home_folder
 from nexus.sources.host import facts
+from nexus.sources.layers import folders_of, layers_of
 from nexus.sources.surveying import Surveys, survey
 from nexus.sources.templates import template_texts
 
@@ -88,7 +91,7 @@ class Engine:
         workspace: Path | None,
         ledger: LedgerStore,
         *,
-        model: str = DEFAULT_MODEL,
+        model: str = "",
         timezone: str = "",
         models: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] | None = None,
@@ -101,9 +104,15 @@ class Engine:
         profiles: Mapping[str, Profile] | None = None,
         home: str | Path | None = None,
         config: Config | None = None,
+        mode: Mode = "",
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.model, self.timezone, self.models = model, timezone, dict(models or {})
+        self.around = _around(workspace, home, config, mode)
+        self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
+        self._surveys = Surveys(self._survey)
+        configured = self.around.config
+        self.model = model or configured.model or DEFAULT_MODEL
+        self.timezone, self.models = timezone or configured.timezone, dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
@@ -114,9 +123,6 @@ class Engine:
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
-        self.around = _around(workspace, home, config or Config())
-        self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
-        self._surveys = Surveys(self._survey)
         self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -409,25 +415,38 @@ def open_engine(
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
     rule), profiles (your own, by name), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
-    `nexus.config.Config`). Raises WorkspaceMissing, LedgerError.
+    `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
+    source `surroundings` tells). Raises WorkspaceMissing, BadConfig, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"there is no folder {root}; `nexus init {root}` makes a workspace")
     if ledger is None:
         ledger = root / LEDGER_FILE if root else ":memory:"
-    if isinstance(ledger, (str, Path)):
-        ledger = SqliteLedger(_ready(ledger))
-    return Engine(root, ledger, **options)
+    if not isinstance(ledger, (str, Path)):
+        return Engine(root, ledger, **options)
+    store = SqliteLedger(_ready(ledger))
+    try:
+        return Engine(root, store, **options)
+    except BaseException:
+        store.close()
+        raise
 
 
-def _around(workspace: Path | None, home: str | Path | None, config: Config) -> Surroundings:
-    """What stands around the calls of a workspace; nothing without one."""
-    if workspace is None:
-        return Surroundings(config=config)
-    cap = config.instructions.file_chars
+def _around(workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode) -> Surroundings:
+    """What stands around the calls of a workspace. Without a `config` it is read, from files and variables."""
     mine = Path(home).expanduser() if home is not None else home_folder()
-    return Surroundings(Files(workspace, cap, template_texts()), Files(mine, cap), facts(), config)
+    read = (
+        read_configuration(workspace, mine)
+        if config is None
+        else Configuration(config, own_names=config.instructions.names)
+    )
+    if workspace is None:
+        return Surroundings(config=read.config, mode=mode, warned=read.warned)
+    names, cap = read.config.instructions.names, read.config.instructions.file_chars
+    files, folders = Files(workspace, cap, template_texts()), folders_of(workspace, mine)
+    layers = layers_of(folders, files, names, read.own_names, cap)
+    return Surroundings(files, Files(mine, cap), facts(), read.config, layers, mode, read.warned or folders.warned)
 
 
 def _answers_as(model: Model | View) -> str:

@@ -9,6 +9,8 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
     ├── BadModelEntry           the user's own facts about a model are impossible
     ├── BadCall                 a call to a simulated cache, or a sum about one, that cannot be
+    ├── BadConfig               a configuration file has an unknown key or an impossible value, or cannot be read
+    ├── OverCap                 a file is larger than its cap, and `caps = "error"` wants that refused
     ├── BadSetting              a strategy, clock, zone or encoding that there is not
     ├── BadEvent                an event of messages that are no results of tools
     ├── BadTool                 a tool definition without a name, or with parameters that are no schema
@@ -127,6 +129,29 @@ class BadCall(NexusError, ValueError):
     """What is to be simulated or reckoned has negative tokens, a false order, or marks that the provider refuses."""
 
     exit_code = 2
+
+
+class BadConfig(NexusError, ValueError):
+    """A configuration file cannot be used; `key` is empty where it cannot be read at all."""
+
+    exit_code = 2
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        super().__init__(f"{file}: {key}: {expected}" if key else f"{file}: {expected}")
+
+
+class OverCap(NexusError):
+    """A text is over its cap, in characters, and the configuration says that nothing may be left out."""
+
+    exit_code = 4
+
+    def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
+        self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
+        super().__init__(
+            f'{origin} has {chars:,} characters, the cap is {cap_chars:,}, and instructions.caps is "error": shorten it, '
+            'raise the cap, or set caps to "report". Nothing was sent'
+        )
 
 
 class BadSetting(NexusError, ValueError):

@@ -14,6 +14,7 @@ from nexus.layer import Slot
 from nexus.message import Message
 from nexus.profile import Share
 from nexus.sources import Desk, Source
+from nexus.sources.once import once
 
 
 def gather(
@@ -24,18 +25,21 @@ def gather(
     shares: Sequence[Share],
     most: int,
     counter: TokenCounter,
+    earlier: Iterable[Block] = (),
 ) -> tuple[list[Block], list[Warned]]:
     """The blocks of the named sources, in order, each in the slot that it was asked for; and what the user should know.
 
-    A layer over its ceiling, a share of `most` base tokens, has its largest blocks shortened, head and tail kept, with a
-    line that says so.
+    A file whose text stands already, here or in an `earlier` block of the same context, is left out. A layer over its
+    ceiling, a share of `most` base tokens, has its largest blocks shortened, head and tail kept, with a line that says so.
     """
     blocks: list[Block] = []
     warned: list[Warned] = []
+    seen = {file: block.origin for block in earlier for file in block.files}
     for name in names:
         found, notes = sources[name](desk)
-        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in found)
-        warned.extend(notes)
+        new, repeats = once(found, seen)
+        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
+        warned.extend((*notes, *repeats))
     for share in shares:
         if share.ceiling < 1:
             warned.extend(_within(blocks, share, int(share.ceiling * most), counter))

@@ -25,6 +25,20 @@ LAYERED = Profile(
     current=("moment", "memory"),
 )
 
+REPL = Profile(
+    "repl",
+    "instruction files in layers and the surroundings, for an agent in a terminal (document 004)",
+    system=("instructions", "active_skills", "skills", "surroundings"),
+    current=("moment",),
+)
+
+WORKSPACE = Profile(
+    "workspace",
+    "the workspace's bootstrap files, memory and skills in the system slot (document 003)",
+    system=("bootstrap", "memory_file", "active_skills", "skills", "host"),
+    current=("moment",),
+)
+
 BARE = Profile(
     "bare",
     "the session alone: no workspace files, no time; what was recorded and the new message",
@@ -32,7 +46,7 @@ BARE = Profile(
     current=(),
 )
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED)}
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED, REPL, WORKSPACE)}
 
 
 def named(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:

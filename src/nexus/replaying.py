@@ -340,7 +340,7 @@ class _Past:
         known = float(self.manifest.get("factor", 1))
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
         return Materials(
-            desk=Desk(request, self.kit.around, request.event.at_ms, ""),
+            desk=Desk(request, dataclasses.replace(self.kit.around, warned=()), request.event.at_ms, ""),
             sources={},
             model=model,
             counter=self.kit.standing,

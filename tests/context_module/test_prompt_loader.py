@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nexus.context import LoadedPrompt, PromptLoader
-from nexus.context.environment import operating_system, terminal_name
 from nexus.context.prompt_loader import DEFAULTS, FilePromptSource, PromptSource, get_system_info
+from nexus.sources.surroundings import operating_system, terminal_name
 
 
 @pytest.fixture
@@ -17,6 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home").mkdir()
     (tmp_path / "project").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NEXUS_HOME")
     monkeypatch.setenv("TERM_PROGRAM", "vscode")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.chdir(tmp_path / "project")

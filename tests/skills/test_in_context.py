@@ -90,7 +90,7 @@ def test_skills_that_a_request_names_are_in_full_sorted_and_without_repeats(root
     names = [block.name for block in ctx.blocks if block.name.startswith("skill ")]
     assert names == ["skill a-skill", "skill c-skill", "skill loud"]
     assert ctx.warnings == ()
-    assert opened(root).assemble("hi", skills="b-skill").blocks[0].name == "skill b-skill"
+    assert opened(root).assemble("hi", skills="b-skill").blocks[1].name == "skill b-skill"
 
 
 def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:

@@ -183,9 +183,13 @@ class Replay:
 
 def _copy(nx: Engine) -> Engine:
     """An engine like this one with an empty ledger in memory."""
-    return open_engine(
-        nx.workspace, ledger=":memory:", model=nx.model, timezone=nx.timezone, models=nx.models, counter=nx.counter
-    )
+    given: dict[str, Any] = {
+        "model": nx.model,
+        "timezone": nx.timezone,
+        "models": nx.models,
+        "config": nx.around.config,
+    }
+    return open_engine(nx.workspace, ledger=":memory:", counter=nx.counter, **given)
 
 
 def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = False) -> None:

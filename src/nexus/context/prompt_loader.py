@@ -1,24 +1,29 @@
 """Loading a system prompt in the layers of document 004: personal, project, and the surroundings.
 
-Personal is the first of `~/.nexus/NEXUS.md`, `~/.nexus3/NEXUS.md` and the text that ships with the package; project is
-`NEXUS.md` in the working directory. Files are read for each call. No time is in the prompt: see `ContextManager`.
+Personal is the first of `~/.nexus/NEXUS.md` (`NEXUS_HOME` names another folder), `~/.nexus3/NEXUS.md` and the text that
+ships with the package; project is `NEXUS.md` in the working directory. Files are read for each call. No time is in the
+prompt: see `ContextManager`. For ancestors, other names and includes there is `nexus.context.loader`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from nexus.block import Warned, text_hash
-from nexus.context.environment import get_system_info
-from nexus.sources.files import Files
+from nexus.sources.files import Files, home_folder
+from nexus.sources.layers import DEFAULTS, PERSONAL, personal_places
+from nexus.sources.surroundings import environment
 
-__all__ = ["FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
+__all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
 
-FILE_NAME = "NEXUS.md"
-DEFAULTS = Path(__file__).parents[1] / "defaults" / FILE_NAME
+
+def get_system_info(is_repl: bool = True) -> str:  # noqa: FBT002 - the documented signature
+    """The `# Environment` section: working directory, operating system, terminal (in a REPL only) and mode."""
+    return environment(str(Path.cwd()), "repl" if is_repl else "server", os.environ)
 
 
 class PromptSource(Protocol):
@@ -83,7 +88,7 @@ class PromptLoader:
         """The layers with their headers, the surroundings last. A text that both layers have stands once."""
         sources = self._personal if self._personal is not None else personal_files()
         personal_path, personal, warnings = _first(sources)
-        project_path, project, more = _first([self._project or FilePromptSource(Path.cwd() / FILE_NAME, inside=True)])
+        project_path, project, more = _first([self._project or FilePromptSource(Path.cwd() / PERSONAL, inside=True)])
         warnings += more
         if project and personal and text_hash(project) == text_hash(personal):
             warnings.append(Warned(str(project_path), "has the same text as the personal prompt: it stands once"))
@@ -96,8 +101,7 @@ class PromptLoader:
 
 def personal_files() -> list[FilePromptSource]:
     """The documented places of the personal prompt, the first one that is there wins."""
-    folders = (Path.home() / ".nexus", Path.home() / ".nexus3")
-    return [*(FilePromptSource(folder / FILE_NAME) for folder in folders), FilePromptSource(DEFAULTS)]
+    return [FilePromptSource(path) for path in personal_places(home_folder())]
 
 
 def _first(sources: Sequence[PromptSource]) -> tuple[Path | None, str, list[Warned]]:

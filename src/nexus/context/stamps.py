@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from nexus.errors import BadSetting
 from nexus.message import Message, Note, Text
+from nexus.sources.surroundings import HEADING as ENVIRONMENT
 
 SESSION_SOURCE = "nexus:session-start"
 """What marks the first message of a session as one of ours: no text that a user writes can."""
@@ -19,8 +20,6 @@ SESSION_SOURCE = "nexus:session-start"
 MOMENT_SOURCE = "nexus:moment"
 FRESH_MS = 5 * 60 * 1000
 """In a tool loop a stamp that is older than this is followed by a new one."""
-
-ENVIRONMENT = "# Environment"
 
 
 def system_clock_ms() -> int:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from nexus.sources.bootstrap import bootstrap
 from nexus.sources.capabilities import capabilities
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.environment import environment
 from nexus.sources.friends import friends
 from nexus.sources.host import host
+from nexus.sources.instructions import instructions
 from nexus.sources.memory import memory, memory_file
 from nexus.sources.moment import moment
 from nexus.sources.persona import identity, permissions, soul
 from nexus.sources.skills import active_skills, skills
+from nexus.sources.surroundings import surroundings
 from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
     "active_skills": active_skills,
+    "bootstrap": bootstrap,
     "capabilities": capabilities,
     "environment": environment,
     "friends": friends,
     "host": host,
     "identity": identity,
+    "instructions": instructions,
     "memory": memory,
     "memory_file": memory_file,
     "moment": moment,
@@ -28,6 +33,7 @@ SOURCES: dict[str, Source] = {
     "rules": rules,
     "skills": skills,
     "soul": soul,
+    "surroundings": surroundings,
     "tools_guide": tools_guide,
     "user_identity": user_identity,
 }

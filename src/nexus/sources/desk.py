@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from nexus.block import Block, Warned
 from nexus.config import Config
 from nexus.environment import Environment
+from nexus.errors import OverCap
 from nexus.request import Request
 from nexus.skill import SkillsFound
-from nexus.sources.files import Files
+from nexus.sources.files import Files, FileText
+from nexus.sources.layers import FileLayer
 from nexus.sources.probe import Probe
 from nexus.sources.shelf import Shelves
+
+Mode: TypeAlias = Literal["", "repl", "server"]
+"""How an agent is run, where that is known: in a terminal, or behind HTTP (document 004)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
 
-    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `shelves` has the skills as they were
-    last read, `probe` what was found of the programs and variables that they need.
+    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `layers` are the places of instruction
+    files, `mode` how the agent is run, `warned` what is to be said of the configuration in every context. `shelves` has
+    the skills as they were last read, `probe` what was found of the programs and variables that they need.
     """
 
     files: Files | None = None
     home: Files | None = None
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
+    layers: tuple[FileLayer, ...] = ()
+    mode: Mode = ""
+    warned: tuple[Warned, ...] = ()
     shelves: Shelves = field(default_factory=Shelves, kw_only=True)
     probe: Probe = field(default_factory=Probe, kw_only=True)
 
@@ -65,5 +74,14 @@ def file_block(desk: Desk, name: str, title: str, block: Block) -> Gathered:
     notes = [warned] if warned else []
     if found is None:
         return [], notes
+    whole_or_refused(desk, found)
     text = f"# {title}\n\n{found.text}"
-    return [Block(block.layer, block.name, text, name, block.slot, block.trust, found.left_out_chars)], notes
+    left_out, files = found.left_out_chars, (found.hash,)
+    return [Block(block.layer, block.name, text, name, block.slot, block.trust, left_out, files)], notes
+
+
+def whole_or_refused(desk: Desk, found: FileText) -> None:
+    """Raises OverCap for a file that a cap shortened, where the configuration does not want that."""
+    config = desk.around.config.instructions
+    if found.left_out_chars and config.caps == "error":
+        raise OverCap(found.origin, found.chars, config.file_chars)

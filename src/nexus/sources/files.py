@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nexus.block import Warned
+from nexus.block import Warned, text_hash
+from nexus.sources.capping import capped
 
 FILE_CHARS = 20_000
 """Default cap for one file, in characters (document 004's sources use the same)."""
@@ -28,11 +29,16 @@ def home_folder() -> Path:
 
 
 class FileText(Struct, frozen=True):
-    """A file's text within the cap. `left_out_chars` is what the cap kept out; a line at the end of `text` says so."""
+    """A file's text within the cap. `left_out_chars` is what the cap kept out; a line at the end of `text` says so.
+
+    `hash` and `chars` are the whole text's hash and size.
+    """
 
     origin: str
     text: str
     left_out_chars: int = 0
+    hash: str = ""
+    chars: int = 0
 
 
 @dataclass(slots=True)
@@ -118,12 +124,9 @@ def _decoded(name: str, data: bytes) -> tuple[str, Warned | None]:
 
 
 def _capped(name: str, text: str, cap: int, warned: Warned | None) -> tuple[FileText, Warned | None]:
-    if len(text) <= cap:
-        return FileText(name, text), warned
-    kept = text[:cap]
-    line_end = kept.rfind("\n")
-    kept = kept[:line_end].rstrip("\n") if line_end >= cap * 9 // 10 else kept
-    left_out = len(text) - len(kept)
-    line = f"[{left_out:,} more characters of {name} left out (cap {cap:,}); read the file for the rest]"
-    note = f"{left_out:,} of {len(text):,} characters left out: the cap is {cap:,} for a file"
-    return FileText(name, f"{kept}\n{line}", left_out), Warned(name, note)
+    short = capped(text, cap, name)
+    found = FileText(name, short.text, short.left_out_chars, text_hash(text), len(text))
+    if not short.left_out_chars:
+        return found, warned
+    note = f"{short.left_out_chars:,} of {len(text):,} characters left out: the cap is {cap:,} for a file"
+    return found, Warned(name, f"{warned.text}; {note}" if warned else note)

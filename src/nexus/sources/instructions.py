@@ -1,0 +1,118 @@
+"""Instruction files in layers (document 004): personal, then global, ancestors and local, each under a labelled heading.
+
+A folder that has several of the names gives them all, in the order of the names; a text that stands already, since one is
+a link to the other or includes it, is shown once. The largest files are shortened first where all together have more
+characters than the configuration allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from nexus.block import Block, Warned
+from nexus.config import InstructionsConfig
+from nexus.errors import OverCap
+from nexus.sources.capping import capped, levels
+from nexus.sources.desk import Desk, Gathered
+from nexus.sources.includes import Expansion, include_lines
+from nexus.sources.layers import FileLayer, LayerKind, Place
+from nexus.sources.once import once
+
+LABELS: dict[LayerKind, str] = {
+    "personal": "Personal instructions",
+    "global": "Global instructions",
+    "ancestor": "Ancestor instructions",
+    "local": "Local instructions",
+}
+"""What the headings say; behind it stands the file's path."""
+
+_capped = lru_cache(maxsize=64)(capped)
+
+
+def instructions(desk: Desk) -> Gathered:
+    """One block for each instruction file. Raises OverCap."""
+    return layered(desk.around.layers, desk.around.config.instructions)
+
+
+def layered(layers: Sequence[FileLayer], config: InstructionsConfig) -> Gathered:
+    """The blocks of all layers, in order, and what the user should know. Raises OverCap."""
+    blocks: list[Block] = []
+    expansion = Expansion(config, {})
+    personal = False
+    for layer in layers:
+        for place in layer.places:
+            if personal and layer.kind == "personal":
+                continue
+            block = _block(layer, place, expansion, config)
+            if block is not None:
+                blocks.append(block)
+                personal = personal or layer.kind == "personal"
+    shown, warned = within_total(blocks, config, "instruction files", ("personal", "global"))
+    return shown, [*expansion.warned, *warned]
+
+
+def within_total(blocks: list[Block], config: InstructionsConfig, what: str, first: Collection[str] = ()) -> Gathered:
+    """The blocks with at most `total_chars` characters together, the largest shortened. Raises OverCap.
+
+    Blocks with names in `first` have room before the others: no number of files in a workspace shortens the user's own.
+    """
+    sizes = [len(block.text) for block in blocks]
+    if sum(sizes) <= config.total_chars:
+        return blocks, []
+    if config.caps == "error":
+        raise OverCap(f"all {what} together", sum(sizes), config.total_chars)
+    shown: list[Block] = []
+    warned: list[Warned] = []
+    own = levels(
+        [size if block.name in first else 0 for block, size in zip(blocks, sizes, strict=True)], config.total_chars
+    )
+    others = [0 if block.name in first else size for block, size in zip(blocks, sizes, strict=True)]
+    rest = levels(others, config.total_chars - sum(own))
+    for block, size, level in zip(blocks, sizes, map(max, own, rest), strict=True):
+        if size <= level:
+            shown.append(block)
+            continue
+        short = _capped(block.text, level, block.origin, block.left_out_chars)
+        note = f"{short.left_out_chars:,} of {size:,} characters left out: all {what} together may have {config.total_chars:,}"
+        warned.append(Warned(block.origin, note))
+        shown.append(replace(block, text=short.text, left_out_chars=block.left_out_chars + short.left_out_chars))
+    return shown, warned
+
+
+def _block(layer: FileLayer, place: Place, expansion: Expansion, config: InstructionsConfig) -> Block | None:
+    """The block of one file, with what it includes; None where there is none, or its text stands already."""
+    found, note = place.files.read(place.name)
+    if note is not None:
+        expansion.warned.append(Warned(place.origin, note.text))
+    if found is None:
+        return None
+    if "\0" in found.text:
+        expansion.warned.append(Warned(place.origin, "left out: it is no text (UTF-16 without a mark, or binary)"))
+        return None
+    if found.left_out_chars and config.caps == "error":
+        raise OverCap(place.origin, found.chars, config.file_chars)
+    bare = Block("Workspace", layer.kind, "", place.origin, trust=layer.trust, files=(found.hash,))
+    kept, repeats = once([bare], expansion.seen)
+    expansion.warned += repeats
+    if not kept:
+        return None
+    expansion.hashes, expansion.left_out, repeated = [], found.left_out_chars, expansion.repeated
+    text = expansion.expanded(place, place.name, found)
+    if _only_repeats(found.text, expansion.repeated - repeated):
+        return None
+    heading = f"# {LABELS[layer.kind]} ({place.origin})"
+    files = (found.hash, *expansion.hashes)
+    return replace(kept[0], text=f"{heading}\n\n{text}", left_out_chars=expansion.left_out, files=files)
+
+
+def _only_repeats(text: str, repeated: int) -> bool:
+    """Whether a text says nothing but the names of files whose text stands already, as `@AGENTS.md` in a CLAUDE.md."""
+    if not repeated:
+        return False
+    lines = include_lines(text)
+    named = sum(len(line.paths) for line in lines)
+    outside = len(text.split()) - sum(len(text[line.start : line.end].split()) for line in lines)
+    return named == repeated and outside == 0

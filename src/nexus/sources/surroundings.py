@@ -1,0 +1,67 @@
+"""What the agent is told of its surroundings (document 004, "System Information"): folder, system, terminal, mode. No time.
+
+A clock in the system slot would move it with every call; times come with the messages.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+
+from nexus.block import Block
+from nexus.sources.desk import Desk, Gathered, Mode
+from nexus.sources.layers import one_line
+
+HEADING = "# Environment"
+
+MODES: dict[Mode, str] = {"repl": "Interactive REPL", "server": "HTTP JSON-RPC Server"}
+"""The printed words for how an agent is run."""
+
+
+def surroundings(desk: Desk) -> Gathered:
+    """The `# Environment` block: the workspace as working directory; nothing without one."""
+    if desk.files is None:
+        return [], []
+    text = environment(str(desk.files.root), desk.around.mode, os.environ)
+    return [Block("Workspace", "surroundings", text, "nexus:surroundings", trust="system")], []
+
+
+def environment(folder: str, mode: Mode, variables: Mapping[str, str]) -> str:
+    """The section's lines. The terminal is told in a REPL only, the mode where it is known."""
+    lines = [HEADING, f"Working directory: {one_line(folder)}", f"Operating system: {this_system()}"]
+    terminal = terminal_name(variables) if mode == "repl" else ""
+    if terminal:
+        lines.append(f"Terminal: {terminal}")
+    if mode:
+        lines.append(f"Mode: {MODES[mode]}")
+    return "\n".join(lines)
+
+
+def operating_system(system: str, release: str, *, distribution: str = "", mac: str = "") -> str:
+    """The name as document 004 shows it: `Linux (WSL2 on Windows)`, `Linux (Ubuntu 24.04)`, `macOS 14.2`."""
+    if system == "Linux":
+        if "microsoft" in release.lower():
+            return f"Linux ({'WSL2' if 'wsl2' in release.lower() else 'WSL'} on Windows)"
+        return f"Linux ({distribution})" if distribution else "Linux"
+    if system == "Darwin":
+        return f"macOS {mac}".strip()
+    return f"{system} {release}".strip() or "unknown"
+
+
+def terminal_name(variables: Mapping[str, str]) -> str:
+    """The terminal's program and kind, `vscode (xterm-256color)`; one of them alone, or nothing if neither is known."""
+    program, kind = (one_line(variables.get(name, "")) for name in ("TERM_PROGRAM", "TERM"))
+    return f"{program} ({kind})" if program and kind else program or kind
+
+
+@cache
+def this_system() -> str:
+    """The name of the operating system that this process runs on."""
+    try:
+        distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        distribution = ""
+    mac = platform.mac_ver()[0]
+    return operating_system(platform.system(), platform.release(), distribution=one_line(distribution), mac=mac)

@@ -1,0 +1,76 @@
+"""`nexus config`: every value with where it comes from, servers without their secrets, warnings, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.running import run
+from nexus.config import Config
+from nexus.sources.configuration import values_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / ".nexus").mkdir()
+    (tmp_path / ".nexus" / "config.toml").write_text('model = "gpt-4o"\n[hooks]\ndisabled = ["guard"]\n')
+    (tmp_path / ".nexus" / "mcp.json").write_text(
+        '{"mcpServers": {"web": {"url": "https://example.com/mcp", "headers": {"X-Key": "SECRET"}},'
+        ' "files": {"command": "npx", "args": ["-y", "files"], "env": {"TOKEN": "SECRET"}}}}'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [("config",), ("config", "show")])
+def test_every_value_is_a_line_with_where_it_comes_from(root: Path, words: tuple[str, ...]) -> None:
+    shown = run(*words, folder=root)
+    assert shown.code == 0
+    lines = [line.split() for line in shown.out.splitlines()]
+    assert ["model", "gpt-4o", ".nexus/config.toml"] in lines
+    assert ["instructions.file_chars", "20,000", "default"] in lines
+    assert [key for key in values_of(Config()) if not any(line[:1] == [key] for line in lines)] == []
+    assert "Files read: .nexus/config.toml, .nexus/mcp.json" in shown.out
+    assert "files" in shown.out and "npx -y files" in shown.out and "TOKEN" in shown.out
+    assert "Warning: .nexus/config.toml: hooks.disabled is not taken" in shown.out
+    assert "SECRET" not in shown.out
+    assert not (root / ".nexus" / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("words", [("config", "--json"), ("config", "show", "--json"), ("config", "--json", "show")])
+def test_the_same_as_json(root: Path, words: tuple[str, ...]) -> None:
+    ran = run(*words, folder=root)
+    value = ran.json
+    assert value["workspace"] == str(root)
+    assert value["values"]["model"] == {"value": "gpt-4o", "from": ".nexus/config.toml"}
+    assert value["values"]["hooks.disabled"] == {"value": [], "from": "default"}
+    assert value["mcp_servers"]["files"]["env"] == ["TOKEN"]
+    assert value["mcp_servers"]["web"]["headers"] == ["X-Key"]
+    assert [one["origin"] for one in value["warnings"]] == [".nexus/config.toml"]
+    assert "SECRET" not in ran.out
+
+
+def test_a_variable_is_named_and_a_workspace_may_be_given(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEXUS_MODEL", "gpt-5")
+    shown = run("config", "-w", root, folder=tmp_path_factory.mktemp("elsewhere")).out
+    assert ["model", "gpt-5", "variable", "NEXUS_MODEL"] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_bad_file_and_a_missing_folder_are_one_line_and_an_exit_code(root: Path) -> None:
+    (root / ".nexus" / "config.toml").write_text("[instructions]\nfile_chars = -1\n")
+    ran = run("config", folder=root)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "nexus: .nexus/config.toml: instructions.file_chars: Expected `int` >= 1000\n"
+    assert run("config", "--json", folder=root).json["error"]["type"] == "BadConfig"
+    assert run("assemble", "hi", folder=root).code == 2, "no command goes on with half a configuration"
+    assert run("config", "-w", root / "nowhere", folder=root).code == 4
+
+
+def test_names_and_values_have_no_power_over_a_terminal(root: Path) -> None:
+    (root / ".nexus" / "config.toml").write_text('model = "a\\u001b[31mred\\nline"\n')
+    (root / ".nexus" / "mcp.json").write_text('{"mcpServers": {"\\u001b[2J": {"command": "x\\ny"}, "b\\u001b": 1}}')
+    shown = run("config", folder=root).out
+    assert "\x1b" not in shown
+    assert "\\x1b[31mred\\nline" in shown
