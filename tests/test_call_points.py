@@ -18,7 +18,8 @@ from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.clip import LEAST_TOKENS, clip_results
-from nexus.fit.cut import LEAST_HISTORY, REACH, marker_text, marker_tokens
+from nexus.fit.cut import LEAST_HISTORY, REACH
+from nexus.fit.marker import marker_text, marker_tokens
 from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript

@@ -35,11 +35,12 @@ from nexus.ledger.entries import Entry
 from nexus.legible import legible
 from nexus.message import Image, Message, Note, Part, Text
 from nexus.plan import CompactionPlan, Trigger
+from nexus.policy import Withheld
 from nexus.profile import Profile, Share
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
-from nexus.request import Request
+from nexus.request import Event, Request
 from nexus.sources import Desk, Source
 
 REQUEST_TOKENS = 40
@@ -58,6 +59,7 @@ class Materials:
     """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
 
     `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
+    `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
     """
 
     desk: Desk
@@ -76,6 +78,8 @@ class Materials:
     face: Face
     after_mark: int = 0
     may_compact: bool = True
+    withheld: tuple[Withheld, ...] = ()
+    warned: tuple[Warned, ...] = ()
 
 
 def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
@@ -100,7 +104,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
     stable = fixed.system + fixed.tools + fitted.window.tokens
     base = stable + fitted.closing_tokens + fitted.current_tokens
-    manifest = _with_view(manifest, base, given.view, fitted)
+    manifest = _with_view(manifest, base, given.view, fitted, request.identity.persona)
     sent = msgspec.to_builtins(manifest)
     prefix = _prefix(given, sent, blocks, fixed, fitted, stable)
     context = AssembledContext(
@@ -127,7 +131,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         manifest=manifest,
         prefix=prefix,
         opens_turn=not request.event.results,
-        warnings=(*given.desk.around.warned, *warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
+        warnings=(*_before(given), *warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
         full_share=fitted.whole_tokens / room,
@@ -135,6 +139,10 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         kept=fitted.window if fitted.cut else None,
         seen=tuple(notes.seen),
         left_out=tuple(notes.left_out),
+        withheld=given.withheld,
+        given=request.tools,
+        routing=request.routing,
+        identity=request.identity,
         face=given.face,
     )
     return context, fitted
@@ -187,6 +195,8 @@ def _fit(
         given.view.strategy,
         share.floor or LEAST_HISTORY,
         share.ceiling,
+        given.view.image_turns,
+        anew=given.last_manifest is None or given.last_manifest.get("mark") != (given.mark.seq if given.mark else 0),
     )
     seen = [note for note in notes if given.window.memory.get(note.origin) == note.text]
     fresh = _Notes([note for note in notes if note not in seen], seen, [])
@@ -194,7 +204,7 @@ def _fit(
     lean = [note for note in notes if note.layer != "Memory"]
     tries = [fresh, *([whole] if seen else []), _Notes(lean, [], [note for note in notes if note not in lean])]
     for choice in tries:
-        event = _event(request, given, choice.placed)
+        event = event_messages(request.event, choice.placed, given.desk.at_ms)
         try:
             fitted = fit(given.window, room, fixed, site, given.counter, event)
         except BudgetTooSmall as error:
@@ -205,6 +215,11 @@ def _fit(
         if not (choice.seen and fitted.cut):
             return event, fitted, choice
     raise AssertionError("the last choice either fits or raises")
+
+
+def _before(given: Materials) -> tuple[Warned, ...]:
+    """What was to be said before anything was read: of the configuration, and of what the policies grant."""
+    return (*given.desk.around.warned, *given.warned)
 
 
 def _left_out(notes: _Notes) -> tuple[Warned, ...]:
@@ -219,13 +234,12 @@ def _gathered(
     return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter, earlier)
 
 
-def _event(request: Request, given: Materials, notes: list[Block]) -> tuple[Message, ...]:
+def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
     """The event as it will be stored: results as they are, then one user message with its notes before the content."""
-    event = request.event
     if event.results and not event.content:
         return event.results
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
-    message = Message("user", parts, event.id, given.desk.at_ms, source=event.source)
+    message = Message("user", parts, event.id, at_ms, source=event.source)
     return (*event.results, message)
 
 
@@ -295,10 +309,12 @@ def _manifest(
     return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
 
 
-def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted) -> Manifest:
+def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted, persona: str) -> Manifest:
     """The manifest with what its id does not depend on."""
     kinds = tuple(pin.kind for pin in fitted.window.hidden())
-    return msgspec.structs.replace(manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds)
+    return msgspec.structs.replace(
+        manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds, persona=persona
+    )
 
 
 def _prefix(

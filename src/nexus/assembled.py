@@ -20,8 +20,9 @@ from nexus.history import History
 from nexus.ledger.entries import Cut
 from nexus.message import Message
 from nexus.plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
+from nexus.policy import Withheld
 from nexus.repairs import RepairReport
-from nexus.request import AgentRole
+from nexus.request import AgentRole, Identity, Routing
 from nexus.size import Wire
 
 
@@ -33,6 +34,7 @@ class Manifest(Struct, frozen=True):
     `base` is the base count of the whole prompt, and `factor` the model's tokens per base token. `largest` is the most
     base tokens that one result of a tool is shown in (0: no limit), `task` whether the session's first task stays;
     `pin_kinds` says of each pinned group before `first` why it stays, which decides where it stands and how long it is.
+    `persona` is the one that answered: a worker that this session spawns inherits it.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Manifest(Struct, frozen=True):
     largest: int = 0
     task: bool = True
     pin_kinds: tuple[str, ...] = ()
+    persona: str = ""
 
 
 class PrefixReport(Struct, frozen=True):
@@ -117,6 +120,8 @@ class AssembledContext:
     so that the next call need not read it again.
     `anchor` is what the provider reported for the last call, and what was added since; None if that says nothing here.
     `seen` are blocks that the history shows already, `left_out` those that had no room: neither is in the message.
+    `withheld` are the tools that were given and are not offered, with the reasons; `given` the definitions of the others,
+    as they were given. `routing` and `identity` are the request's, as they were granted.
     """
 
     system_prompt: str
@@ -150,6 +155,10 @@ class AssembledContext:
     kept: object = field(default=None, repr=False, compare=False)
     seen: tuple[Block, ...] = ()
     left_out: tuple[Block, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    given: tuple[dict[str, Any], ...] = ()
+    routing: Routing = field(default_factory=Routing)
+    identity: Identity = field(default_factory=Identity)
     face: Face | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -161,6 +170,10 @@ class AssembledContext:
     def messages(self) -> list[Message]:
         """History and current message, in order, as neutral values."""
         return [*self.history, *self.current]
+
+    def allows(self, tool: str) -> bool:
+        """Whether a tool was offered with this context, so that a call of it may be run. See `nexus.Engine.check_tool`."""
+        return any(spec.name == tool for spec in self.tools)
 
     @property
     def expected_tokens(self) -> int:

@@ -26,10 +26,13 @@ class ToolSource(Protocol):
 
 
 def definitions_of(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[str, Any], ...]:
-    """The definitions as they are given, or those of a registry. Raises BadTool where a registry gives something else."""
+    """The definitions as they are given, or those of a registry, with their categories and roles if it has `offers`.
+
+    Raises BadTool where a registry gives something else.
+    """
     if not isinstance(tools, ToolSource):
         return tuple(tools)
-    given: Any = tools.get_all_tool_definitions()
+    given: Any = getattr(tools, "offers", tools.get_all_tool_definitions)()
     if not isinstance(given, (list, tuple)) or not all(isinstance(one, Mapping) for one in cast("list[Any]", given)):
         raise BadTool(f"get_all_tool_definitions() of {type(tools).__name__} gave no list of definitions")
     return tuple(dict(one) for one in cast("Sequence[Mapping[str, Any]]", given))

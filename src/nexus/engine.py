@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
+from nexus.admitting import Admitted, admitted
 from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, planned
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
@@ -24,7 +25,7 @@ from nexus.credentials.store import Credentials
 from nexus.definition import ToolSource
 from nexus.difference import Difference
 from nexus.environment import Environment
-from nexus.errors import BadReference, LedgerError, WorkspaceMissing
+from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
 from nexus.fit.view import Reading, View, empty, filled, view_of
@@ -38,6 +39,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Image, Message, Text
 from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
+from nexus.policy import Policy
 from nexus.profile import Profile
 from nexus.profiles import PROFILES, named
 from nexus.record import commit_of
@@ -53,6 +55,7 @@ from nexus.sources.desk import Mode
 from nexus.sources.files import Files, home_folder
 from nexus.sources.host import facts
 from nexus.sources.layers import folders_of, layers_of
+from nexus.sources.policy import policies_of
 from nexus.sources.surveying import Surveys, survey
 from nexus.sources.templates import template_texts
 
@@ -105,11 +108,13 @@ class Engine:
         home: str | Path | None = None,
         config: Config | None = None,
         mode: Mode = "",
+        policy: Policy | str | Path | None = None,
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.around = _around(workspace, home, config, mode)
         self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
         self._surveys = Surveys(self._survey)
+        self.policies = policies_of(policy, self.around.home.root if self.around.home else None, workspace)
         configured = self.around.config
         self.model = model or configured.model or DEFAULT_MODEL
         self.timezone, self.models = timezone or configured.timezone, dict(models or {})
@@ -139,7 +144,7 @@ class Engine:
         self,
         event: str | Event | Iterable[Message],
         *,
-        session: str = "main",
+        session: str | None = None,
         model: str = "",
         tools: Sequence[dict[str, Any]] | ToolSource = (),
         images: Sequence[Image] = (),
@@ -151,28 +156,39 @@ class Engine:
         """The context of the next call for a user's text, an Event, or the results of tool calls (`tool` messages).
 
         `budget` sets the available tokens directly, otherwise the model's window less the reserves. `routing` takes
-        `role` (manager, worker, unified), `task` (what a worker is for), `persona`, `principal` (who speaks),
-        `user_profile`, `toolset` and `permissions`. Writes nothing; a session that does not exist is a new, empty one.
-        Raises BudgetTooSmall, EmptyEvent, UnknownProfile, LedgerError.
+        `role` (manager, worker, unified), `task` and `manager` (what a worker is for, the session that spawned it),
+        `persona`, `principal` (who speaks), `user_profile`, `toolset` and `permissions`. Without a session it is the one
+        that the policy has for the principal, else `main`. Writes nothing; a session that does not exist is a new, empty
+        one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError.
         """
         given: dict[str, Any] = {"model": model, "tools": tools, "budget": budget, "profile": profile}
         request = self._request(event_of(event, images), session, **given, model_config=model_config, **routing)
         return self.assemble_request(request)
 
-    def _request(self, event: Event, session: str, **given: Any) -> Request:
+    def _request(self, event: Event, session: str | None, **given: Any) -> Request:
         return self._bounded(request_of(event, session, **given))
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
-        request = self._bounded(request)
-        return assemble(request, named(request.profile, self.profiles), self._materials(request))
+        asked = self._admitted(request)
+        return assemble(asked.request, named(asked.request.profile, self.profiles), self._materials(asked))
 
-    def _materials(self, request: Request) -> Materials:
+    def check_tool(self, ctx: AssembledContext, tool: str) -> None:
+        """Raises ToolNotAllowed unless a call of the tool may be run: it was offered with this very context."""
+        if not ctx.allows(tool):
+            why = next((one.why for one in ctx.withheld if one.name == tool), "it was not offered with this context")
+            raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, why)
+
+    def _admitted(self, request: Request) -> Admitted:
+        return admitted(self._bounded(request), self.policies.read(), self.store, self.around.config.persona)
+
+    def _materials(self, asked: Admitted) -> Materials:
         """What assembly needs for a request, read in one snapshot of the ledger."""
+        request = asked.request
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
-        view = view_of(request.profile, model, available, self.counter, self.strategy, self.largest_result)
-        view = replace(view, task=self.keep_first_task)
+        decided = (self.strategy, self.largest_result, self.around.config.images.keep_turns)
+        view = replace(view_of(request.profile, model, available, self.counter, *decided), task=self.keep_first_task)
         with self.store.snapshot():
             thread = self.store.thread_of(request.routing.session)
             kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
@@ -201,6 +217,8 @@ class Engine:
             face=FACE,
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
+            withheld=asked.withheld,
+            warned=asked.warned,
         )
 
     def refresh_environment(self) -> Environment:
@@ -251,8 +269,9 @@ class Engine:
     ) -> CompactionPlan | None:
         """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
         self.ledger.thread(session)
-        asked = self._request(Event(), session, **request)
-        return plan_for(asked, named(asked.profile, self.profiles), self._materials(asked), trigger, share)
+        asked = self._admitted(request_of(Event(), session, **request))
+        profile = named(asked.request.profile, self.profiles)
+        return plan_for(asked.request, profile, self._materials(asked), trigger, share)
 
     def compact(
         self,
@@ -318,10 +337,8 @@ class Engine:
         return planned(request, self.resolve(request.model)).available
 
     def _bounded(self, request: Request) -> Request:
-        """The request with this engine's model and persona where it names none, within its model's learned limit."""
+        """The request with this engine's model where it names none, within its model's learned limit."""
         request = replace(request, model=request.model or self.model)
-        if not request.identity.persona and self.around.config.persona:
-            request = replace(request, identity=replace(request.identity, persona=self.around.config.persona))
         most = self._limits.get(bare_name(request.model), 0)
         return replace(request, most_tokens=most) if most != request.most_tokens else request
 
@@ -357,9 +374,10 @@ class Engine:
 
     def explain_request(self, request: Request) -> Explanation:
         """What would become of every block, tool and message in the next call for a `Request`; see `assemble`."""
-        request = self._bounded(request)
+        asked = self._admitted(request)
+        request = asked.request
         with self.store.snapshot():
-            profile, materials = named(request.profile, self.profiles), self._materials(request)
+            profile, materials = named(request.profile, self.profiles), self._materials(asked)
             ctx, fitted = assemble_fitted(request, profile, materials)
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
             marks = self.store.marks(thread) if thread is not None else []
@@ -416,7 +434,8 @@ def open_engine(
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
     rule), profiles (your own, by name), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
     `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
-    source `surroundings` tells). Raises WorkspaceMissing, BadConfig, LedgerError.
+    source `surroundings` tells), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
+    folder and in the workspace's `.nexus`). Raises WorkspaceMissing, BadConfig, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():

@@ -23,6 +23,11 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── MemoryBusy              another program held or changed the memory files all the time
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
+    ├── BadPolicy               a policy file cannot be read, or says something that is no rule
+    ├── BadSessionKey           a session key is none, or an agent of that role does not belong there
+    ├── EmptyTask               a worker without a task
+    ├── NotAllowed              the policy does not allow this role, session or toolset for who asks
+    │   └── ToolNotAllowed      a call of a tool that was not offered with the context
     ├── UnknownFormat           a file's format was not recognised
     ├── UnreadableFile          a file cannot be read as what it should be
     ├── BadImage                an image is not one that a provider accepts
@@ -229,6 +234,46 @@ class UnknownProfile(NexusError):
     """No profile of that name; the text lists those that exist."""
 
     exit_code = 2
+
+
+class BadPolicy(NexusError):
+    """A policy cannot be used: `file`, the `key` in it, and what was `expected` there. No context is made meanwhile."""
+
+    exit_code = 4
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        where = f"{file}: {key}" if key else file
+        super().__init__(f"{where}: expected {expected}. No context is made before the policy is mended")
+
+
+class BadSessionKey(NexusError, ValueError):
+    """A session's label has a known prefix and no name that can be one, or is of no session for that role."""
+
+    exit_code = 2
+
+
+class EmptyTask(NexusError, ValueError):
+    """A worker's prompt was asked for without a task."""
+
+    exit_code = 2
+
+
+class NotAllowed(NexusError):
+    """The policy does not allow the role, session or toolset that a call asks for. Nothing was made."""
+
+    exit_code = 2
+
+
+class ToolNotAllowed(NotAllowed):
+    """A tool that was not offered was called: `tool`, the `toolset` and `role` of the context, and `why`."""
+
+    def __init__(self, tool: str, toolset: str, role: str, why: str) -> None:
+        self.tool, self.toolset, self.role, self.why = tool, toolset, role, why
+        applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
+        super().__init__(
+            f"tool {tool!r} is not allowed ({applied}): {why}. Do not run it; answer the call with this error"
+        )
 
 
 class UnknownFormat(NexusError):

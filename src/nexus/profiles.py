@@ -11,6 +11,7 @@ LAYERED = Profile(
     "layered",
     "static system slot, real conversation roles, the moment and memory with each message (document 002)",
     system=(
+        "subagent",
         "rules",
         "tools_guide",
         "user_identity",
@@ -21,6 +22,7 @@ LAYERED = Profile(
         "active_skills",
         "skills",
         "host",
+        "messaging",
     ),
     current=("moment", "memory"),
 )

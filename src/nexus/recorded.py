@@ -11,6 +11,9 @@ from nexus.ledger.store import LedgerStore
 _BACK = 128
 """Entries that are looked at backwards at a time for an earlier call."""
 
+_NEAR = 8
+"""Entries at the head among which the newest call mostly stands."""
+
 
 class RecordedCall(Struct, frozen=True):
     """A recorded call: call `number` of `count` of a turn, on the session's thread; `row` has its manifest."""
@@ -63,6 +66,13 @@ def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
 def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> AssemblyRow | None:
     """The newest manifest of a view at or before entry `until`."""
     return _row_before(store, thread, until, view)
+
+
+def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
+    """The newest manifest of a thread, whatever its view. It mostly stands near the head, where it is looked for first."""
+    head = store.thread(thread).head_seq
+    near = store.assemblies(thread, max(head - _NEAR, 0), head)
+    return near[-1] if near else _row_before(store, thread, head - _NEAR)
 
 
 def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:

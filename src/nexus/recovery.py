@@ -68,7 +68,7 @@ def call(
     event: str | Event | Iterable[Message],
     send: Callable[[AssembledContext], Any],
     *,
-    session: str = "main",
+    session: str | None = None,
     compact: bool = True,
     **request: Any,
 ) -> Answer:
@@ -112,7 +112,7 @@ class _Work:
         self,
         nx: Engine,
         event: str | Event | tuple[Message, ...],
-        session: str,
+        session: str | None,
         request: dict[str, Any],
         *,
         compact: bool,
@@ -130,7 +130,9 @@ class _Work:
         request: dict[str, Any] = dict(self.request)
         if budget is not None:
             request["budget"] = budget
-        return self.nx.assemble(self.event, session=self.session, **request)
+        ctx = self.nx.assemble(self.event, session=self.session, **request)
+        self.session = ctx.session_label
+        return ctx
 
     def ready(self) -> AssembledContext:
         """The first context, compacted if that is due.
@@ -153,7 +155,7 @@ class _Work:
         if plan is None:
             return False
         try:
-            done = self.nx.compact(self.session, plan=plan)
+            done = self.nx.compact(ctx.session_label, plan=plan)
         except (CompactionSuperseded, HeadMoved):
             return True
         self.compacted.append(done)
@@ -329,9 +331,14 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
     return {
         "model": ctx.model,
         "profile": ctx.manifest.profile,
-        "tools": [tool.definition() for tool in ctx.tools],
+        "tools": [*(ctx.given or [tool.definition() for tool in ctx.tools]), *(one.definition for one in ctx.withheld)],
         "model_config": ctx.model_config,
         "role": ctx.role,
+        "task": ctx.routing.task,
+        "manager": ctx.routing.manager,
+        "principal": ctx.identity.principal,
+        "persona": ctx.identity.persona,
+        "user_profile": ctx.identity.user_profile,
         "toolset": ctx.toolset_name,
         "permissions": ctx.permissions_granted,
         **budget,

@@ -37,6 +37,7 @@ from nexus.ledger.entries import Cut, Entry
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import from_json
 from nexus.message import Message, Note
+from nexus.policy import Withheld
 from nexus.profile import Profile
 from nexus.profiles import named
 from nexus.recorded import RecordedCall, last_of_view
@@ -49,6 +50,7 @@ from nexus.sources import SOURCES, Desk, Source, Surroundings
 _blocks = msgspec.json.Decoder(list[Block])
 _tools = msgspec.json.Decoder(list[ToolSpec])
 _settings = msgspec.json.Decoder(Settings)
+_withheld = msgspec.json.Decoder(tuple[Withheld, ...])
 T = TypeVar("T")
 
 
@@ -165,6 +167,7 @@ class _Past:
         self.settings = self._settings()
         self.blocks = self._input("blocks", _blocks) or []
         self.tools = self._input("tools", _tools) or []
+        self.withheld = self._input("withheld", _withheld) or ()
 
     def again(self) -> Replayed:
         """The call as it was."""
@@ -198,8 +201,8 @@ class _Past:
             request = self._request(entry, change.event or event, change)
             available = planned(request, model).available
             strategy = change.strategy or kit.strategy
-            view = view_of(request.profile, model, available, counter, strategy, kit.largest_result)
-            view = replace(view, task=self._task())
+            decided = (strategy, kit.largest_result, kit.around.config.images.keep_turns)
+            view = replace(view_of(request.profile, model, available, counter, *decided), task=self._task())
             earlier = [cut for cut in kit.store.cuts(self.call.thread, view.name) if cut.at_seq < self.head]
             window = self._window(view, earlier[-1] if earlier else None, counter)
             given = self._materials(view, model, window, request, counter)
@@ -354,6 +357,7 @@ class _Past:
             thread=next(parts, thread),
             workspace=str(self._entry(self.call.row.seq).body.get("workspace", "")),
             face=self.kit.face,
+            withheld=self.withheld,
         )
 
     def _sources(self, notes: list[Block]) -> dict[str, Source]:

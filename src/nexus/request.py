@@ -63,11 +63,17 @@ class Permissions(Struct, frozen=True):
 
 
 class Routing(Struct, frozen=True):
-    """Where the call belongs: the session's label and the agent's role. `task` is what a worker was spawned for."""
+    """Where the call belongs: the session's label and the agent's role. `task` is what a worker was spawned for.
+
+    `manager` is the label of the session that spawned a worker: its persona is the worker's where the call names none.
+    `own` asks for the session that the policy has for who speaks; `session` is then for where there is no policy.
+    """
 
     session: str = "main"
     role: AgentRole = "unified"
     task: str = ""
+    manager: str = ""
+    own: bool = False
 
 
 class Request(Struct, frozen=True):

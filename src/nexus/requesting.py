@@ -15,7 +15,7 @@ from nexus.request import AgentRole, Event, Identity, Permissions, Request, Rout
 
 def request_of(
     event: Event,
-    session: str,
+    session: str | None,
     *,
     model: str = "",
     tools: Sequence[dict[str, Any]] | ToolSource = (),
@@ -24,6 +24,7 @@ def request_of(
     model_config: Mapping[str, Any] | None = None,
     role: AgentRole = "unified",
     task: str = "",
+    manager: str = "",
     persona: str = "",
     principal: str = "",
     user_profile: Mapping[str, Any] | None = None,
@@ -31,10 +32,10 @@ def request_of(
     permissions: str | Iterable[str] = (),
     skills: str | Iterable[str] = (),
 ) -> Request:
-    """The request as given; the engine fills in its own model, persona and limits."""
+    """The request as given; the engine fills in its own model, persona and limits. Without a session: `Routing.own`."""
     return Request(
         event,
-        Routing(session, role, task),
+        Routing("main", role, task, manager, own=True) if session is None else Routing(session, role, task, manager),
         identity=Identity(principal, persona, dict(user_profile or {})),
         permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
         model=model,

@@ -1,7 +1,7 @@
 """What a stored manifest tells beside hashes, so that its call can be made again: written by `record`, read by replay.
 
-The history stands in the ledger. What does not is stored once, by its SHA-256: the system slot's blocks, the tools, and
-the model's facts with its settings. A manifest names the hashes, so what stays the same from call to call costs nothing.
+The history stands in the ledger. What does not is stored once, by its SHA-256: the system slot's blocks, the tools and
+those withheld, and the model's facts with its settings. A manifest names the hashes, so what stays the same from call to call costs nothing.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         parts["blocks"] = blocks
     if ctx.tools:
         parts["tools"] = ctx.tools
+    if ctx.withheld:
+        parts["withheld"] = ctx.withheld
     blobs = {name: to_json(value).encode() for name, value in parts.items()}
     sent = Sent(
         body,

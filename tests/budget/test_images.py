@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.budget.images import UNKNOWN_SIZE_TOKENS, Detail, Vendor, image_tokens, most_image_tokens
+from nexus.budget.images import UNKNOWN_SIZE_TOKENS, Detail, Vendor, image_tokens, most_image_tokens, used_size
 from nexus.message import Image
 
 
@@ -112,3 +112,37 @@ def test_patch_budgets_and_high_resolution_hold_for_every_size(width: int, heigh
     assert image_tokens(image(width, height), "openai", "o4-mini") <= -(-1536 * 172 // 100)
     assert image_tokens(image(width, height), "openai", "gpt-5.4") <= 2500
     assert image_tokens(image(width, height), "anthropic", "claude-opus-5") <= 4784
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "provider", "model", "used"),
+    [
+        (4000, 3000, "anthropic", "claude-sonnet-4-5", (1269, 951)),
+        (1568, 100, "anthropic", "claude-sonnet-4-5", (1568, 100)),
+        (3000, 100, "anthropic", "claude-sonnet-4-5", (1568, 52)),
+        (3000, 100, "anthropic", "claude-opus-4-7", (2576, 85)),
+        (2048, 4096, "openai", "gpt-4o", (768, 1536)),
+        (4000, 3000, "openai", "gpt-4o", (1024, 768)),
+        (1800, 2400, "openai", "gpt-5-mini", (1056, 1408)),
+        (9000, 9000, "openai", "gpt-5.6", (9000, 9000)),
+        (6144, 1024, "gemini", "gemini-2.5-pro", (3072, 512)),
+        (65_500, 1, "anthropic", "claude-sonnet-4-5", (1568, 1)),
+        (1, 1, "openai", "gpt-4o", (1, 1)),
+    ],
+)
+def test_the_size_that_a_model_makes_use_of(
+    width: int, height: int, provider: Vendor, model: str, used: tuple[int, int]
+) -> None:
+    assert used_size(width, height, provider, model) == used
+
+
+@settings(deadline=None)
+@given(st.integers(1, 20_000), st.integers(1, 20_000), st.sampled_from(["gpt-4o", "gpt-5-mini", "gpt-5.4", "o4-mini"]))
+def test_an_image_of_the_used_size_costs_no_more_and_is_used_as_it_is(width: int, height: int, openai: str) -> None:
+    models: tuple[tuple[Vendor, str], ...] = (
+        ("openai", openai), ("anthropic", "claude-sonnet-4-5"), ("anthropic", "claude-opus-5"), ("gemini", "gemini-2.5-pro"),
+    )  # fmt: skip
+    for provider, model in models:
+        used = used_size(width, height, provider, model)
+        assert used[0] <= width and used[1] <= height
+        assert image_tokens(image(*used), provider, model) <= image_tokens(image(width, height), provider, model)

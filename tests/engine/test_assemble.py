@@ -203,7 +203,7 @@ def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     ctx = nexus.open(tmp_path, ledger=":memory:").assemble("hi")
-    assert [block.name for block in ctx.blocks] == ["environment", "skills", "host", "moment"]
+    assert [block.name for block in ctx.blocks] == ["environment", "skills", "host", "messaging", "moment"]
     assert "note-taking" not in ctx.system_prompt
 
 

@@ -44,6 +44,7 @@ class Call:
     largest: int
     event: tuple[Message, ...]
     foreign: bool = False
+    image_turns: int = 0
     bodies: dict[str, dict[str, Any]] = field(init=False)
     sent: dict[str, str] = field(init=False)
     tail: list[Message] = field(init=False)
@@ -58,12 +59,25 @@ class Call:
         self.sent = {wire: text(body) for wire, body in self.bodies.items()}
         count = len(ctx.history.opening)
         self.opening, self.tail = ctx.messages[:count], ctx.messages[count:]
-        self.expected = Pairing(self.cut.plain_until if self.cut else self.mark_plain, bool(self.opening))
+        plain_until = self.cut.plain_until if self.cut else self.mark_plain
+        self.expected = Pairing(plain_until, bool(self.opening), noted=self.is_noted)
         for row in self.path.talk(self.first):
             self.expected.add(row.message, row.place)
         for message in self.event:
             self.expected.add(message, None)
         self.expected.closed()
+
+    def is_noted(self, place: Place) -> bool:
+        """Whether the images of a message are notes: those of older turns, but for pinned ones and the first task."""
+        if self.cut is None or place.seq > self.cut.images_until or place in self.verbatim:
+            return False
+        task = self.path.task()
+        return task is None or task.place != place
+
+    @property
+    def cuts(self) -> bool:
+        """Whether this call decides what is left out; a decision about old images leaves that as it is."""
+        return self.ctx.cut is not None and self.ctx.cut.reason != "old images"
 
     @property
     def mark_plain(self) -> int:

@@ -96,10 +96,13 @@ def _result(call: Call, mine: Atom, wanted: Atom, place: Place | None) -> None:
     waits = call.path.pairing.group
     if place is None and waits is not None and call.verbatim & set(call.path.pairing.groups.get(waits, ())):
         limit = 0
-    shown, notes = without_pictures(mine[2]) if mine[2] != wanted[2] else (mine[2], 0)
+    if wanted[4:]:
+        shown, notes = _without_notes(mine[2], wanted)
+    else:
+        shown, notes = without_pictures(mine[2]) if mine[2] != wanted[2] else (mine[2], 0)
     if notes + mine[3] != wanted[3]:
         broken("results", f"{mine[3]} pictures and {notes} lines for {wanted[3]} pictures")
-    if notes and (call.cut is None or seq > call.cut.clip_until):
+    if notes and (call.cut is None or seq > max(call.cut.clip_until, call.cut.images_until)):
         broken("results", "a picture of a newer result became a line")
     if shown == wanted[2]:
         pinned = place is not None and place in call.verbatim
@@ -115,6 +118,27 @@ def _result(call: Call, mine: Atom, wanted: Atom, place: Place | None) -> None:
         broken("pins word for word", f"the pinned result at {place} is shortened")
     if "nexus history SESSION" not in shown and tokens(shown) + 30 < limit:
         broken("results", f"the way to the whole is not named: {shown!r}")
+
+
+def _without_notes(shown: str, wanted: Atom) -> tuple[str, int]:
+    """A result's text without the notes for its pictures: they stand in their places, or after a text that is shortened."""
+    whole, in_place, notes = wanted[2], wanted[4], wanted[5]
+    if shown == in_place:
+        return whole, len(notes)
+    end = "".join(f"\n{note}" for note in notes)
+    return (shown.removesuffix(end), len(notes)) if shown.endswith(end) else (shown, 0)
+
+
+def images_of_newest_turns(call: Call) -> None:
+    """Images become notes up to before the newest turns that keep theirs, and nowhere where all are to stay."""
+    until = call.cut.images_until if call.cut is not None else 0
+    if not until:
+        return
+    rows = call.path.talk(call.path.begin)
+    newer = [row for row in rows if row.place in call.path.pairing.starts and row.place.seq > until]
+    turns = sum(row.message.role != "assistant" for row in newer)
+    if not call.image_turns or turns < call.image_turns:
+        broken("old images", f"notes up to {until}, with {turns} turns after it; {call.image_turns} keep theirs")
 
 
 def event_whole(call: Call) -> None:
@@ -161,7 +185,7 @@ def counted(call: Call) -> None:
         stay.add(cut.asked)
     out = [row for row in call.path.talk(begin, first) if row.place not in stay]
     speaking = [row for row in out if call.path.said(row.place)]
-    if call.ctx.cut is not None:
+    if call.cuts:
         late = [p for p in call.early if p not in stay]
         if not len(speaking) <= cut.left_out_messages <= len(out) + len(late):
             broken("marker counts", f"{cut.left_out_messages}, but {len(speaking)} to {len(out)} are left out: {cut}")
@@ -192,7 +216,7 @@ def task_present(call: Call) -> None:
     if row is None or not True:
         return
     if call.cut is not None and not call.cut.task:
-        if call.ctx.cut is not None and call.ctx.token_budget.remaining > _at_most(call, row):
+        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
             broken("first task", f"left out, with {call.ctx.token_budget.remaining} tokens to spare")
         return
     if not _is_told(call, row):
@@ -214,7 +238,7 @@ def request_present(call: Call) -> None:
     if call.cut is not None and not call.cut.task and task is not None and task.place == asked:
         return
     if call.cut is not None and not call.cut.request:
-        if call.ctx.cut is not None and call.ctx.token_budget.remaining > _at_most(call, row):
+        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
             broken("request", f"left out, with {call.ctx.token_budget.remaining} tokens to spare: {row}")
         return
     if asked is None and call.foreign:

@@ -26,5 +26,6 @@ def tell(met: Counter[str], script: Script, wire: Wire, figures: Counter[str]) -
         "with pins": met["pins"] > 0,
         "with hostile messages": met["hostile entries"] > 0,
         "with middle_out": script.strategy == "middle_out",
+        "with old images as notes": met["contexts with old images as notes"] > 0,
     }
     figures.update({f"examples {name}": 1 for name, is_so in shares.items() if is_so})

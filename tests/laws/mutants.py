@@ -108,6 +108,23 @@ MUTANTS = (
         "a kept window is extended across an undo",
         "nexus.fit.window:extend", '"undone", ', "", ("nothing vanishes", "summary"),
     ),
+    Mutant(
+        "an image of a pinned message becomes a note",
+        "nexus.fit.window:_with_notes", "row.place in window.keeps", "False", ("nothing vanishes", "results", "pins word for word"),
+    ),
+    Mutant(
+        "the note's place is taken by the wrong entry",
+        "nexus.fit.window:_with_notes", "row.place.seq > window.clips.images", "row.place.seq >= window.clips.images",
+        ("nothing vanishes", "results"),
+    ),
+    Mutant(
+        "images of the newest turns become notes",
+        "nexus.fit.sums:images_until", "index = window.turns[-turns]", "index = window.turns[-1]", ("old images",),
+    ),
+    Mutant(
+        "an image that became a note comes back when a window is made anew",
+        "nexus.fit.window:start", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0", ("nothing vanishes", "results"),
+    ),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,7 +22,10 @@ SYSTEM = "[System message]"
 SUMMARY = "[Previous conversation summary]\n"
 
 Atom: TypeAlias = tuple[Any, ...]
-"""`(role, text)`, `("image",)`, `("call", n)` or `("result", n, text, pictures)`; n counts the calls."""
+"""`(role, text)`, `("image",)`, `("call", n)` or `("result", n, text, pictures)`; n counts the calls.
+
+A result whose pictures are notes has two more: its text with the notes in their places, and the notes.
+"""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _GAP = re.compile(r"\[… ([\d,]+) characters left out here(?:; the whole: (`nexus history SESSION[^`]*`))? …\]")
@@ -49,6 +52,7 @@ class Pairing:
     group: Place | None = None
     starts: set[Place] = field(default_factory=set[Place])
     answers: bool = False
+    noted: Callable[[Place], bool] = field(default=lambda _: False)
 
     def add(self, message: Message, place: Place | None) -> None:
         """Reads the next message."""
@@ -58,7 +62,8 @@ class Pairing:
         for part in parts:
             if isinstance(part, ToolResult) and part.call_id in self.waiting:
                 number, _ = self.waiting.pop(part.call_id)
-                self._said(("result", number, *_content(part)), place)
+                noted = _noted_content(part) if self._is_noted(place) and _content(part)[1] else ()
+                self._said(("result", number, *_content(part), *noted), place)
                 self.last, answered = None, True
         self.answers = answered
         if answered and self.group is not None and place is not None:
@@ -117,7 +122,13 @@ class Pairing:
         if message.role == "system":
             self._said(("user", SYSTEM), place)
         for part in parts:
-            self._said(("image",) if isinstance(part, Image) else ("user", seen(part.text)), place)
+            if isinstance(part, Image):
+                self._said(("user", note_of(part, "")) if self._is_noted(place) else ("image",), place)
+            else:
+                self._said(("user", seen(part.text)), place)
+
+    def _is_noted(self, place: Place | None) -> bool:
+        return place is not None and self.noted(place)
 
     def _begins(self, place: Place | None) -> None:
         if place is not None:
@@ -151,6 +162,20 @@ def _nothing(part: Any, *, plain: bool) -> bool:
 def _content(result: ToolResult) -> tuple[str, int]:
     texts = [seen(item.text) for item in result.content if isinstance(item, Text)]
     return "\n".join(texts), sum(isinstance(item, Image) for item in result.content)
+
+
+def note_of(image: Image, call_id: str) -> str:
+    """What stands where the image of an older turn was."""
+    kind = image.media_type if re.fullmatch(r"[\w/+.-]{1,40}", image.media_type, re.ASCII) else "an image"
+    size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""
+    call = f" --call {call_id}" if re.fullmatch(r"[\w.:-]{1,80}", call_id, re.ASCII) else ""
+    return f"[{kind}{size} was shown here before; to see it again: `nexus history SESSION{call} --images FOLDER`]"
+
+
+def _noted_content(result: ToolResult) -> tuple[str, tuple[str, ...]]:
+    """A result's text with notes in the places of its pictures, and these notes."""
+    told = [seen(i.text) if isinstance(i, Text) else note_of(i, result.call_id) for i in result.content]
+    return "\n".join(told), tuple(note_of(i, result.call_id) for i in result.content if isinstance(i, Image))
 
 
 def atoms_shown(messages: Iterable[Message]) -> list[Atom]:

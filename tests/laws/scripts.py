@@ -41,6 +41,17 @@ class Script(Struct, frozen=True):
     largest: int | None
     tools: int
     steps: tuple[Step, ...]
+    image_turns: int = 0
+
+    @property
+    def room(self) -> int:
+        """The budget; much larger where pictures are many, since each takes over a thousand tokens."""
+        return self.budget * (8 if self.image_turns else 1)
+
+    def spoken(self, label: str, a: int, b: int) -> tuple[Text | Image, ...]:
+        """A user's message; where old images become notes, every third one ends with a picture."""
+        content = spoken(label, a, b)
+        return (*content, PICTURE) if self.image_turns and a % 3 == 0 else content
 
 
 MODELS = ("gpt-4o", "claude-sonnet-4-5", "gemini-2.5-pro")
@@ -70,6 +81,7 @@ SCRIPTS = st.builds(
     st.sampled_from([None, None, None, 0, 100]),
     st.sampled_from([0, 0, 1, 3]),
     st.lists(_ANY, min_size=6, max_size=16).map(tuple),
+    st.sampled_from([0, 0, 1, 2]),
 )
 
 SAID = (

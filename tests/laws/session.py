@@ -12,8 +12,9 @@ from laws import checks
 from laws.call import Call, bodies, broken, text
 from laws.figures import tell
 from laws.oracle import Path, size_class
-from laws.scripts import LINES, MODELS, Script, Step, calls_of, replied, results_of, said, spoken, tools_of
+from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, replied, results_of, said, tools_of
 from laws.summarizers import Scripted, Watched
+from nexus.config import Config, ImagesConfig
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
 from nexus.ledger.entries import Commit, Compaction, NewEntry
@@ -47,6 +48,7 @@ class Session:
     def opened(self) -> Engine:
         """Another engine on the same ledger."""
         options: dict[str, Any] = {"strategy": self.script.strategy, "largest_result": self.script.largest}
+        options["config"] = Config(images=ImagesConfig(keep_turns=self.script.image_turns))
         return Engine(None, self.store, model=self.model, clock_ms=lambda: NOW_MS, **options)
 
     def through(self) -> None:
@@ -63,8 +65,10 @@ class Session:
     def ask(self, step: Step) -> None:
         """A user speaks, and is answered: with words alone, with a call, or with calls in parallel."""
         label = f"u{self.number}"
-        event = Event(content=spoken(label, step.a, step.b))
+        event = Event(content=self.script.spoken(label, step.a, step.b))
         self.called(event, replied(str(self.number), step.b, step.a, (0, 0, 1, 1, 2, 3)[step.a % 6]), step)
+        if self.script.image_turns and step.b % 4 == 3:
+            self.pin(step)
 
     def answer(self, step: Step) -> None:
         """The calls that wait get their results, and the assistant goes on."""
@@ -80,7 +84,7 @@ class Session:
 
     def look(self, step: Step) -> None:
         """A context that is not recorded."""
-        self.called(Event(content=spoken(f"u{self.number}", step.a, step.b)), None, step)
+        self.called(Event(content=self.script.spoken(f"u{self.number}", step.a, step.b)), None, step)
 
     def raw(self, step: Step) -> None:
         """Whatever messages, straight into the ledger."""
@@ -91,7 +95,7 @@ class Session:
         """Some exchanges, straight into the ledger."""
         for at in range(1 + step.a % 3):
             label = f"t{self.number}.{at}"
-            words = Message("user", spoken(label, step.a + at, step.b + at))
+            words = Message("user", self.script.spoken(label, step.a + at, step.b + at))
             self.append(words, replied(label, step.b + at, step.a + at, 0), opens_turn=True)
 
     def work(self, step: Step) -> None:
@@ -187,7 +191,9 @@ class Session:
 
     def pin(self, step: Step) -> None:
         """A message is pinned."""
-        rows = [row for row in self.path().rows if row.size.tokens < self.script.budget // 3] if self.there() else []
+        rows = [row for row in self.path().rows if row.size.tokens < self.script.room // 3] if self.there() else []
+        if self.script.image_turns:
+            rows = [row for row in rows if PICTURE in row.message.parts] or rows
         if rows:
             self.nx.ledger.pin(self.label, rows[(step.a * 256 + step.b) % len(rows)].place)
             self.met["pins"] += 1
@@ -299,11 +305,13 @@ class Session:
             size_class(budget) // 4 if largest is None else largest,
             stored,
             foreign=any(entry.seq in self.foreign for entry in path.entries if entry.kind == "compaction"),
+            image_turns=self.script.image_turns,
         )
         self.met["bodies validated"] += checks.valid(call)
         self.met["contexts judged"] += 1
         checks.within_budget(call)
         checks.nothing_vanishes(call)
+        checks.images_of_newest_turns(call)
         checks.event_whole(call)
         checks.summary_and_marker(call)
         checks.counted(call)
@@ -318,8 +326,10 @@ class Session:
         elif step.b % 3 == 1:
             self._again(call, event, budget, self.opened(), "kept window")
         if ctx.cut is not None:
+            kind = "leave messages out" if ctx.cut.marker else "shorten results only"
             self.met["cuts"] += 1
-            self.met["cuts that leave messages out" if ctx.cut.marker else "cuts that shorten results only"] += 1
+            self.met[f"cuts that {'make notes' if ctx.cut.reason == 'old images' else kind}"] += 1
+        self.met["contexts with old images as notes"] += cut is not None and cut.images_until > 0
         if call.shortened:
             self.met["contexts with shortened results"] += 1
 
@@ -327,7 +337,7 @@ class Session:
         last = self.store.last_cut(thread, ctx.manifest.view) if thread is not None else None
         if ctx.cut is not None and ctx.cut.number != (last.number if last else 0) + 1:
             broken("cut numbers", f"{ctx.cut.number} after {last.number if last else 0}")
-        if ctx.cut is not None and ctx.full_share <= 1:
+        if ctx.cut is not None and ctx.cut.reason == "over budget" and ctx.full_share <= 1:
             broken("cut numbers", f"a cut at {ctx.full_share:.0%} of the room")
 
     def _prefix(self, call: Call, thread: int | None) -> None:
@@ -339,7 +349,7 @@ class Session:
         if last is not None:
             told, now = last.manifest, ctx.manifest
             newest = path_marks(call.path, last.seq)
-            possible |= {"cut to stay", "were shortened"} if told["cut"] != now.cut else set()
+            possible |= {"cut to stay", "were shortened", "became notes"} if told["cut"] != now.cut else set()
             possible |= {"compacted or cleared"} if newest & {"compaction", "clear", "undone"} else set()
             possible |= {"pinned messages"} if newest & {"pin", "unpin"} else set()
             possible |= {"other turns were recorded"} if told["head"] + 1 != last.seq else set()
@@ -369,7 +379,7 @@ class Session:
 
     def budget(self, step: Step) -> int:
         """The script's budget; now and then a smaller or larger one, within the size class or beyond it."""
-        base = self.script.budget
+        base = self.script.room
         return {11: base * 2, 12: base - base // 16, 13: base // 2}.get(step.b % 32, base)
 
     def append(self, *messages: Message, opens_turn: bool = False) -> None:

@@ -62,6 +62,9 @@ _STANDARD, _HIGH = (1568, 1_568), (2576, 4_784)
 _STANDARD_CLAUDE = ("claude-3", "claude-2", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4")
 _HIGH_CLAUDE = tuple(f"claude-{line}-4-{minor}" for line in ("opus", "sonnet", "haiku") for minor in (7, 8, 9))
 
+GEMINI_EDGE = 3072
+"""Pixels on the long edge beyond which Gemini shrinks an image (ai.google.dev, image understanding)."""
+
 _GEMINI_3: dict[Detail, int] = {"low": 280, "medium": 560, "high": 1_120, "auto": 1_120, "original": 1_120}
 
 
@@ -79,9 +82,31 @@ def image_tokens(image: Image, provider: Vendor, model: str = "", detail: Detail
     if provider == "openai":
         return _openai(width, height, model, detail)
     if provider == "anthropic":
-        low = not model or (model.startswith(_STANDARD_CLAUDE) and not model.startswith(_HIGH_CLAUDE))
-        return _anthropic(width, height, *(_STANDARD if low else _HIGH))
+        return _patches_28(width, height, _anthropic_edge(width, height, *_limits(model)))
     return _gemini_tiles(width, height)
+
+
+def used_size(width: int, height: int, provider: Vendor, model: str = "") -> tuple[int, int]:
+    """The size in pixels that the provider shrinks a larger image to before the model sees it; a smaller one as it is.
+
+    It costs no more tokens than the image itself. OpenAI's as for high detail; Gemini's, which publishes no size for each
+    model, is at most `GEMINI_EDGE` on both sides.
+    """
+    if provider == "openai":
+        rule = _openai_rule(model)
+        scale = _tiles_scale(width, height) if isinstance(rule, _Tiles) else _patches_scale(width, height, rule.most)
+    elif provider == "anthropic":
+        scale = _anthropic_edge(width, height, *_limits(model)) / max(width, height)
+    else:
+        scale = GEMINI_EDGE / max(width, height)
+    return scaled_size(width, height, scale)
+
+
+def scaled_size(width: int, height: int, scale: float) -> tuple[int, int]:
+    """The size times `scale`, in whole pixels: rounded down, at least one, never enlarged."""
+    scale = min(scale, 1.0)
+    # 1536 * (1024 / 1536) is 1023.9999999999999.
+    return max(1, math.floor(round(width * scale, 6))), max(1, math.floor(round(height * scale, 6)))
 
 
 def most_image_tokens(image: Image) -> int:
@@ -94,8 +119,12 @@ def most_image_tokens(image: Image) -> int:
     return max(image_tokens(image, vendor) for vendor in ("openai", "anthropic", "gemini"))
 
 
+def _openai_rule(model: str) -> _Tiles | _Patches:
+    return _OPENAI[max((prefix for prefix in _OPENAI if model.startswith(prefix)), key=len)]
+
+
 def _openai(width: int, height: int, model: str, detail: Detail) -> int:
-    rule = _OPENAI[max((prefix for prefix in _OPENAI if model.startswith(prefix)), key=len)]
+    rule = _openai_rule(model)
     if isinstance(rule, _Tiles):
         return rule.base if detail == "low" else rule.base + rule.tile * _tiles_512(width, height)
     most = rule.most_original if detail == "original" else rule.most
@@ -104,36 +133,49 @@ def _openai(width: int, height: int, model: str, detail: Detail) -> int:
 
 def _tiles_512(width: int, height: int) -> int:
     """Tiles of 512 pixels after fitting into 2048 x 2048 and then shrinking the short side to 768; never enlarged."""
-    scale = min(1.0, 2048 / max(width, height))
-    scale *= min(1.0, 768 / (min(width, height) * scale))
+    scale = _tiles_scale(width, height)
     # Rounded before the ceiling: 1536.0000000000002 is three tiles, not four.
     return math.ceil(round(width * scale / 512, 6)) * math.ceil(round(height * scale / 512, 6))
 
 
+def _tiles_scale(width: int, height: int) -> float:
+    scale = min(1.0, 2048 / max(width, height))
+    return scale * min(1.0, 768 / (min(width, height) * scale))
+
+
 def _patches_32(width: int, height: int, most: int) -> int:
     """Patches of 32 pixels; over `most` (0: no limit) an image is shrunk to whole patches that keep its proportions."""
-    patches = math.ceil(width / 32) * math.ceil(height / 32)
-    if not most or patches <= most:
-        return patches
+    scale = _patches_scale(width, height, most)
+    patches = math.ceil(round(width * scale / 32, 6)) * math.ceil(round(height * scale / 32, 6))
+    return min(most, patches) if most else patches
+
+
+def _patches_scale(width: int, height: int, most: int) -> float:
+    if not most or math.ceil(width / 32) * math.ceil(height / 32) <= most:
+        return 1.0
     scale = math.sqrt(32 * 32 * most / (width * height))
     across, down = width * scale / 32, height * scale / 32
     # A side under one patch cannot shrink to a whole number of them: it stays one.
-    scale *= min(max(1, math.floor(across)) / across, max(1, math.floor(down)) / down, 1.0)
-    return min(most, math.ceil(round(width * scale / 32, 6)) * math.ceil(round(height * scale / 32, 6)))
+    return scale * min(max(1, math.floor(across)) / across, max(1, math.floor(down)) / down, 1.0)
 
 
-def _anthropic(width: int, height: int, longest: int, most: int) -> int:
-    """Patches of 28 pixels of the largest image of these proportions whose long edge and patches keep to the limits."""
+def _limits(model: str) -> tuple[int, int]:
+    low = not model or (model.startswith(_STANDARD_CLAUDE) and not model.startswith(_HIGH_CLAUDE))
+    return _STANDARD if low else _HIGH
 
-    def patches(long_edge: int) -> int:
-        scale = long_edge / max(width, height)
-        return math.ceil(round(width * scale / 28, 6)) * math.ceil(round(height * scale / 28, 6))
 
+def _anthropic_edge(width: int, height: int, longest: int, most: int) -> int:
+    """The long edge of the largest image of these proportions that keeps to the limits."""
     low, high = 1, min(longest, max(width, height))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if patches(middle) <= most else (low, middle - 1)
-    return patches(low)
+        low, high = (middle, high) if _patches_28(width, height, middle) <= most else (low, middle - 1)
+    return low
+
+
+def _patches_28(width: int, height: int, long_edge: int) -> int:
+    scale = long_edge / max(width, height)
+    return math.ceil(round(width * scale / 28, 6)) * math.ceil(round(height * scale / 28, 6))
 
 
 def _gemini_tiles(width: int, height: int) -> int:

@@ -43,6 +43,7 @@ COMMANDS: dict[str, str] = {
     "cache-sim": "Show what a session costs with a prompt cache, by how it is trimmed.",
     "memory": "Show, find, add and forget what the agent remembers.",
     "config": "Show the configuration and where each value comes from.",
+    "policy": "Show, check and try the policy: who may do what.",
     "models": "List models with their windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,17 +12,22 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
+from nexus.block import Warned
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, emit, open_here, read_input, read_tools, write_text
+from nexus.engine import Engine
 from nexus.fit.cut import Strategy
-from nexus.message import Message, Text
+from nexus.message import Image, Message, Part, Text
 from nexus.recorded import recorded_call
-from nexus.render.console import printable_lines
+from nexus.render.console import printable, printable_lines
 from nexus.replaying import Change, explained_call, what_if
-from nexus.request import Event, Request, Routing
-from nexus.sources.media import image_from_file
+from nexus.request import Attachment, Event, Request
+from nexus.requesting import request_of
+from nexus.sources.attachments import attachment_from_file, named_lines
+from nexus.sources.media import read_image
 
 STRATEGIES = ("oldest_first", "middle_out")
+ROLES = ("manager", "worker", "unified")
 FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 
 
@@ -31,9 +36,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option(
     "-s",
     "--session",
-    default="main",
-    show_default=True,
-    help="Session; a new name is a new, empty one.",
+    help="Session; a new name is a new, empty one [the policy's for the principal, else main].",
 )
 @click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
@@ -42,6 +45,9 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
     "--as", "form", type=click.Choice(FORMS), help="Print a request body, the messages or the text [a report]."
 )
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; may be repeated.")
+@click.option(
+    "--attach", "files", multiple=True, metavar="FILE[:FIRST-LAST]", help="Text file, or lines of it; may be repeated."
+)
 @click.option(
     "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, of any provider's form."
 )
@@ -56,16 +62,23 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option("--skill", "skills", multiple=True, help="Show this skill in full; may be repeated.")
 @click.option("--explain", is_flag=True, help="Show what becomes of each block, tool and message.")
 @click.option("--all", "every", is_flag=True, help="With --explain: list each message, also of long ranges.")
+@click.option("--principal", default="", help="Who speaks, as the policy names them (telegram:42).")
+@click.option("--role", type=click.Choice(ROLES), help="Role of the agent [unified, or the policy's].")
+@click.option("--task", default="", help="What a worker was spawned for.")
+@click.option("--manager", default="", help="Session that spawned a worker, whose persona it inherits.")
+@click.option("--persona", default="", help="Folder in personas that answers.")
+@click.option("--toolset", default="", help="Toolset of the policy that bounds the tools.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context here, for `nexus record`.")
 @common
 def command(
     message: str | None,
-    session: str,
+    session: str | None,
     model: str,
     budget: int | None,
     profile: str | None,
     form: str | None,
     images: tuple[str, ...],
+    files: tuple[str, ...],
     tools: str | None,
     timezone: str,
     channel: str,
@@ -81,6 +94,7 @@ def command(
     explain: bool,
     every: bool,
     as_json: bool,
+    **who: str | None,
 ) -> None:
     """Make the context of the next call for MESSAGE (`-` reads it from standard input).
 
@@ -89,21 +103,20 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
-    _check(message, turn, call, save)
-    if turn is not None and skills:
-        raise click.UsageError("--skill is for a new message; a recorded call has the skills that it had.")
+    _check(message, turn, call, save, {**who, "skill": "".join(skills)})
     text = read_input() if message == "-" else message
-    content = (*((Text(text),) if text is not None else ()), *(image_from_file(Path(name)) for name in images))
-    event = Event(content=content, at_ms=_at_ms(at), timezone=timezone, channel=channel)
+    event = Event(at_ms=_at_ms(at), timezone=timezone, channel=channel)
     given = tuple(read_tools(tools)) if tools else None
     options: dict[str, Any] = {"strategy": strategy} if strategy else {}
     with open_here(workspace, ledger, **options) as nx:
+        event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))
         if turn is not None:
-            change = Change(model, budget, profile or "", strategy, given, event if content else None)
-            made = what_if(nx.kit, recorded_call(nx.store, session, turn, call), change)
+            change = Change(model, budget, profile or "", strategy, given, event if event.content else None)
+            made = what_if(nx.kit, recorded_call(nx.store, session or "main", turn, call), change)
             ctx, told = made.ctx, explained_call(nx.kit, made) if explain else None
         else:
-            request = Request(event, Routing(session), model=model or nx.model, tools=given or ())
+            request = _request(event, session, who)
+            request = replace(request, model=model or nx.model, tools=given or ())
             request = replace(request, available_tokens=budget, profile=profile or "layered", skills=skills)
             ctx, told = nx.assemble_request(request), nx.explain_request(request) if explain else None
     if told is not None:
@@ -119,7 +132,15 @@ def command(
         _show(ctx, form)
 
 
-def _check(message: str | None, turn: int | None, call: int | None, save: str | None) -> None:
+def _request(event: Event, session: str | None, who: Mapping[str, str | None]) -> Request:
+    """The request with who speaks, as whom and in which role the agent answers."""
+    given: dict[str, Any] = {name: value for name, value in who.items() if value}
+    return request_of(event, session, **given)
+
+
+def _check(
+    message: str | None, turn: int | None, call: int | None, save: str | None, who: Mapping[str, str | None]
+) -> None:
     """Raises UsageError for options that do not go together."""
     if message is None and turn is None:
         raise click.UsageError("Missing argument 'MESSAGE': what is said, or `-`, or --turn for a recorded one.")
@@ -127,6 +148,34 @@ def _check(message: str | None, turn: int | None, call: int | None, save: str | 
         raise click.UsageError("--call is of a recorded turn: give --turn too.")
     if turn is not None and save:
         raise click.UsageError("--save is for a context that is to be recorded; that of --turn is not.")
+    given = next((name for name, value in who.items() if value), None)
+    if turn is not None and given is not None:
+        raise click.UsageError(f"--{given} is for a new call; a recorded one has its own.")
+
+
+def _content(nx: Engine, text: str | None, images: tuple[str, ...], model: str) -> tuple[Part, ...]:
+    """The user's text and images. Raises BadImage for one that cannot be shown: whoever names a file can name another."""
+    shown: list[Image] = []
+    for name in images:
+        image, told = read_image(name, model=model or nx.model, config=nx.around.config.images)
+        shown.append(image)
+        _warn(told)
+    return (*((Text(text),) if text is not None else ()), *shown)
+
+
+def _attached(nx: Engine, files: tuple[str, ...]) -> tuple[Attachment, ...]:
+    found: list[Attachment] = []
+    for given in files:
+        name, lines = named_lines(given)
+        attachment, told = attachment_from_file(name, lines, most_chars=nx.around.config.instructions.file_chars)
+        found.append(attachment)
+        _warn(told)
+    return tuple(found)
+
+
+def _warn(told: Warned | None) -> None:
+    if told is not None:
+        click.echo(f"Warning: {printable(told.origin)}: {printable(told.text)}", err=True)
 
 
 def _show(ctx: AssembledContext, form: str) -> None:

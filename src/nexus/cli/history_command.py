@@ -9,6 +9,7 @@ import click
 from msgspec.structs import replace
 
 from nexus.cli.listing import entries_of, label_of, quoted
+from nexus.cli.pictures import written_images
 from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines
 from nexus.engine import Engine
 from nexus.errors import BadReference
@@ -33,6 +34,12 @@ from nexus.size import Size
 )
 @click.option("--compacted", is_flag=True, help="Begin with the summary that holds, then only what it kept.")
 @click.option("--call", "call_id", default="", help="Only the tool call of this id and its result, whole.")
+@click.option(
+    "--images",
+    "folder",
+    type=click.Path(file_okay=False),
+    help="Also write the images of these messages into this folder.",
+)
 @click.option("--entry-numbers", is_flag=True, help="Show the places that fork, rewind and pin take (console form).")
 @common
 def command(
@@ -41,6 +48,7 @@ def command(
     workspace: str | None,
     ledger: str | None,
     call_id: str,
+    folder: str | None,
     *,
     compacted: bool,
     entry_numbers: bool,
@@ -55,6 +63,8 @@ def command(
         entries = _compacted(nx, label) if compacted else entries_of(nx, label, checked=True)
         if call_id:
             entries = _of_call(entries, call_id, label)
+        if folder is not None:
+            entries = written_images(entries, folder)
         if form in ("openai", "anthropic"):
             said = _with_summary(entries) if compacted else entries
             emit(as_openai(said) if form == "openai" else as_anthropic(said))

@@ -16,6 +16,7 @@ from nexus.explain.history import HistoryTeller
 from nexus.explain.lines import EXCERPT_CHARS, Explanation, Line, State, block_line, excerpt, share
 from nexus.fit.cut import Fitted
 from nexus.ledger.entries import Entry
+from nexus.render.wire.tools import canonical
 
 __all__ = ["Explanation", "Line", "State", "explained"]
 
@@ -58,6 +59,11 @@ def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Line]:
             yield block_line("clipped", item, why, block.text)
         else:
             yield block_line("in", item, "sent with every call", block.text)
+    for tool in ctx.withheld:
+        specs = canonical([tool.definition])
+        whole = scaled(tools_tokens([spec.definition() for spec in specs], counter), ctx.manifest.factor)
+        text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
+        yield Line("out", "tool", "system", tool.name, tool.why, 0, whole, origin="nexus:policy", text=text)
 
 
 def _tools(ctx: AssembledContext, item: Item, counter: TokenCounter) -> Iterator[Line]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from nexus.account import scaled
 from nexus.assembled import AssembledContext
+from nexus.budget.images import most_image_tokens
 from nexus.explain.lines import EXCERPT_CHARS, Line, message_line, share, supplied_line
 from nexus.fit.cut import Fitted
+from nexus.fit.pictures import images_of
 from nexus.fit.pins import FRAME_TOKENS, Pinned
 from nexus.fit.repair import is_interruption, is_supplied
 from nexus.fit.window import Window
@@ -57,9 +59,11 @@ class HistoryTeller:
                     yield message_line("in", row, why, 0, 0)
                 elif row.place in opening:
                     yield opening[row.place]
+                    yield from self._noted(row)
                 elif row.place >= self.window.first:
                     yield from supplied.get(row.place, ())
                     yield shown[row.place]
+                    yield from self._noted(row)
                 else:
                     yield self._hidden(row)
         if before:
@@ -90,7 +94,7 @@ class HistoryTeller:
             for pin, row in hidden
         ]
         for (pin, row), tokens in zip(hidden, share(pinned_tokens, sizes) if hidden else [], strict=True):
-            short = _is_short(pin, row) or row.place in window.clipped
+            short = _is_short(pin, row) or self._is_clipped(row)
             found[row.place] = self._kept(row, _WHY_PINNED[pin.kind], tokens, short=short)
         return found, self._summary(summary_part), self._marker(marker_part)
 
@@ -133,7 +137,7 @@ class HistoryTeller:
                 continue
             last = bool(window.groups) and own[row][-1] >= window.groups[-1]
             for one, part in zip(rows, share(tokens, [one.size.on(window.wire) for one in rows]), strict=True):
-                shown[one.place] = self._kept(one, self._why(one, last=last), part, short=one.place in window.clipped)
+                shown[one.place] = self._kept(one, self._why(one, last=last), part, short=self._is_clipped(one))
         return shown, supplied
 
     def _why(self, row: Row, *, last: bool) -> str:
@@ -160,6 +164,21 @@ class HistoryTeller:
         call = next((result.call_id for result in row.message.results()), "")
         way = f"nexus history SESSION --call {call}" if call else "nexus history SESSION"
         return message_line("clipped", row, f"{why}; shortened, the whole: {way}", tokens, whole)
+
+    def _is_clipped(self, row: Row) -> bool:
+        """Whether a result in the message is shortened: tokens may also be gone because images are notes."""
+        return row.place in self.window.clipped and self.window.noted.get(row.place, True)
+
+    def _noted(self, row: Row) -> Iterator[Line]:
+        """The images of a message that is shown with notes in their places."""
+        if row.place not in self.window.noted:
+            return
+        call = next((f" --call {result.call_id}" for result in row.message.results()), "")
+        why = f"{self._cut()}: of an older turn, a note stands in its place; `nexus history SESSION{call} --images FOLDER`"
+        for image in images_of(row.message):
+            whole = self.scaled(most_image_tokens(image))
+            name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
+            yield Line("out", "image", "history", name, why, 0, whole, place=row.place)
 
     def _dropped(self, row: Row) -> Line:
         """A message that the repair leaves out of what is shown."""

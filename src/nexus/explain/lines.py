@@ -12,7 +12,7 @@ from nexus.ledger.entries import Place, Row
 from nexus.message import Image, Message, Thinking, ToolCall, ToolResult
 
 State: TypeAlias = Literal["in", "clipped", "summarised", "out", "not shown"]
-Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "message", "supplied", "event"]
+Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "message", "image", "supplied", "event"]
 
 EXCERPT_CHARS = 120
 """What a line shows of a text."""

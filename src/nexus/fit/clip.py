@@ -37,12 +37,13 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 class Clips(Struct, frozen=True):
     """The limits in a view, in base tokens: `tokens` for results up to entry `until`, `largest` for all others (0: none).
 
-    Images in results up to entry `until` become a line of text.
+    Images in results up to entry `until` become a line of text, and all images up to entry `images` become notes.
     """
 
     largest: int = 0
     until: int = 0
     tokens: int = 0
+    images: int = 0
 
     def limit(self, seq: int) -> int:
         """The limit for a result in entry `seq`; 0 if it has none."""

@@ -2,14 +2,14 @@
 
 It fires when the budget is full and goes down to 40 % of it, or to 55 % where one group lies across that mark, so that
 nothing in the prefix moves again for a while; the figures behind the marks are those of `python -m benchmarks prefix`.
-Results that are not among the newest are shortened first; if that is enough by itself, nothing is left out. The decision
+Images of older turns become notes, where that is wanted, and results that are not among the newest are shortened first; if
+that is enough by itself, nothing is left out. The decision
 is a value in the context, deterministic in the head, the view and the budget; recording the turn stores it. Never cut:
 system, tools, current event, last group, pins (the first task and the request that the kept messages answer among them).
 """
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from nexus.budget.measure import message_tokens
 from nexus.errors import BudgetTooSmall
 from nexus.fit import repair
 from nexus.fit.clip import LEAST_TOKENS, clip_results
+from nexus.fit.marker import marker_text, marker_tokens
 from nexus.fit.pins import Pinned, merged
-from nexus.fit.sums import first_group, group_before, plain_until, sums_if
+from nexus.fit.sums import first_group, group_before, images_pay, images_until, plain_until, sums_if
 from nexus.fit.window import Window, restart
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.ledger.replay import shown_from
-from nexus.message import Message, Text
-from nexus.size import Wire
+from nexus.message import Message
 
 Strategy: TypeAlias = Literal["oldest_first", "middle_out"]
 
@@ -58,9 +58,6 @@ ENOUGH = 0.50
 
 HEAD = 0.30
 """What `middle_out` keeps in front of its marker, as a share of the room."""
-
-LONGEST_NAME = 60
-"""A marker names a session that is no longer and plain, so that the command in it can be copied."""
 
 
 class Fixed(Struct, frozen=True):
@@ -93,7 +90,8 @@ class Site(Struct, frozen=True):
     """Where a cut belongs: session, view, the number of the view's next cut, and the newest compaction or clear.
 
     `floor` is the share that a cut keeps of what system, tools and event leave; `ceiling` that of the room which the
-    history may take.
+    history may take. Images are kept in the newest `image_turns` turns (0: in all); `anew` says that the provider has
+    nothing of the history in its cache.
     """
 
     session: str
@@ -103,12 +101,17 @@ class Site(Struct, frozen=True):
     strategy: Strategy = "oldest_first"
     floor: float = LEAST_HISTORY
     ceiling: float = 1.0
+    image_turns: int = 0
+    anew: bool = False
 
 
 def fit(
     window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCounter, event: tuple[Message, ...]
 ) -> Fitted:
-    """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall."""
+    """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall.
+
+    Where it fits, old images may still become notes: that is a cut of its own, which leaves no message out.
+    """
     fitted = _with_event(window, event, counter, None)
     whole = _total(fitted, fixed)
     history = window.tokens + fitted.closing_tokens
@@ -122,25 +125,12 @@ def fit(
             # What is never cut goes before a ceiling.
             if whole > room:
                 fitted = _Cutting(fitted, room, fixed, site, counter, event).made()
+    else:
+        until = images_until(window, site.image_turns)
+        if until > window.clips.images and images_pay(window, until, room, anew=site.anew):
+            noted = _Cutting(fitted, room, fixed, site, counter, event).of_images(until)
+            fitted = noted if _total(noted, fixed) < whole else fitted
     return structs.replace(fitted, whole_tokens=whole)
-
-
-def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
-    """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
-    plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
-    way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
-    with_summary = ", and the summary of what came before them" if summary else ""
-    with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
-    return (
-        f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
-        f"{with_summary}. Nothing is lost: {way} the whole conversation.{with_pins}]"
-    )
-
-
-def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
-    """Base tokens of the largest marker for a session."""
-    largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
-    return message_tokens(Message("user", (Text(largest),)), counter).on(wire)
 
 
 def asked_from(window: Window, index: int) -> Pinned | None:
@@ -191,6 +181,7 @@ class _Measures:
     sums: list[int]
     last: int
     marker: int
+    images: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +214,23 @@ class _Cutting:
             parts["pinned messages"] = kept.pinned_tokens
         raise BudgetTooSmall(self.room, sum(parts.values()), parts)
 
+    def of_images(self, until: int) -> Fitted:
+        """What is left when images up to entry `until` are notes; all else stays as the cut in force has it."""
+        window, site = self.fitted.window, self.site
+        before = window.cut or Cut(site.view, 0, 0, window.first, "", 0, 0, 0, asked=window.asked)
+        cut = structs.replace(
+            before,
+            number=site.number,
+            at_seq=window.head,
+            images_until=until,
+            reason="old images",
+            plain_until=self._plain(),
+        )
+        return self._after(cut)
+
+    def _plain(self) -> int:
+        return plain_until(self.fitted.window, answers=any(message.role == "tool" for message in self.event))
+
     def _after(self, cut: Cut) -> Fitted:
         """What a cut leaves."""
         pins = (pin for pin in self.fitted.window.pins if pin.kind != "asked")
@@ -250,23 +258,24 @@ class _Cutting:
     def _measures(self) -> _Measures:
         """Which results are shortened, and what every message then takes."""
         window, clips = self.fitted.window, self.fitted.window.clips
-        answers = any(message.role == "tool" for message in self.event)
-        plain = plain_until(window, answers=answers)
+        plain = self._plain()
+        images = images_until(window, self.site.image_turns)
         last = window.groups[-1] if window.groups else 0
         marker = marker_tokens(self.site.session, window.wire, self.counter)
         until, tokens = clips.until, clips.tokens
-        whole = sums = sums_if(window, until, tokens, plain)
+        whole = sums = sums_if(window, until, tokens, plain, images)
         begin = first_group(window, whole, int(FRESH * self.room))
         seq = window.rows[window.row_of[begin]].place.seq if begin < len(window.messages) else window.head + 1
         beside = _total(self.fitted, self.fixed) - window.sums[-1]
-        for part in AGED_PARTS if clips.largest else ():
+        enough = images > clips.images and beside + whole[-1] <= ENOUGH * self.room
+        for part in AGED_PARTS if clips.largest and not enough else ():
             limit = max(clips.largest // part, LEAST_TOKENS)
-            tried = sums_if(window, seq - 1, limit, plain)
+            tried = sums_if(window, seq - 1, limit, plain, images)
             if whole[-1] - tried[-1] >= LEAST_GAIN * self.room:
                 until, tokens, sums = seq - 1, limit, tried
                 if beside + tried[-1] <= ENOUGH * self.room:
                     break
-        return _Measures(until, tokens, plain, sums, last, marker)
+        return _Measures(until, tokens, plain, sums, last, marker, images)
 
     def _usual(self, least: _Measures) -> tuple[int, int, bool]:
         """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
@@ -356,6 +365,7 @@ class _Cutting:
             task=task,
             request=asked,
             passed=passed,
+            images_until=least.images,
         )
 
     def _staying(self, hidden: list[Pinned], first: Place) -> int:

@@ -11,11 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens
 from nexus.fit import repair
+from nexus.fit.clip import clip_text
 from nexus.ledger.entries import Entry, Place, Row
 from nexus.ledger.replay import spoken
-from nexus.message import Message
+from nexus.message import Image, Message, Text
 from nexus.size import Wire
 
 FRAME_TOKENS = 40
@@ -58,6 +62,22 @@ def merged(*pins: Pinned) -> tuple[Pinned, ...]:
         if known is None or _KINDS.index(pin.kind) < _KINDS.index(known.kind):
             by_place[pin.place] = pin
     return tuple(by_place[place] for place in sorted(by_place))
+
+
+def within(pins: Iterable[Pinned], counter: TokenCounter) -> list[list[Row]]:
+    """The rows of pins, each within its limit."""
+    return [[_short(row, pin.limit, counter) for row in pin.rows] for pin in pins]
+
+
+def _short(row: Row, limit: int, counter: TokenCounter) -> Row:
+    """The row with its text within a limit (0: none) and images as a line, counted anew, where it was larger."""
+    if not limit or row.size.tokens <= limit + FRAME_TOKENS:
+        return row
+    pictures = sum(isinstance(part, Image) for part in row.message.parts)
+    told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
+    text = clip_text(row.message.text(), limit, counter, "`nexus history SESSION`")
+    message = replace(row.message, parts=(Text(text + told),))
+    return Row(row.place, message, message_tokens(message, counter))
 
 
 def groups(

@@ -29,7 +29,8 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     elif before.get("cut") != now["cut"]:
         same = list(before.get("first", ())) == list(now["first"])
         what = "older results of tools were shortened" if same else "older messages were cut"
-        causes.append(f"{what} to stay within the budget")
+        only_images = same and window.cut is not None and window.cut.reason == "old images"
+        causes.append("images of older turns became notes" if only_images else f"{what} to stay within the budget")
     elif not same_pins(before, now):
         causes.append("the pinned messages among those left out changed")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):

@@ -26,7 +26,8 @@ class View(Struct, frozen=True):
     """Profile, wire family, size class of the window (a power of two), counter and strategy, by name.
 
     What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
-    take, in base tokens; 0 is no limit. `task` says whether the session's first task stays.
+    take, in base tokens; 0 is no limit. `task` says whether the session's first task stays, `image_turns` for how many turns
+    images are shown (0: always).
     """
 
     name: str
@@ -35,6 +36,7 @@ class View(Struct, frozen=True):
     largest: int
     strategy: Strategy = "oldest_first"
     task: bool = True
+    image_turns: int = 0
 
 
 class Reading(Struct, frozen=True):
@@ -52,18 +54,22 @@ def view_of(
     counter: TokenCounter,
     strategy: Strategy = "oldest_first",
     largest_result: int | None = None,
+    image_turns: int = 0,
 ) -> View:
     """The view of a profile, model and available tokens.
 
     `largest_result` is what one result of a tool may take, in base tokens: None is a quarter of the size class, 0 no limit.
+    Images older than `image_turns` turns may become notes; 0 keeps all.
     """
     size = size_class(available)
     kind = "" if strategy == "oldest_first" else f"/{strategy}"
     if largest_result is not None:
         kind += f"/results {largest_result}" if largest_result else "/whole results"
+    if image_turns:
+        kind += f"/images {image_turns}"
     name = f"{profile}/{model.wire}/2^{size.bit_length() - 1}/{counter.name}{kind}"
     largest = size // LARGEST_PART if largest_result is None else largest_result
-    return View(name, model.wire, model.name, largest, strategy)
+    return View(name, model.wire, model.name, largest, strategy, image_turns=image_turns)
 
 
 def size_class(available: int) -> int:

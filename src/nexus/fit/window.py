@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.fit import repair
-from nexus.fit.clip import Clips, clip_results, clip_text
-from nexus.fit.pins import FRAME_TOKENS, Pinned
+from nexus.fit.clip import Clips, clip_results
+from nexus.fit.pictures import as_notes, freed
+from nexus.fit.pins import Pinned, within
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import shown_from, spoken
-from nexus.message import Image, Message, Note, Text, Thinking
+from nexus.message import Message, Note, Text, Thinking
 from nexus.size import Size, Wire
 
 END = 1 << 62
@@ -43,7 +43,8 @@ class Window:
     `row_of` is the row that a message stands for (-1: none), `shown_by` the one with which it came to be shown.
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
-    taken off, by place. `first` is where what is shown begins;
+    taken off, by place. `pictures` are the messages whose images could become notes, with the tokens that this would free at
+    least; `noted` those where they are, and whether a result is shortened too; pins at the places in `keeps` keep theirs. `first` is where what is shown begins;
     of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request that
     the shown messages answer, where it lies before them. `lacking` are calls of groups in the opening without a result.
     """
@@ -81,6 +82,9 @@ class Window:
     asked: Place | None = None
     spared: list[Place] = field(default_factory=list[Place])
     clipped: dict[Place, int] = field(default_factory=dict[Place, int])
+    pictures: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    noted: dict[Place, bool] = field(default_factory=dict[Place, bool])
+    keeps: frozenset[Place] = frozenset()
     lacking: set[str] = field(default_factory=set[str])
     wire: Wire = "openai"
     model: str = ""
@@ -179,17 +183,20 @@ def start(
     window.fold.started = bool(opening)
     window.pins, window.lead, window.asked = pins, lead, asked_at(cut, mark)
     window.verbatim = frozenset(row.place for pin in pins if not pin.limit for row in pin.rows)
-    window.clips = Clips(largest, cut.clip_until, cut.clip_tokens) if cut is not None else Clips(largest)
+    window.keeps = frozenset(row.place for pin in pins if pin.kind != "asked" for row in pin.rows)
+    window.clips = Clips(largest)
+    if cut is not None:
+        window.clips = Clips(largest, cut.clip_until, cut.clip_tokens, cut.images_until)
     window.lead_tokens = _open_with(window, (lead,), counter)[1]
     stay = [pin for pin in window.hidden() if pin.kind != "asked"]
-    window.pinned, window.pinned_tokens = _open_with(window, _within(stay, counter), counter)
+    window.pinned, window.pinned_tokens = _open_with(window, within(stay, counter), counter)
     if marker:
         message = Message("user", (Text(marker),))
         window.opening = (*window.opening, message)
         window.opening_tokens += message_tokens(message, counter).on(wire)
         window.fold.started = True
     asked = [pin for pin in window.hidden() if pin.kind == "asked"]
-    messages, tokens = _open_with(window, _within(asked, counter), counter)
+    messages, tokens = _open_with(window, within(asked, counter), counter)
     window.pinned += messages
     window.pinned_tokens += tokens
     return window, first
@@ -216,8 +223,8 @@ def _open_with(window: Window, groups: Sequence[Sequence[Row]], counter: TokenCo
     if not any(groups):
         return 0, 0
     aside = Window((), 0, END, 0, b"", wire=window.wire, model=window.model, fold=window.fold)
-    aside.clips, aside.verbatim = window.clips, window.verbatim
-    aside.spared, aside.clipped = window.spared, window.clipped
+    aside.clips, aside.verbatim, aside.keeps = window.clips, window.verbatim, window.keeps
+    aside.spared, aside.clipped, aside.noted = window.spared, window.clipped, window.noted
     for rows in groups:
         window.fold.tail = None
         for row in rows:
@@ -229,22 +236,6 @@ def _open_with(window: Window, groups: Sequence[Sequence[Row]], counter: TokenCo
     window.opening = (*window.opening, *aside.messages, *lacking)
     window.opening_tokens += tokens
     return len(aside.messages) + len(lacking), tokens
-
-
-def _within(pins: Iterable[Pinned], counter: TokenCounter) -> list[list[Row]]:
-    """The rows of pins, each within its limit."""
-    return [[_short(row, pin.limit, counter) for row in pin.rows] for pin in pins]
-
-
-def _short(row: Row, limit: int, counter: TokenCounter) -> Row:
-    """The row with its text within a limit (0: none) and images as a line, counted anew, where it was larger."""
-    if not limit or row.size.tokens <= limit + FRAME_TOKENS:
-        return row
-    pictures = sum(isinstance(part, Image) for part in row.message.parts)
-    told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
-    text = clip_text(row.message.text(), limit, counter, "`nexus history SESSION`")
-    message = replace(row.message, parts=(Text(text + told),))
-    return Row(row.place, message, message_tokens(message, counter))
 
 
 def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, first: Place | None = None) -> bool:
@@ -295,7 +286,10 @@ def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pi
 
 def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bool:
     plain = row.place.seq <= window.plain_until
-    stored = shortened(window, row, counter)
+    short = shortened(window, row, counter)
+    stored = _with_notes(window, row, short)
+    if stored is not short:
+        window.noted[row.place] = short is not row.message
     try:
         shown = repair.step(window.fold, stored, plain=plain)
     except repair.NotAppend:
@@ -328,13 +322,24 @@ def shortened(window: Window, row: Row, counter: TokenCounter) -> Message:
     limit, aged = window.clips.limit(seq), window.clips.aged(seq)
     if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
         return row.message
-    message = clip_results(row.message, limit, counter, pictures=not aged)
+    message = clip_results(row.message, limit, counter, pictures=not aged or seq <= window.clips.images)
     if message is row.message:
         return message
     if row.place in window.verbatim:
         window.spared.append(row.place)
         return row.message
     return message
+
+
+def _with_notes(window: Window, row: Row, message: Message) -> Message:
+    """The message with notes for images, where the cut in force says so; pinned ones and the first task keep theirs."""
+    if row.place.seq > window.clips.images or row.message.role == "assistant":
+        return message
+    noted = as_notes(message)
+    if noted is not message and row.place in window.keeps:
+        window.spared.append(row.place)
+        return message
+    return noted
 
 
 def _weight(message: Message) -> int:
@@ -360,6 +365,9 @@ def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_gr
     for part in message.parts:
         if isinstance(part, Note) and part.kind == "memory":
             window.memory[part.origin] = part.text
+    tokens_freed = freed(message)
+    if tokens_freed and window.rows[window.row_of[index]].place not in window.keeps:
+        window.pictures.append((index, tokens_freed))
 
 
 def _join(window: Window, row: Row, *, plain: bool) -> bool:

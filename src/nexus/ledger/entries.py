@@ -103,7 +103,8 @@ class Cut(Struct, frozen=True):
     kept messages still answer, where it is left out itself; what stands before `head` is shown before the marker. A
     marker is empty when nothing is left out and results are shortened only. `task` and `request` are false where not even
     the session's first task, or what `asked` names, has room. `passed` counts all messages before `first` that are neither cleared nor summarised, those that
-    stay in front of the marker or as pins among them.
+    stay in front of the marker or as pins among them. Images in entries up to `images_until` are shown as notes; `old images`
+    is the reason of a decision about nothing else.
     """
 
     view: str
@@ -115,7 +116,7 @@ class Cut(Struct, frozen=True):
     left_out_tokens: int
     plain_until: int
     keeps_summary: bool = True
-    reason: Literal["over budget"] = "over budget"
+    reason: Literal["over budget", "old images"] = "over budget"
     clip_until: int = 0
     clip_tokens: int = 0
     asked: Place | None = None
@@ -123,6 +124,7 @@ class Cut(Struct, frozen=True):
     task: bool = True
     request: bool = True
     passed: int = 0
+    images_until: int = 0
 
 
 class AssemblyRow(Struct, frozen=True):

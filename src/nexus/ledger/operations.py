@@ -273,12 +273,7 @@ class Ledger:
     def visible(self, session: str) -> Visible:
         """The compaction-aware history: the live summary, and the messages from what it kept."""
         with self.store.snapshot():
-            thread = self.thread(session)
-            mark = replay.live(self.store.marks(thread)).mark
-            first = replay.shown_from(mark)
-            rows = tuple(row for entry in self.store.entries(thread, first.seq - 1) for row in entry.rows)
-        summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
-        return Visible(summary, first.seq, tuple(row for row in rows if row.place >= first))
+            return visible_on(self.store, self.thread(session))
 
     def turns(self, session: str) -> list[Turn]:
         """The session's turns with their derived status, oldest first."""
@@ -378,6 +373,15 @@ class Ledger:
 
     def _turn_at(self, thread: int, seq: int) -> int:
         return next(iter(self.store.entries(thread, seq - 1, seq))).turn
+
+
+def visible_on(store: LedgerStore, thread: int) -> Visible:
+    """The compaction-aware history of a thread; see `Ledger.visible`."""
+    mark = replay.live(store.marks(thread)).mark
+    first = replay.shown_from(mark)
+    rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
+    summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
+    return Visible(summary, first.seq, tuple(row for row in rows if row.place >= first))
 
 
 def _body(compaction: Compaction) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from nexus.errors import BadContext
 from nexus.history import History
 from nexus.ledger.entries import Cut
 from nexus.message import Message
+from nexus.policy import Withheld
 from nexus.render.wire.tools import ToolSpec
 from nexus.repairs import RepairReport
+from nexus.request import Identity, Routing
 
 FORM = 1
 """Raised when the saved form changes."""
@@ -58,6 +60,9 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "anchor": plain(ctx.anchor),
             "seen": plain(ctx.seen),
             "leftOut": plain(ctx.left_out),
+            "withheld": plain(ctx.withheld),
+            "routing": plain(ctx.routing),
+            "identity": plain(ctx.identity),
             "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
@@ -103,6 +108,9 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             anchor=msgspec.convert(own.get("anchor"), Anchor | None),
             seen=msgspec.convert(own.get("seen", ()), tuple[Block, ...]),
             left_out=msgspec.convert(own.get("leftOut", ()), tuple[Block, ...]),
+            withheld=msgspec.convert(own.get("withheld", ()), tuple[Withheld, ...]),
+            routing=msgspec.convert(own.get("routing", {}), Routing),
+            identity=msgspec.convert(own.get("identity", {}), Identity),
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:

@@ -65,13 +65,26 @@ def _out(ctx: AssembledContext) -> list[str]:
     out: list[str] = []
     marker = next((m.text() for m in ctx.history.opening if m.text().startswith("[Earlier messages left out")), "")
     if marker:
-        when = "by a cut that this call makes" if ctx.cut else "since an earlier cut"
-        out.append(f"  {marker.strip('[]')} ({when})")
+        own = ctx.cut is not None and ctx.cut.reason != "old images"
+        out.append(f"  {marker.strip('[]')} ({'by a cut that this call makes' if own else 'since an earlier cut'})")
+    if ctx.cut is not None and ctx.cut.reason == "old images":
+        out.append(
+            "  images of older turns, with a note in the place of each (`nexus history SESSION --images FOLDER`)"
+        )
     if ctx.manifest.mark and not ctx.cut:
         out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
     capped = [block for block in ctx.blocks if block.left_out_chars]
     out.extend(f"  {block.origin}: {block.left_out_chars:,} characters beyond the size cap" for block in capped)
+    out.extend(f"  {names} (tools): {why}" for why, names in _withheld(ctx).items())
     return ["Out:", *out, ""] if out else ["Out: nothing", ""]
+
+
+def _withheld(ctx: AssembledContext) -> dict[str, str]:
+    """The tools that are not offered, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for tool in ctx.withheld:
+        by_reason.setdefault(tool.why, []).append(tool.name)
+    return {why: ", ".join(names) for why, names in by_reason.items()}
 
 
 def _cache(ctx: AssembledContext) -> str:

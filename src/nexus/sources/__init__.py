@@ -10,9 +10,11 @@ from nexus.sources.friends import friends
 from nexus.sources.host import host
 from nexus.sources.instructions import instructions
 from nexus.sources.memory import memory, memory_file
+from nexus.sources.messaging import messaging
 from nexus.sources.moment import moment
 from nexus.sources.persona import identity, permissions, soul
 from nexus.sources.skills import active_skills, skills
+from nexus.sources.subagent import subagent
 from nexus.sources.surroundings import surroundings
 from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
@@ -28,11 +30,13 @@ SOURCES: dict[str, Source] = {
     "instructions": instructions,
     "memory": memory,
     "memory_file": memory_file,
+    "messaging": messaging,
     "moment": moment,
     "permissions": permissions,
     "rules": rules,
     "skills": skills,
     "soul": soul,
+    "subagent": subagent,
     "surroundings": surroundings,
     "tools_guide": tools_guide,
     "user_identity": user_identity,

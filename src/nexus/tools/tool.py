@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from nexus.offered import OWN
 from nexus.request import AgentRole
 
 
@@ -30,3 +31,10 @@ class Tool(Struct, frozen=True, gc=False):
         parameters = msgspec.to_builtins(self.schema)
         inner = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": inner}
+
+    def offer(self) -> dict[str, Any]:
+        """The definition with what decides whether a model is told of the tool: its category and roles, if it has any."""
+        told: dict[str, Any] = {"category": self.category} if self.category else {}
+        if self.roles:
+            told["roles"] = list(self.roles)
+        return {**self.definition(), OWN: told} if told else self.definition()

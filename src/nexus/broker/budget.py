@@ -1,4 +1,4 @@
-"""The broker's functions of document 002, as free functions on the rooms of Nexus."""
+"""Windows of models, and what happens when a context is full or too large (document 002)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""The messages by document 002's `buildHistoryMessages` and `buildCurrentMessage`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from nexus.assemble import event_messages
+from nexus.block import Block
+from nexus.engine import Engine
+from nexus.errors import EmptyEvent
+from nexus.fit.window import SUMMARY_MARKER
+from nexus.ledger.operations import visible_on
+from nexus.message import Message, Text
+from nexus.profiles import LAYERED
+from nexus.request import AgentRole, Event, Request, Routing
+from nexus.sources import SOURCES, Desk, Surroundings
+
+
+def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
+    """The message that carries an event: time, zone, platform and actions (not for workers), hooks; content last.
+
+    Without a time the event happens now. What stands before the content are notes of the message, joined with it by a
+    blank line where it is sent. Raises EmptyEvent for an event of tool results alone: they are messages of their own.
+    """
+    at_ms = event.at_ms or time.time_ns() // 1_000_000
+    desk = Desk(Request(event, Routing(role=role)), Surroundings(), at_ms, event.timezone)
+    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name](desk)[0]]
+    message = event_messages(event, notes, at_ms)[-1]
+    if message.role != "user":
+        raise EmptyEvent("an event of tool results has no current message: the results are the messages")
+    return message
+
+
+def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
+    """The history of a session, or of a thread by its number: the live summary, and all messages from what it kept.
+
+    Without a compaction all of it. System messages that open a session belong to the system prompt and are left out;
+    nothing is cut to a budget, as `nx.assemble` does. Raises NoSuchSession, LedgerError.
+    """
+    return list(_history(nx, thread))
+
+
+def _history(nx: Engine, thread: str | int) -> Iterator[Message]:
+    with nx.store.snapshot():
+        number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
+        visible = visible_on(nx.store, number)
+        opening = {row.place for row in nx.store.instructions(number)}
+    if visible.summary:
+        yield Message("user", (Text(f"{SUMMARY_MARKER}\n{visible.summary}"),))
+    yield from (row.message for row in visible.rows if row.place not in opening)

@@ -1,0 +1,55 @@
+"""Leading a principal's own session to that of the person who it turned out to be: by rename or merge, never by mixing."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from nexus import session_key
+from nexus.engine import Engine
+from nexus.errors import NotAllowed
+from nexus.policy.who import own_label, standing
+
+PromotionKind: TypeAlias = Literal["renamed", "merged", "aliased", "nothing"]
+
+
+class Promotion(Struct, frozen=True):
+    """What was done so that `old` leads to `new`.
+
+    `renamed`: the principal's session goes on under the person's label. `merged`: both had one; the principal's is kept
+    under the archived label `kept`. `aliased`: the principal had none yet. `nothing`: neither had one, or it was done before.
+    """
+
+    kind: PromotionKind
+    old: str
+    new: str
+    kept: str = ""
+
+
+def promote(nx: Engine, principal: str, person: str = "") -> Promotion:
+    """Makes `dm:PRINCIPAL` lead to `dm:PERSON` for good; without a person to the session that the policy gives it.
+
+    Raises NotAllowed where the policy gives it another session, or nobody is named; BadSessionKey, SessionMoved,
+    BadReference.
+    """
+    standings = [standing(policy, principal) for policy in nx.policies.read()]
+    old, known = session_key.key("dm", principal).label, own_label(principal, standings)
+    new = session_key.key("dm", person).label if person else known
+    if new == old:
+        raise NotAllowed(f"{principal!r} cannot be promoted: the policy names no person for it, give one")
+    if known not in (old, new):
+        raise NotAllowed(f"{principal!r} cannot be promoted to {new!r}: the policy gives it session {known!r}")
+    there, target = nx.ledger.resolve(old), nx.ledger.resolve(new)
+    if there is not None and there == target:
+        return Promotion("nothing", old, new)
+    reason = f"{principal} speaks in {new}"
+    if target is None and there is not None:
+        nx.ledger.rename(old, new, reason)
+        return Promotion("renamed", old, new)
+    if target is None:
+        return Promotion("nothing", old, new)
+    if there is None:
+        nx.ledger.alias(old, new, reason)
+        return Promotion("aliased", old, new)
+    return Promotion("merged", old, new, nx.ledger.merge(old, new, reason).label)

@@ -1,0 +1,240 @@
+"""Images of older turns become notes: in one recorded decision, where that is worth a broken prefix, and never in pins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import nexus
+from nexus.assembled import AssembledContext
+from nexus.config import Config, ImagesConfig
+from nexus.engine import Engine
+from nexus.ledger.audit import check
+from nexus.ledger.entries import Cut, Place
+from nexus.ledger.memory import MemoryLedger
+from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
+from nexus.request import Event
+from support.recount import recount
+from support.replay import append
+from support.validity import CHECKS
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SHOT = Image("image/png", PIXEL, width=1200, height=900)
+NOTE = "was shown here before; to see it again"
+MODELS = ("claude-sonnet-4-5", "gpt-4o", "gemini-2.5-pro")
+SEEN = nexus.AgentResult((assistant("seen"),))
+
+
+def opened(keep_turns: int, store: Any = ":memory:", model: str = "gpt-4o") -> Engine:
+    config = Config(images=ImagesConfig(keep_turns=keep_turns))
+    return nexus.open(ledger=store, model=model, config=config, clock_ms=lambda: 1_760_000_000_000)
+
+
+def turn(nx: Engine, text: str, *images: Image, budget: int = 40_000) -> AssembledContext:
+    ctx = nx.assemble(text, images=images, budget=budget, profile="bare")
+    nx.record(ctx, SEEN)
+    return ctx
+
+
+def turns(nx: Engine, count: int, *, budget: int = 40_000) -> list[AssembledContext]:
+    """So many turns, each but the first with an image."""
+    return [turn(nx, f"turn {n}", *([SHOT] if n else []), budget=budget) for n in range(count)]
+
+
+def noted(ctx: AssembledContext) -> list[int]:
+    """Of each image in the history whether it is a note (1) or shown (0), in order."""
+    parts = [part for message in ctx.history for part in message.parts]
+    parts += [item for message in ctx.history for result in message.results() for item in result.content]
+    return [
+        int(isinstance(part, Text))
+        for part in parts
+        if isinstance(part, Image) or (isinstance(part, Text) and NOTE in part.text)
+    ]
+
+
+def body(ctx: AssembledContext) -> str:
+    return json.dumps(ctx.to_wire(ctx.window.wire))
+
+
+def test_with_keep_turns_0_every_image_stays_as_before() -> None:
+    with opened(0) as nx:
+        made = turns(nx, 20)
+        assert all(ctx.cut is None and not any(noted(ctx)) for ctx in made)
+        assert "images" not in made[-1].manifest.view
+
+
+def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> None:
+    with opened(3) as nx:
+        made = turns(nx, 20)
+        cuts = [ctx for ctx in made if ctx.cut]
+        assert 1 <= len(cuts) <= 5
+        for ctx in cuts:
+            assert ctx.cut is not None and ctx.cut.reason == "old images"
+            assert (ctx.cut.marker, ctx.cut.left_out_messages) == ("", 0)
+            assert noted(ctx)[-3:] == [0, 0, 0] and 0 not in noted(ctx)[:-3]
+            assert ctx.prefix.causes == ("images of older turns became notes",)
+            assert ctx.token_budget.used.total < 40_000
+        stored = nx.store.cuts(1, made[-1].manifest.view)
+        assert [cut.images_until for cut in stored] == [ctx.cut.images_until for ctx in cuts if ctx.cut]
+        assert len(nx.history("main")) == 40
+        assert sum(isinstance(part, Image) for message in nx.history("main") for part in message.parts) == 19
+
+
+def test_between_two_decisions_each_call_extends_the_last_one_byte_for_byte() -> None:
+    with opened(2) as nx:
+        made = turns(nx, 24)
+        bodies = [json.dumps(ctx.to_openai()["messages"]) for ctx in made]
+        for before, now, ctx in zip(bodies, bodies[1:], made[1:], strict=False):
+            assert (ctx.prefix.state == "extends") == (ctx.cut is None) == now.startswith(before[:-1])
+
+
+def test_images_that_are_few_beside_what_would_be_processed_again_stay() -> None:
+    with opened(1) as nx:
+        turn(nx, "hello")
+        turn(nx, "look", SHOT)
+        for n in range(12):
+            ctx = turn(nx, f"{n} " + "a long text about other things " * 100)
+            assert ctx.cut is None and noted(ctx) in ([], [0])
+
+
+def test_they_go_where_everything_is_processed_anew_in_any_case() -> None:
+    with opened(1) as nx:
+        turn(nx, "hello")
+        turn(nx, "look", SHOT)
+        for n in range(3):
+            turn(nx, f"{n} " + "a long text about other things " * 100)
+        other = nx.assemble("and now", model="claude-sonnet-4-5", budget=40_000, profile="bare")
+        assert other.prefix.state == "first" and other.cut is not None and noted(other) == [1]
+
+
+def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_out_if_that_is_enough() -> None:
+    with opened(1) as nx:
+        turn(nx, "hello", budget=16_000)
+        append(nx, "main", Message("user", (Text("look"), *[SHOT] * 6)), assistant("seen"), opens_turn=True)
+        append(nx, "main", user("and"), assistant("yes"), opens_turn=True)
+        ctx = nx.assemble("words and more words " * 1_850, budget=16_000, profile="bare")
+        assert ctx.full_share > 1 and ctx.cut is not None and ctx.cut.reason == "over budget"
+        assert (ctx.cut.left_out_messages, ctx.cut.marker, noted(ctx)) == (0, "", [1] * 6)
+        assert ctx.prefix.state == "broken"
+
+
+def test_pinned_messages_and_the_first_task_keep_their_images() -> None:
+    with opened(1) as nx:
+        turn(nx, "build what this shows", SHOT)
+        for n in range(2):
+            turn(nx, f"look {n}", SHOT)
+        nx.ledger.pin("main", Place(5, 0))
+        for n in range(12):
+            turn(nx, f"more {n}", SHOT)
+        ctx = nx.assemble("go on", budget=40_000, profile="bare")
+        shown = [m.text() for m in ctx.history if any(isinstance(part, Image) for part in m.parts)]
+        assert ctx.manifest.cut and shown[:2] == ["build what this shows", "look 1"]
+        nx.ledger.unpin("main", Place(5, 0))
+        after = nx.assemble("go on", budget=40_000, profile="bare")
+        shown = [m.text() for m in after.history if any(isinstance(part, Image) for part in m.parts)]
+        assert "look 1" not in shown and after.prefix.state == "broken"
+
+
+def test_images_in_results_become_notes_too_and_the_result_keeps_its_text() -> None:
+    with opened(1, model="claude-sonnet-4-5") as nx:
+        for n in range(12):
+            call = ToolCall(f"c{n}", "look", "{}")
+            nx.record(
+                nx.assemble(f"look {n}", budget=40_000, profile="bare"), nexus.AgentResult((assistant("", call),))
+            )
+            result = Message("tool", (ToolResult(call.id, (Text(f"screen {n}"), SHOT), "look"),))
+            nx.record(nx.assemble([result], budget=40_000, profile="bare"), SEEN)
+        ctx = nx.assemble("and", budget=40_000, profile="bare")
+        first = next(result for message in ctx.history for result in message.results())
+        assert noted(ctx)[0] == 1
+        assert first.content[0] == Text("screen 0")
+        assert "--call c0 --images FOLDER" in str(first.content)
+        assert CHECKS["anthropic"](ctx.to_anthropic()) == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bodies_are_valid_on_every_wire_and_their_tokens_are_within_the_account(model: str) -> None:
+    with opened(2, model=model) as nx:
+        for ctx in turns(nx, 14):
+            bodies = {
+                "openai": ctx.to_openai(), "responses": ctx.to_responses(),
+                "anthropic": ctx.to_anthropic(), "gemini": ctx.to_gemini(),
+            }  # fmt: skip
+            assert [problem for wire, made in bodies.items() for problem in CHECKS[wire](made)] == []
+            text = recount(bodies[ctx.window.wire]) * ctx.window.token_factor
+            assert text <= ctx.token_budget.used.total
+
+
+def test_what_is_counted_is_what_the_notes_take_to_the_token() -> None:
+    with opened(2) as nx, opened(0) as other:
+        ctx = turns(nx, 14)[-1]
+        assert any(noted(ctx))
+        for n, message in enumerate(ctx.history):
+            if n % 2 == 0:
+                other.record(other.assemble(Event(message.parts, at_ms=message.at_ms), profile="bare"), SEEN)
+        same = other.assemble("turn 13", images=[SHOT], budget=40_000, profile="bare")
+        assert [m.parts for m in same.history] == [m.parts for m in ctx.history]
+        assert same.token_budget.used == ctx.token_budget.used
+
+
+def test_every_call_is_replayed_and_proven_and_an_engine_that_read_nothing_yet_makes_the_same() -> None:
+    store = MemoryLedger(clock_ms=lambda: 1_760_000_000_000)
+    nx = opened(2, store)
+    made = turns(nx, 16)
+    assert any(ctx.cut for ctx in made)
+    for number, ctx in enumerate(made, 1):
+        again = nx.replay("main", number)
+        assert again.body_hash == ctx.body_hash
+        assert (again.cut, noted(again)) == (ctx.cut, noted(ctx))
+    # What is set now does not matter to what was sent then.
+    assert opened(0, store).replay("main", 16).body_hash == made[15].body_hash
+    fresh = opened(2, store).assemble("next", budget=40_000, profile="bare")
+    kept = nx.assemble("next", budget=40_000, profile="bare")
+    assert body(fresh) == body(kept) and fresh.items == kept.items
+    assert list(check(store.dump())) == []
+
+
+def test_after_a_compaction_the_kept_images_become_notes_at_once_for_the_prefix_is_new() -> None:
+    with opened(1) as nx:
+        for n in range(4):
+            turn(nx, f"a long text {n} " * 400)
+        for n in range(4):
+            turn(nx, f"look {n}", SHOT)
+        assert nx.compact("main", budget=40_000, profile="bare")
+        ctx = turn(nx, "and now")
+        assert any("compacted" in cause for cause in ctx.prefix.causes)
+        assert noted(ctx)[-1] == 0 and sum(noted(ctx)) == len(noted(ctx)) - 1
+
+
+def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
+    with opened(2) as nx:
+        made = turns(nx, 16)
+        number = next(n for n, ctx in enumerate(made, 1) if ctx.cut)
+        told = nx.explain("main", number)
+        images = [line for line in told.lines if line.kind == "image"]
+        assert len(images) == sum(noted(made[number - 1])) > 0
+        for line in images:
+            assert (line.state, line.name, line.tokens) == ("out", "image/png 1200x900", 0)
+            assert line.whole >= 1_120 and "of an older turn" in line.why and "--images FOLDER" in line.why
+        assert sum(line.tokens for line in told.lines) == told.used
+        assert not [line for line in told.lines if line.kind == "message" and line.state == "clipped"]
+        later = nx.explain("main")
+        assert [line for line in later.lines if line.kind == "image"]
+
+
+def test_a_stored_cut_of_an_earlier_version_is_read() -> None:
+    old = '{"view":"v","number":1,"at_seq":4,"first":{"seq":3,"ord":0},"marker":"m","left_out_messages":2,"left_out_tokens":9,"plain_until":4}'
+    assert msgspec.json.decode(old, type=Cut).images_until == 0
+
+
+def test_the_setting_comes_from_the_configuration_and_an_open_tool_loop_keeps_its_images(tmp_path: Path) -> None:
+    with nexus.open(tmp_path, config=Config(images=ImagesConfig(keep_turns=1)), model="gpt-4o") as nx:
+        ctx = nx.assemble("look at all of these", images=[SHOT] * 6, budget=60_000, profile="bare")
+        for n in range(6):
+            nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{n}", "look", "{}")),)))
+            ctx = nx.assemble([tool(f"c{n}", "ok", "look")], budget=60_000, profile="bare")
+            assert noted(ctx) == [0] * 6

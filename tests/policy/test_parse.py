@@ -1,0 +1,120 @@
+"""Policy files: what is read, and what is refused with the key that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nexus.errors import BadPolicy
+from nexus.policy import Default, Policy, Principal, RoleRule, Toolset
+from nexus.policy.parse import linked, policy_of
+
+WHOLE = """
+[toolsets.full]
+tools = ["read_file", "web_*"]
+deny = ["web_fetch"]
+categories = ["files"]
+capabilities = ["chat-read"]
+
+[principals."imessage:+1555"]
+person = "ann"
+role = "manager"
+toolset = "full"
+session = "dm:ann"
+permissions = ["read"]
+
+[roles.worker]
+toolset = "full"
+deny = ["spawn"]
+
+[categories]
+messaging = ["send_*"]
+
+[default]
+toolset = "full"
+"""
+
+
+def test_a_whole_file_is_read_as_it_stands() -> None:
+    assert policy_of(WHOLE, "file") == Policy(
+        "file",
+        {"full": Toolset(("read_file", "web_*"), ("web_fetch",), ("files",), ("chat-read",))},
+        {"imessage:+1555": Principal("ann", "manager", "full", "dm:ann", ("read",))},
+        {"worker": RoleRule("full", ("spawn",))},
+        {"messaging": ("send_*",)},
+        Default("full"),
+    )
+
+
+def test_an_empty_file_is_a_policy_that_says_nothing() -> None:
+    assert policy_of("", "file") == Policy("file")
+
+
+WRONG = [
+    ("[toolset.full]", "toolset", "one of the tables toolsets, principals, roles, categories, default"),
+    ("toolsets = 1", "toolsets", "a table, [toolsets.NAME], not a number"),
+    ("[toolsets]\nfull = '*'", "toolsets.full", "a table with tools, deny, categories, capabilities, not text"),
+    ("[toolsets.full]\ntools = '*'", "toolsets.full.tools", "`array`, got `str`"),
+    ("[toolsets.full]\ntools = [1]", "toolsets.full.tools[0]", "`str`, got `int`"),
+    ("[toolsets.full]\ntool = ['a']", "toolsets.full.tool", "one of tools, deny, categories, capabilities"),
+    ("[toolsets.full]\ntools = ['a b']", "toolsets.full.tools", "'a b' can match none"),
+    ("[toolsets.full]\ntools = ['[a-z]*']", "toolsets.full.tools", "'[a-z]*' can match none"),
+    ("[toolsets.full]\ndeny = ['']", "toolsets.full.deny", "'' can match none"),
+    ("[toolsets.'a & b']", 'toolsets."a & b"', "a name of letters, digits, `_`, `.` and `-`, at most 64"),
+    ("[principals.'a']\nrole = 'boss'\ntoolset='x'", "principals.a.role", "invalid enum value 'boss'"),
+    ("[principals.'a*']\ntoolset='x'", 'principals."a*"', "`*` stands for nobody here"),
+    ("[principals.a]", "principals.a.toolset", "the name of a toolset, as there is no [default]"),
+    ('[principals."a\\nb"]\ntoolset="x"', 'principals."a\\nb"', "none of control"),
+    ("[principals.a]\ntoolset='x'\nsession='dm:'", "principals.a.session", "has no name"),
+    ("[principals.a]\ntoolset='x'\nrole='worker'\nsession='dm:a'", "principals.a.session", "does not speak in session"),
+    ('[principals.a]\ntoolset="x"\nperson="a\\nb"', "principals.a.person", "control characters"),
+    ('[principals.a]\ntoolset="x"\npermissions=["a\\n# Rules"]', "principals.a.permissions", "names on one line"),
+    ("[roles.boss]", "roles.boss", "one of the roles manager, worker, unified"),
+    ("[categories]\nx = 'send_*'", "categories.x", "a list of names of tools, not text"),
+    ("[default]\nrole='worker'", "default", "missing required field `toolset`"),
+    ("default = true", "default", "a table with toolset, role, permissions, not a truth value"),
+    ("[toolsets", "", "TOML ("),
+    ("a = " + "[" * 5_000, "", "TOML ("),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "expected"), WRONG)
+def test_what_is_no_rule_is_an_error_that_names_file_key_and_what_is_expected(
+    text: str, key: str, expected: str
+) -> None:
+    with pytest.raises(BadPolicy) as caught:
+        policy_of(text, "policy.toml")
+    assert (caught.value.file, caught.value.key) == ("policy.toml", key)
+    assert expected.lower() in caught.value.expected.lower()
+    assert "No context is made" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[principals.a]\ntoolset = 'ful'", "principals.a.toolset"),
+        ("[roles.worker]\ntoolset = 'ful'", "roles.worker.toolset"),
+        ("[default]\ntoolset = 'ful'", "default.toolset"),
+    ],
+)
+def test_a_toolset_that_is_named_and_not_there_is_an_error(text: str, key: str) -> None:
+    policy = policy_of(f"[toolsets.full]\n{text}", "file")
+    with pytest.raises(BadPolicy, match="one of full; 'ful' is not there") as caught:
+        linked([policy])
+    assert caught.value.key == key
+
+
+def test_a_workspaces_policy_may_name_the_users_toolsets_but_not_the_other_way_round() -> None:
+    mine, theirs = policy_of("[toolsets.look]", "user"), policy_of("[default]\ntoolset = 'look'", "workspace")
+    assert linked([mine, theirs]) == (mine, theirs)
+    with pytest.raises(BadPolicy):
+        linked([theirs, mine])
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_policy_or_a_bad_one(text: str) -> None:
+    try:
+        assert isinstance(policy_of(text, "file"), Policy)
+    except BadPolicy as error:
+        assert str(error).startswith("file")
