@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
     from nexus.fit.repair import repaired
     from nexus.history import History
+    from nexus.hooks.spec import hookimpl
     from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.profile import Profile
     from nexus.recovery import call
@@ -58,6 +59,7 @@ _PLACES = {
     "ToolResult": "nexus.message",
     "assistant": "nexus.message",
     "call": "nexus.recovery",
+    "hookimpl": "nexus.hooks.spec",
     "image_from_file": "nexus.sources.media",
     "open": "nexus.engine",
     "read_reply": "nexus.render.wire.replies",
@@ -94,6 +96,7 @@ __all__ = [
     "ToolResult",
     "assistant",
     "call",
+    "hookimpl",
     "image_from_file",
     "open",
     "read_reply",

@@ -33,7 +33,7 @@ from nexus.history import History
 from nexus.layer import Slot
 from nexus.ledger.entries import Entry
 from nexus.legible import legible
-from nexus.message import Image, Message, Note, Part, Text
+from nexus.message import ATTACHED, Image, Message, Note, Part, Text
 from nexus.plan import CompactionPlan, Trigger
 from nexus.policy import Withheld
 from nexus.profile import Profile, Share
@@ -93,8 +93,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     room = _room(budget.available, given.factor)
     blocks, warned = _gathered(profile.system, "system", profile, given, budget.available)
     blocks.extend(instructions(given.instructions))
-    names = profile.current if not request.event.results else ()
-    notes, more = _gathered(names, "current", profile, given, budget.available, blocks)
+    notes, more = _gathered(_beside(request, profile), "current", profile, given, budget.available, blocks)
     system = "\n\n".join(legible(block.text) for block in blocks)
     tools = canonical(request.tools)
     fixed = _measure(system, tools, given)
@@ -144,6 +143,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         routing=request.routing,
         identity=request.identity,
         face=given.face,
+        request=request,
     )
     return context, fitted
 
@@ -234,9 +234,16 @@ def _gathered(
     return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter, earlier)
 
 
+def _beside(request: Request, profile: Profile) -> tuple[str, ...]:
+    """The sources of what stands before the content. Within a turn these are attached files alone: the rest was sent."""
+    if not request.event.results:
+        return profile.current
+    return tuple(name for name in profile.current if name == "attachments" and request.event.attachments)
+
+
 def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
     """The event as it will be stored: results as they are, then one user message with its notes before the content."""
-    if event.results and not event.content:
+    if event.results and not event.content and not notes:
         return event.results
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
     message = Message("user", parts, event.id, at_ms, source=event.source)
@@ -264,12 +271,14 @@ def _shown(fitted: Fitted, event: tuple[Message, ...]) -> tuple[History, tuple[M
     current = fitted.shown[fitted.ahead :]
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_says(part) for message in event for part in message.parts)):
-        what = "its tool results answer no open call" if answers else "it has no text and no image"
+        what = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
         raise EmptyEvent(f"there is nothing to show for this event: {what}. Nothing was sent")
     return fitted.window.view(fitted.shown[: fitted.ahead], fitted.closing_tokens), current
 
 
 def _says(part: Part) -> bool:
+    if isinstance(part, Note):
+        return part.origin.startswith(ATTACHED)
     return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, Image)
 
 

@@ -22,7 +22,7 @@ from nexus.message import Message
 from nexus.plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.policy import Withheld
 from nexus.repairs import RepairReport
-from nexus.request import AgentRole, Identity, Routing
+from nexus.request import AgentRole, Identity, Request, Routing
 from nexus.size import Wire
 
 
@@ -122,6 +122,7 @@ class AssembledContext:
     `seen` are blocks that the history shows already, `left_out` those that had no room: neither is in the message.
     `withheld` are the tools that were given and are not offered, with the reasons; `given` the definitions of the others,
     as they were given. `routing` and `identity` are the request's, as they were granted.
+    `request` is what it was assembled for; None where it was read from a file.
     """
 
     system_prompt: str
@@ -160,6 +161,7 @@ class AssembledContext:
     routing: Routing = field(default_factory=Routing)
     identity: Identity = field(default_factory=Identity)
     face: Face | None = field(default=None, repr=False, compare=False)
+    request: Request | None = field(default=None, repr=False, compare=False)
 
     @property
     def current_message(self) -> Message:

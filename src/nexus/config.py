@@ -43,12 +43,19 @@ class HooksConfig(Struct, frozen=True, forbid_unknown_fields=True):
     disabled: tuple[str, ...] = ()
 
 
+class FilesConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files of the workspace. `hard_links` reads those that have further names in other folders (docs/security.md)."""
+
+    hard_links: bool = False
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration. `persona` names the folder `personas/NAME` that answers where a call names none."""
 
     instructions: InstructionsConfig = InstructionsConfig()
     images: ImagesConfig = ImagesConfig()
     hooks: HooksConfig = HooksConfig()
+    files: FilesConfig = FilesConfig()
     persona: str = ""
     timezone: str = ""
     model: str = ""

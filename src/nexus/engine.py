@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nexus.admitting import Admitted, admitted
 from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, planned
 from nexus.assembled import AssembledContext
+from nexus.block import Warned
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
@@ -49,7 +50,7 @@ from nexus.render.wire.replies import to_result
 from nexus.replaying import Change, Kit, difference_between, explained_call, replayed, what_if
 from nexus.request import Event, Request, Routing
 from nexus.requesting import event_of, request_of
-from nexus.sources import SOURCES, Desk, Surroundings
+from nexus.sources import Desk, Surroundings
 from nexus.sources.configuration import Configuration, read_configuration
 from nexus.sources.desk import Mode
 from nexus.sources.files import Files, home_folder
@@ -61,6 +62,7 @@ from nexus.sources.templates import template_texts
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
     from nexus.compaction import Compacted, Ladder, Summarizer
+    from nexus.hooks.asking import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
@@ -95,7 +97,7 @@ class Engine:
         ledger: LedgerStore,
         *,
         model: str = "",
-        timezone: str = "",
+        timezone: str | int = "",
         models: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
@@ -109,6 +111,7 @@ class Engine:
         config: Config | None = None,
         mode: Mode = "",
         policy: Policy | str | Path | None = None,
+        plugins: Sequence[object] = (),
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.around = _around(workspace, home, config, mode)
@@ -128,6 +131,8 @@ class Engine:
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
+        self._plugins = tuple(plugins)
+        self._hooks: Hooks | None = None
         self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -171,7 +176,7 @@ class Engine:
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
         asked = self._admitted(request)
-        return assemble(asked.request, named(asked.request.profile, self.profiles), self._materials(asked))
+        return assemble(asked.request, self._profile(asked.request), self._materials(asked))
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
         """Raises ToolNotAllowed unless a call of the tool may be run: it was offered with this very context."""
@@ -179,8 +184,11 @@ class Engine:
             why = next((one.why for one in ctx.withheld if one.name == tool), "it was not offered with this context")
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, why)
 
-    def _admitted(self, request: Request) -> Admitted:
-        return admitted(self._bounded(request), self.policies.read(), self.store, self.around.config.persona)
+    def _admitted(self, request: Request, *, moment: bool = True) -> Admitted:
+        """The request within its bounds, with what hooks add to it, as the policies grant it: hooks' tools as well."""
+        request, warned = self._hooked(self._bounded(request), moment=moment)
+        asked = admitted(request, self.policies.read(), self.store, self.around.config.persona)
+        return replace(asked, warned=(*warned, *asked.warned)) if warned else asked
 
     def _materials(self, asked: Admitted) -> Materials:
         """What assembly needs for a request, read in one snapshot of the ledger."""
@@ -196,13 +204,13 @@ class Engine:
             factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
-        zone = request.event.timezone or self.timezone
+        zone = str(request.event.timezone) or str(self.timezone)
         mark = kept.mark.seq if kept.mark else 0
-        profile = named(request.profile, self.profiles)
+        profile = self._profile(request)
         here = self._surveys.of(request.routing.session, thread, mark) if "environment" in profile.system else None
         return Materials(
             desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone, here),
-            sources=SOURCES,
+            sources=self.hooks.sources,
             model=model,
             counter=self._standing,
             factor=factor,
@@ -233,6 +241,23 @@ class Engine:
 
     def _survey(self) -> Environment:
         return survey(self.around, self.credentials, self.clock_ms()) if self.workspace else Environment()
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of plugins, found when they are first needed (`nexus.hooks`)."""
+        if self._hooks is None:
+            from nexus.hooks.load import load_hooks
+
+            self._hooks = load_hooks(self.around.config.hooks, self._plugins, self.profiles)
+        return self._hooks
+
+    def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[Warned, ...]]:
+        if not self.hooks.plugins:
+            return request, ()
+        return self.hooks.asked(request, request.event.at_ms or self.clock_ms(), moment=moment)
+
+    def _profile(self, request: Request) -> Profile:
+        return named(request.profile, {**self.hooks.profiles, **self.profiles})
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -269,9 +294,8 @@ class Engine:
     ) -> CompactionPlan | None:
         """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
         self.ledger.thread(session)
-        asked = self._admitted(request_of(Event(), session, **request))
-        profile = named(asked.request.profile, self.profiles)
-        return plan_for(asked.request, profile, self._materials(asked), trigger, share)
+        asked = self._admitted(request_of(Event(), session, **request), moment=False)
+        return plan_for(asked.request, self._profile(asked.request), self._materials(asked), trigger, share)
 
     def compact(
         self,
@@ -377,7 +401,7 @@ class Engine:
         asked = self._admitted(request)
         request = asked.request
         with self.store.snapshot():
-            profile, materials = named(request.profile, self.profiles), self._materials(asked)
+            profile, materials = self._profile(request), self._materials(asked)
             ctx, fitted = assemble_fitted(request, profile, materials)
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
             marks = self.store.marks(thread) if thread is not None else []
@@ -435,7 +459,8 @@ def open_engine(
     rule), profiles (your own, by name), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
     `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
     source `surroundings` tells), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
-    folder and in the workspace's `.nexus`). Raises WorkspaceMissing, BadConfig, LedgerError.
+    folder and in the workspace's `.nexus`), plugins (modules or objects with hooks, beside those that are installed).
+    Raises WorkspaceMissing, BadConfig, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
@@ -462,10 +487,13 @@ def _around(workspace: Path | None, home: str | Path | None, config: Config | No
     )
     if workspace is None:
         return Surroundings(config=read.config, mode=mode, warned=read.warned)
+    links = read.config.files.hard_links
     names, cap = read.config.instructions.names, read.config.instructions.file_chars
-    files, folders = Files(workspace, cap, template_texts()), folders_of(workspace, mine)
+    files, folders = Files(workspace, cap, template_texts(), hard_links=links), folders_of(workspace, mine)
     layers = layers_of(folders, files, names, read.own_names, cap)
-    return Surroundings(files, Files(mine, cap), facts(), read.config, layers, mode, read.warned or folders.warned)
+    return Surroundings(
+        files, Files(mine, cap, hard_links=links), facts(), read.config, layers, mode, read.warned or folders.warned
+    )
 
 
 def _answers_as(model: Model | View) -> str:

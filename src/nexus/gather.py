@@ -36,6 +36,9 @@ def gather(
     warned: list[Warned] = []
     seen = {file: block.origin for block in earlier for file in block.files}
     for name in names:
+        if name not in sources:
+            warned.append(Warned("nexus:profile", f"there is no source {name!r}, which the profile names: left out"))
+            continue
         found, notes = sources[name](desk)
         new, repeats = once(found, seen)
         blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)

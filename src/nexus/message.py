@@ -12,6 +12,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+ATTACHED = "attachment:"
+"""How the origin of a note begins that holds a file which a user attached; its path follows."""
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
@@ -60,7 +63,8 @@ class ToolResult(Struct, frozen=True, tag="tool_result", omit_defaults=True, gc=
 class Note(Struct, frozen=True, tag="note", omit_defaults=True, gc=False):
     """Context that assembly placed before a user's text and that was sent with it: the moment, or a memory block.
 
-    It is chosen once, for its turn, and repeated as sent; a later cut or compaction leaves memory notes out.
+    It is chosen once, for its turn, and repeated as sent; a later cut or compaction leaves memory notes out. Attached
+    files, metadata and hook data are notes of the moment: they stay and go with their message.
     """
 
     kind: Literal["moment", "memory"]

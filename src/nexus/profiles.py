@@ -24,28 +24,28 @@ LAYERED = Profile(
         "host",
         "messaging",
     ),
-    current=("moment", "memory"),
+    current=("moment", "metadata", "hook_data", "memory", "attachments"),
 )
 
 REPL = Profile(
     "repl",
     "instruction files in layers and the surroundings, for an agent in a terminal (document 004)",
     system=("instructions", "active_skills", "skills", "surroundings"),
-    current=("moment",),
+    current=("moment", "metadata", "hook_data", "attachments"),
 )
 
 WORKSPACE = Profile(
     "workspace",
     "the workspace's bootstrap files, memory and skills in the system slot (document 003)",
     system=("bootstrap", "memory_file", "active_skills", "skills", "host"),
-    current=("moment",),
+    current=("moment", "metadata", "hook_data", "attachments"),
 )
 
 BARE = Profile(
     "bare",
     "the session alone: no workspace files, no time; what was recorded and the new message",
     system=(),
-    current=(),
+    current=("attachments",),
 )
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED, REPL, WORKSPACE)}

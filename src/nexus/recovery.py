@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
 from nexus.compaction import Compacted
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
 from nexus.ledger.entries import Committed
-from nexus.message import Message, Note, Part, Text, ToolCall
+from nexus.message import ATTACHED, Message, Note, Part, Text, ToolCall
 from nexus.overflow import Verdict, classify, learned_window, silent
 from nexus.plan import COMPACT_TO, RECOVER_TO
 from nexus.render.wire.replies import to_result
@@ -316,13 +317,20 @@ def _says(part: Part) -> bool:
 
 
 def _event_of(ctx: AssembledContext) -> Event:
-    """The event of a context, to be assembled again."""
+    """The event of a context, to be assembled again: as it was given, at its time, or as far as a saved one tells."""
+    at_ms = max((message.at_ms for message in ctx.event), default=0)
+    if ctx.request is not None:
+        return replace(ctx.request.event, at_ms=at_ms)
     results = tuple(message for message in ctx.event if message.role == "tool")
     said = [message for message in ctx.event if message.role != "tool"]
-    content = tuple(part for message in said for part in message.parts if not isinstance(part, Note))
-    at_ms = max((message.at_ms for message in ctx.event), default=0)
+    content = tuple(part for message in said for part in message.parts if not _is_made(part))
     source = next((message.source for message in said), "human")
     return Event(content=content, results=results, id=ctx.source_event_id or "", at_ms=at_ms, source=source)
+
+
+def _is_made(part: Part) -> bool:
+    """Whether assembly makes the part anew: all notes but the files that a user attached."""
+    return isinstance(part, Note) and not part.origin.startswith(ATTACHED)
 
 
 def _request_of(ctx: AssembledContext) -> dict[str, Any]:
@@ -341,5 +349,6 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
         "user_profile": ctx.identity.user_profile,
         "toolset": ctx.toolset_name,
         "permissions": ctx.permissions_granted,
+        "skills": ctx.request.skills if ctx.request else (),
         **budget,
     }

@@ -36,7 +36,7 @@ from nexus.ledger import replay
 from nexus.ledger.entries import Cut, Entry
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import from_json
-from nexus.message import Message, Note
+from nexus.message import ATTACHED, Message, Note
 from nexus.policy import Withheld
 from nexus.profile import Profile
 from nexus.profiles import named
@@ -198,6 +198,8 @@ class _Past:
         with kit.store.snapshot():
             entry = self._entry(self.call.row.seq)
             event, placed = self._event(entry)
+            own = change.profile in ("", self.manifest.get("profile"))
+            event = event if own else replace(event, content=(*_attached(placed), *event.content))
             request = self._request(entry, change.event or event, change)
             available = planned(request, model).available
             strategy = change.strategy or kit.strategy
@@ -371,6 +373,11 @@ def _stored(name: str) -> Profile:
 
 def _leading_notes(message: Message) -> int:
     return next((place for place, part in enumerate(message.parts) if not isinstance(part, Note)), len(message.parts))
+
+
+def _attached(placed: Iterable[Block]) -> tuple[Note, ...]:
+    """The attached files among the blocks of a message, as they were shown: they are the user's, whatever the profile."""
+    return tuple(Note("moment", block.text, block.origin) for block in placed if block.origin.startswith(ATTACHED))
 
 
 def _head(note: Note) -> NoteHead:

@@ -23,16 +23,17 @@ class Attachment(Struct, frozen=True):
 class Event(Struct, frozen=True):
     """What happened now: a user's text and images, or the results of tool calls (messages of role `tool`).
 
-    `timezone` is an IANA name; `content` stands last in the current message, after time, platform and memory.
-    `hook_data` is what hooks gave for this event, by their names, `metadata` what the event's source says of it: both
-    are shown with the message and are JSON values.
+    `timezone` is an IANA name, or minutes as a browser's `getTimezoneOffset` gives them (-480 is +08:00); `content`
+    stands last in the current message, after time, platform, memory and attachments. `hook_data` is what hooks gave for
+    this event, by their names, `metadata` what the event's source says of it: both are shown with the message and are
+    JSON values.
     """
 
     content: tuple[Part, ...] = ()
     results: tuple[Message, ...] = ()
     id: str = ""
     at_ms: int = 0
-    timezone: str = ""
+    timezone: str | int = ""
     channel: str = ""
     chat_id: str = ""
     platform: str = ""

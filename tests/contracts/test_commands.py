@@ -17,7 +17,19 @@ from nexus.cli import BESIDE, COMMANDS
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
-NOT_FOR_HELP = ("asyncio", "rich", "toktok", "tiktoken", "apsw", "openai", "anthropic", "google.genai", "PIL", "yaml")
+NOT_FOR_HELP = (
+    "asyncio",
+    "rich",
+    "toktok",
+    "tiktoken",
+    "apsw",
+    "openai",
+    "anthropic",
+    "google.genai",
+    "PIL",
+    "yaml",
+    "pluggy",
+)
 COMMON_OPTIONS = {"--workspace", "--ledger", "--json"}
 
 

@@ -11,7 +11,20 @@ import pytest
 
 import nexus
 
-HEAVY = ("apsw", "toktok", "tiktoken", "click", "rich", "yaml", "PIL", "openai", "anthropic", "google.genai", "asyncio")
+HEAVY = (
+    "apsw",
+    "toktok",
+    "tiktoken",
+    "click",
+    "rich",
+    "yaml",
+    "PIL",
+    "pluggy",
+    "openai",
+    "anthropic",
+    "google.genai",
+    "asyncio",
+)
 
 
 def test_the_public_names_are_sorted_and_none_is_there_twice() -> None:

@@ -22,6 +22,7 @@ OWN_ONLY = {
     "instructions.include_depth",
     "hooks.timeout_ms",
     "hooks.disabled",
+    "files.hard_links",
 }
 """Keys that only the user's own file sets. A new key goes here, or into ALLOWED."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,7 @@ def test_a_circle_of_links_and_a_pipe_are_warnings(home: Path, repo: Path) -> No
 
 
 @pytest.mark.usefixtures("home")
-def test_texts_in_utf_16_are_read_and_what_is_no_text_is_left_out(repo: Path) -> None:
+def test_texts_in_utf_16_are_read_with_and_without_a_mark_and_what_is_no_text_is_left_out(repo: Path) -> None:
     (repo / "NEXUS.md").write_bytes("Grüße".encode("utf-16"))
     (repo / "AGENTS.md").write_bytes(b"\xef\xbb\xbf# With a mark\r\nsecond")
     (repo / "CLAUDE.md").write_bytes("no mark".encode("utf-16-le"))
@@ -298,8 +299,11 @@ def test_texts_in_utf_16_are_read_and_what_is_no_text_is_left_out(repo: Path) ->
     assert own(ctx) == {
         "NEXUS.md": "# Local instructions (NEXUS.md)\n\nGrüße",
         "AGENTS.md": "# Local instructions (AGENTS.md)\n\n# With a mark\nsecond",
+        "CLAUDE.md": "# Local instructions (CLAUDE.md)\n\nno mark",
     }
-    assert "no text" in told(ctx.warnings)["CLAUDE.md"]
+    assert "UTF-16 without a byte order mark" in told(ctx.warnings)["CLAUDE.md"]
+    (repo / "CLAUDE.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert "no text" in told(context(repo, "instructions").warnings)["CLAUDE.md"]
 
 
 @pytest.mark.usefixtures("home")
@@ -336,6 +340,7 @@ def test_a_warm_call_looks_at_each_file_once_and_reads_none(repo: Path, monkeypa
     sys.addaudithook(lambda event, args: opens.append(str(args[0])) if event == "open" and watching else None)
     watching = False
     with opened(folders[-1], "instructions") as nx:
+        time.sleep(0.05)  # a file that changed just now is read again in any case
         first = nx.assemble("hi", profile="mine")
         stats: list[str] = []
         real = os.stat

@@ -23,13 +23,12 @@ def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
     Without a time the event happens now. What stands before the content are notes of the message, joined with it by a
     blank line where it is sent. Raises EmptyEvent for an event of tool results alone: they are messages of their own.
     """
-    at_ms = event.at_ms or time.time_ns() // 1_000_000
-    desk = Desk(Request(event, Routing(role=role)), Surroundings(), at_ms, event.timezone)
-    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name](desk)[0]]
-    message = event_messages(event, notes, at_ms)[-1]
-    if message.role != "user":
+    if event.results and not (event.content or event.attachments):
         raise EmptyEvent("an event of tool results has no current message: the results are the messages")
-    return message
+    at_ms = event.at_ms or time.time_ns() // 1_000_000
+    desk = Desk(Request(event, Routing(role=role)), Surroundings(), at_ms, str(event.timezone))
+    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name](desk)[0]]
+    return event_messages(event, notes, at_ms)[-1]
 
 
 def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:

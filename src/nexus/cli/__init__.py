@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "memory": "Show, find, add and forget what the agent remembers.",
     "config": "Show the configuration and where each value comes from.",
     "policy": "Show, check and try the policy: who may do what.",
+    "hook": "List plugins, what they add to contexts, and what is wrong with them.",
     "models": "List models with their windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }

@@ -51,7 +51,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option(
     "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, of any provider's form."
 )
-@click.option("--timezone", default="", help="The user's time zone (IANA name).")
+@click.option("--timezone", default="", help="The user's time zone: a name (IANA), an offset, or a browser's minutes.")
 @click.option("--channel", default="", help="Channel that the message came through.")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option(

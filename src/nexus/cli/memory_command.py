@@ -48,7 +48,7 @@ def _notebook(workspace: str | None, timezone: str = "") -> Notebook:
     """The memory of the workspace that is meant, with the clock, zone and cap that its engine has."""
     root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
     with open_engine(root, ledger=":memory:") as nx:
-        zone = timezone or nx.timezone or nx.around.config.timezone
+        zone = timezone or str(nx.timezone)
         cap = nx.around.config.instructions.file_chars
         return Notebook(root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
 

@@ -13,7 +13,7 @@ from nexus.compact.redact import redact
 from nexus.compact.sections import HEADINGS
 from nexus.compact.sentences import one_line
 from nexus.legible import legible
-from nexus.message import Image, Message, Text, ToolCall, ToolResult
+from nexus.message import ATTACHED, Image, Message, Note, Text, ToolCall, ToolResult
 
 RESULT_CHARS = 2_000
 """A tool's result is shown up to this length, beginning and end: the whole stays in the ledger."""
@@ -123,6 +123,8 @@ def _told(message: Message) -> Iterator[str]:
     for part in message.parts:
         if isinstance(part, Text) and part.text.strip():
             yield f"{who}: {_shortened(part.text, TEXT_CHARS)}"
+        elif isinstance(part, Note) and part.origin.startswith(ATTACHED):
+            yield f"{who}: {_shortened(part.text, RESULT_CHARS)}"
         elif isinstance(part, Image):
             yield f"{who}: [an image]"
         elif isinstance(part, ToolCall):

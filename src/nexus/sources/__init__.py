@@ -6,6 +6,7 @@ from nexus.sources.bootstrap import bootstrap
 from nexus.sources.capabilities import capabilities
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.environment import environment
+from nexus.sources.event import attachments, hook_data, metadata
 from nexus.sources.friends import friends
 from nexus.sources.host import host
 from nexus.sources.instructions import instructions
@@ -21,16 +22,19 @@ from nexus.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
     "active_skills": active_skills,
+    "attachments": attachments,
     "bootstrap": bootstrap,
     "capabilities": capabilities,
     "environment": environment,
     "friends": friends,
+    "hook_data": hook_data,
     "host": host,
     "identity": identity,
     "instructions": instructions,
     "memory": memory,
     "memory_file": memory_file,
     "messaging": messaging,
+    "metadata": metadata,
     "moment": moment,
     "permissions": permissions,
     "rules": rules,

@@ -45,8 +45,8 @@ class Surroundings:
 class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
-    `at_ms` is the event's time; `timezone` the zone to show it in, an IANA name, empty if unknown. `environment` is what
-    was found to work here (None: nobody looked). `seen_skills` is what the call's first look at the skills found.
+    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.sources.zone`). `environment`
+    is what was found to work here (None: nobody looked). `seen_skills` is what the call's first look at the skills found.
     """
 
     request: Request

@@ -1,25 +1,38 @@
 """Reading a workspace's files: inside the workspace only, regular files only, size-capped, cached by their state.
 
-A file is read again when its device, inode, times or size change, so a warm call costs one `stat` for each file.
+A file is read again when its device, inode, times or size change, so a warm call costs one `stat` for each file. One that
+changed just now is read again in any case: file systems count time in steps, and two changes may fall into one.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from nexus.block import Warned, text_hash
 from nexus.sources.capping import capped
+from nexus.sources.decode import decoded
+from nexus.sources.inside import MOVED, State, alike_in, folders_in, opened, state_of, trouble_with
 
 FILE_CHARS = 20_000
 """Default cap for one file, in characters (document 004's sources use the same)."""
 
 READ_BYTES = 4_000_000
 """No more than this is read of any file."""
+
+TRIES = 3
+"""How often a file is read that changes meanwhile, or whose path does."""
+
+STEP_NS, COARSE_STEP_NS = 20_000_000, 2_000_000_000
+"""Steps of a file system's clock, at most; the coarse one where times are whole seconds."""
+
+T = TypeVar("T")
 
 
 def home_folder() -> Path:
@@ -43,84 +56,141 @@ class FileText(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Files:
-    """The files under one root. State over time: what was read, by path and file state."""
+    """The files under one root. State over time: what was read, by path and file state.
+
+    `hard_links` reads files that have further names in other folders, which may lie outside the root.
+    """
 
     root: Path
     file_chars: int = FILE_CHARS
     templates: frozenset[str] = frozenset()
-    _seen: dict[str, tuple[tuple[int, ...], FileText | None, Warned | None]] = field(
-        default_factory=dict[str, tuple[tuple[int, ...], FileText | None, Warned | None]]
+    hard_links: bool = False
+    _seen: dict[str, tuple[State | None, FileText | None, Warned | None]] = field(
+        default_factory=dict[str, tuple[State | None, FileText | None, Warned | None]]
+    )
+    _lists: dict[str, tuple[State | None, list[str], Warned | None]] = field(
+        default_factory=dict[str, tuple[State | None, list[str], Warned | None]]
     )
 
     def read(self, name: str) -> tuple[FileText | None, Warned | None]:
         """The file's text, or None when it is absent, empty or refused; and what the user should know about it."""
+        if trouble := trouble_with(name):
+            return None, Warned(repr(name)[1:-1], f"left out: {trouble}")
         path = os.path.join(self.root, name)  # noqa: PTH118 - hot path
         try:
-            state = os.stat(path)  # noqa: PTH116 - hot path
+            key = state_of(os.stat(path))  # noqa: PTH116 - hot path
         except (FileNotFoundError, NotADirectoryError):
-            return None, None
-        except (OSError, ValueError) as error:
-            return None, Warned(name, f"cannot be read: {error}")
-        key = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+            return None, self._absent(name)
+        except OSError as error:
+            return None, Warned(name, f"cannot be read: {error.strerror or error}")
         known = self._seen.get(name)
         if known is None or known[0] != key:
-            known = (key, *self._load(name, Path(path)))
-            self._seen[name] = known
+            known = self._seen[name] = self._load(name, key)
         return known[1], known[2]
 
     def folders(self, name: str) -> list[str]:
         """The names of the folders inside the folder `name`, sorted; none if it is not there."""
-        try:
-            with os.scandir(self.root / name) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
-        except OSError:
-            return []
+        return self.listed(name)[0]
 
-    def _load(self, name: str, path: Path) -> tuple[FileText | None, Warned | None]:
-        root = self.root.resolve()
+    def listed(self, name: str) -> tuple[list[str], Warned | None]:
+        """The names of the folders inside the folder `name`, sorted, and what the user should know about it."""
+        if trouble := trouble_with(name):
+            return [], Warned(repr(name)[1:-1], f"left out: {trouble}")
         try:
-            real = path.resolve(strict=True)
-            if not real.is_relative_to(root):
-                return None, Warned(name, f"left out: it points outside the workspace, to {real}")
-            data = _bytes_of(real)
-        except (OSError, RuntimeError) as error:
-            return None, Warned(name, f"left out: {error}")
-        if data is None:
-            return None, Warned(name, "left out: it is not a regular file")
-        text, warned = _decoded(name, data)
+            key = state_of(os.stat(self.root / name))  # noqa: PTH116 - as above
+        except OSError:
+            return [], None
+        known = self._lists.get(name)
+        if known is None or known[0] != key:
+            known = self._lists[name] = self._list(name)
+        return known[1], known[2]
+
+    def _absent(self, name: str) -> Warned | None:
+        """What to say about a file that is not there: nothing, unless its folder is gone or a name is nearly the same."""
+        known = self._seen.get(name)
+        if known is not None and known[1] is not None and not self.root.is_dir():
+            return Warned(name, f"left out: the folder {self.root} is not there any more")
+        if known is None or known[1] is not None or known[2] is not None:
+            others = ", ".join(alike_in(self.root, name))
+            note = Warned(name, f"is not there, but {others} is: capitals count in names") if others else None
+            known = self._seen[name] = (None, None, note)
+        return known[2]
+
+    def _list(self, name: str) -> tuple[State | None, list[str], Warned | None]:
+        try:
+            found, state, whole = _again(lambda: folders_in(self.root, name))
+        except OSError as error:
+            return None, [], Warned(f"{name}/", f"left out: {error.strerror or error}")
+        note = None if whole else Warned(f"{name}/", "has too many entries: not all were looked at")
+        return None if state is None or _is_young(state) else state, found, note
+
+    def _load(self, name: str, key: State) -> tuple[State | None, FileText | None, Warned | None]:
+        """The state under which what was read holds (None: for this call only), the text, and what to say."""
+        try:
+            state, data = _again(lambda: self._bytes(name), until=_is_steady)
+        except FileNotFoundError:
+            return None, None, None
+        except OSError as error:
+            return None if error.errno == MOVED else key, None, Warned(name, f"left out: {error.strerror or error}")
+        text, told = decoded(data[:READ_BYTES], cut=len(data) > READ_BYTES)
+        others = ", ".join(alike_in(self.root, name))
+        if others:
+            told = (*told, f"differs only in capitals from {others}: on some systems they are one file")
+        if state is None:
+            told = (*told, f"changed {TRIES} times while it was read: it is shown as it was read last")
+        warned = Warned(name, "; ".join(told)) if told else None
+        found, said = self._shown(name, data, text, warned)
+        if warned is not None and said is not None and said != warned:
+            said = Warned(name, f"{warned.text}; {said.text}")
+        return None if state is None or others or _is_young(state) else state, found, said
+
+    def _bytes(self, name: str) -> tuple[State | None, bytes]:
+        """The file's state, None if it changed while it was read, and its bytes: one more than is used if there are more."""
+        with opened(self.root, name, hard_links=self.hard_links) as handle:
+            before = state_of(os.fstat(handle))
+            most = min(READ_BYTES, before[-1])  # one that grows for ever has no end to wait for
+            chunks: list[bytes] = []
+            size = 0
+            while size <= most and (chunk := os.read(handle, 1 << 20)):
+                chunks.append(chunk)
+                size += len(chunk)
+            return before if state_of(os.fstat(handle)) == before else None, b"".join(chunks)
+
+    def _shown(self, name: str, data: bytes, text: str, warned: Warned | None) -> tuple[FileText | None, Warned | None]:
+        if not text.strip():
+            return None, warned
         if len(data) > READ_BYTES:
             note = f"only the first {READ_BYTES:,} bytes were read, and of these the cap's {self.file_chars:,} characters kept"
             found, _ = _capped(name, text.strip("\n"), self.file_chars, None)
             return found, Warned(name, note)
-        if not text.strip():
-            return None, warned
         if text.strip() in self.templates:
             return None, Warned(name, "left out: it is the untouched template that `nexus init` wrote")
         return _capped(name, text.strip("\n"), self.file_chars, warned)
 
 
-def _bytes_of(path: Path) -> bytes | None:
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None
-        chunks: list[bytes] = []
-        size = 0
-        while size <= READ_BYTES and (chunk := os.read(handle, 1 << 20)):
-            chunks.append(chunk)
-            size += len(chunk)
-        return b"".join(chunks)
-    finally:
-        os.close(handle)
+def _again(read: Callable[[], T], *, until: Callable[[T], bool] = bool) -> T:
+    """What `read` gives, tried again where its path is changed meanwhile, and until what was read is as it should be."""
+    for _ in range(TRIES - 1):
+        try:
+            found = read()
+        except OSError as error:
+            if error.errno != MOVED:
+                raise
+        else:
+            if until(found):
+                return found
+    return read()
 
 
-def _decoded(name: str, data: bytes) -> tuple[str, Warned | None]:
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        return data[:READ_BYTES].decode(encoding).replace("\r\n", "\n"), None
-    except UnicodeDecodeError:
-        text = data[:READ_BYTES].decode(encoding, "replace").replace("\r\n", "\n")
-        return text, Warned(name, f"is not valid {encoding.upper()}: bytes that could not be read show as \ufffd")
+def _is_steady(read: tuple[State | None, bytes]) -> bool:
+    return read[0] is not None
+
+
+def _is_young(state: State) -> bool:
+    """Whether the file could change once more without getting another state."""
+    newest = max(state[2], state[3])
+    step = COARSE_STEP_NS if newest % 1_000_000_000 == 0 else STEP_NS
+    return abs(time.time_ns() - newest) < step
 
 
 def _capped(name: str, text: str, cap: int, warned: Warned | None) -> tuple[FileText, Warned | None]:
@@ -129,4 +199,4 @@ def _capped(name: str, text: str, cap: int, warned: Warned | None) -> tuple[File
     if not short.left_out_chars:
         return found, warned
     note = f"{short.left_out_chars:,} of {len(text):,} characters left out: the cap is {cap:,} for a file"
-    return found, Warned(name, f"{warned.text}; {note}" if warned else note)
+    return found, Warned(name, note)

@@ -37,9 +37,11 @@ class Shelf(Struct):
     files: Files
     prefix: str = ""
 
-    def folders(self) -> list[str]:
-        """The folders that may hold a skill, sorted by name; hidden ones are not looked at."""
-        return [name for name in self.files.folders(SKILLS) if not name.startswith(".")]
+    def folders(self) -> tuple[list[str], Warned | None]:
+        """The folders that may hold a skill, sorted by name, hidden ones left out; and what is wrong with their folder."""
+        found, trouble = self.files.listed(SKILLS)
+        warned = Warned(f"{self.prefix}{trouble.origin}", trouble.text) if trouble else None
+        return [name for name in found if not name.startswith(".")], warned
 
     def origin(self, folder: str) -> str:
         """The SKILL.md of a folder, as it is shown."""

@@ -51,7 +51,7 @@ def lint_all(around: Surroundings) -> list[Linted]:
     found: list[Linted] = []
     for shelf in around.shelves.of(around.files, around.home):
         files = Files(shelf.files.root, READ_BYTES)
-        found += [linted(files, f"{SKILLS}/{name}", shelf.origin(name)) for name in shelf.folders()]
+        found += [linted(files, f"{SKILLS}/{name}", shelf.origin(name)) for name in shelf.folders()[0]]
     return found
 
 

@@ -43,7 +43,8 @@ def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> S
     warned: list[Warned] = []
     unread = 0
     for shelf in around.shelves.of(around.files, around.home):
-        folders, empty = shelf.folders(), list[str]()
+        (folders, trouble), empty = shelf.folders(), list[str]()
+        warned += [trouble] if trouble else []
         for folder in folders[:most_folders]:
             guide, note = around.shelves.guide(shelf, folder)
             if note is not None:
