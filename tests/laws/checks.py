@@ -26,7 +26,7 @@ from laws.oracle import (
 from nexus.errors import BudgetTooSmall
 from nexus.fit.clip import LEAST_TOKENS
 from nexus.ledger.entries import Place, Row
-from nexus.message import Image, Text, ToolCall
+from nexus.message import Image, Note, Text, ToolCall
 from support.validity import CHECKS, Recounter
 
 OWN = {"openai": ("openai", "responses"), "anthropic": ("anthropic",), "gemini": ("gemini",)}
@@ -263,14 +263,16 @@ def _is_told(call: Call, row: Row) -> bool:
     """Whether a message is shown: all of its texts but memory notes, or its text shortened; one of images, as these."""
     shown = atoms_shown(call.ctx.messages)
     said = {atom[1] for atom in shown if atom[0] == "user"}
-    notes = call.path.notes(row.place)
-    texts = [text for text in map(seen, texts_of(row.message)) if text not in notes]
+    own = [part.text for part in row.message.parts if isinstance(part, Text)]
+    moments = [part.text for part in row.message.parts if isinstance(part, Note) and part.kind == "moment"]
+    texts = [seen(text) for text in (*own, *moments) if text.strip()]
     if texts and all(one in said for one in texts):
         return True
     if not texts:
-        return ("image",) in shown or any(_PICTURES.search(one) for one in said)
-    own = [part.text for part in row.message.parts if isinstance(part, Text)]
-    wholes = [seen("\n".join(own)), seen("\n".join(text for text in own if text.strip()))]
+        images = any(isinstance(part, Image) and (part.data or part.url) for part in row.message.parts)
+        return not images or ("image",) in shown or any(_PICTURES.search(one) for one in said)
+    words = [text for text in own if text.strip()]
+    wholes = [seen("\n".join(own)), seen("\n".join(words)), *([] if words else [seen("\n".join(moments))])]
     told = [_PICTURES.sub("", one) for one in said]
     return any(one == whole or is_short_for(one, whole) for one in told for whole in wholes)
 

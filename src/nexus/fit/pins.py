@@ -19,7 +19,7 @@ from nexus.fit import repair
 from nexus.fit.clip import clip_text
 from nexus.ledger.entries import Entry, Place, Row
 from nexus.ledger.replay import spoken
-from nexus.message import Image, Message, Text
+from nexus.message import ATTACHED, Image, Message, Note, Text
 from nexus.size import Wire
 
 FRAME_TOKENS = 40
@@ -75,9 +75,19 @@ def _short(row: Row, limit: int, counter: TokenCounter) -> Row:
         return row
     pictures = sum(isinstance(part, Image) for part in row.message.parts)
     told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
-    text = clip_text(row.message.text(), limit, counter, "`nexus history SESSION`")
+    text = clip_text(_told_by(row.message, bare=not pictures), limit, counter, "`nexus history SESSION`")
     message = replace(row.message, parts=(Text(text + told),))
     return Row(row.place, message, message_tokens(message, counter))
+
+
+def _told_by(message: Message, *, bare: bool) -> str:
+    """What a user gave: attached files, then the text; where that is nothing (`bare`), the moment that came with it."""
+    text = message.text()
+    notes = [part for part in message.parts if isinstance(part, Note) and part.kind == "moment"]
+    told = [note.text for note in notes if note.origin.startswith(ATTACHED)]
+    if bare and not told and not text.strip():
+        told = [note.text for note in notes]
+    return "\n\n".join(["\n".join(told), *([text] if text else [])]) if told else text
 
 
 def groups(
