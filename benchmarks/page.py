@@ -31,6 +31,7 @@ TITLES: Mapping[str, str] = {
     "next_call": "The next call",
     "ledger": "The ledger",
     "start": "Starting",
+    "system_slot": "The system slot",
     "counting": "Counting",
     "counter_error": "Counting by kind of content",
     "peers": "Beside other projects",

@@ -10,7 +10,18 @@ from msgspec import Struct
 from benchmarks.report import Outcome, machine
 from benchmarks.sessions import ROOT
 
-NAMES = ("prefix", "next_call", "ledger", "start", "counting", "counter_error", "peers", "conformance", "survival")
+NAMES = (
+    "prefix",
+    "next_call",
+    "ledger",
+    "start",
+    "system_slot",
+    "counting",
+    "counter_error",
+    "peers",
+    "conformance",
+    "survival",
+)
 RESULTS = ROOT / ".bench" / "results.json"
 
 
