@@ -20,7 +20,7 @@ def plain_until(window: Window, *, answers: bool) -> int:
     A provider wants the thinking of the tool loop that is going on back as it was; older signatures belong to a prefix
     that the cut changes.
     """
-    if not answers or not window.rows:
+    if not answers or not window.messages:
         return window.head
     start = window.turns[-1] if window.turns else 0
     return window.rows[max(window.row_of[start], 0)].place.seq - 1

@@ -1,0 +1,49 @@
+"""Sessions that broke a law once, each found among tens of thousands and made as small as it goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from laws.scripts import Script, Step
+from laws.session import run
+from nexus.message import Image, Message, Note, Text, ToolResult
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+ASKED = Step("ask")
+SAID = Message("assistant", (Text("ok"),), "m9")
+
+
+def answering(*parts: Note | ToolResult) -> Step:
+    return Step("raw", messages=(Message("user", parts), SAID))
+
+
+RARE = {
+    "an assistant's message of nothing, then results": (
+        Step("ask", 0, 6),
+        ASKED,
+        Step("pin"),
+        Step("mark"),
+        Step("raw", messages=(Message("assistant", (), "m9"),)),
+        Step("answer"),
+    ),
+    "a request of nothing but the moment, beside a picture": (
+        *[ASKED] * 10,
+        answering(ToolResult("a", (Image("image/png", PIXEL, "", 1, 1),), "read_file"), Note("moment", "ok")),
+    ),
+    "a request of nothing but memory": (*[ASKED] * 5, answering(Note("memory", "ok"))),
+    "a first task whose text is its note's": (
+        Step("raw", messages=(Message("user", (Text("0"), Note("memory", "0"))),)),
+        *[ASKED] * 5,
+    ),
+    "a picture that is pinned": (Step("ask", 15), *[ASKED] * 4, Step("pin")),
+}
+
+
+@pytest.mark.parametrize("steps", RARE.values(), ids=RARE)
+@pytest.mark.parametrize("budget", [300, 3_900])
+def test_a_session_that_broke_a_law_once_keeps_it(steps: tuple[Step, ...], budget: int) -> None:
+    figures: Counter[str] = Counter()
+    run(Script("gpt-4o", budget, "oldest_first", None, 1, steps), figures)
+    assert figures["examples"] == 1
