@@ -88,11 +88,11 @@ def test_a_past_call_is_tried_under_other_conditions_and_nothing_is_written(talk
     before = ledger.read_bytes()
     body = json.loads(run("assemble", "--turn", "10", "--as", "anthropic", folder=talk).out)
     assert body == json.loads(run("replay", "main", "10", folder=talk).out)
-    told = json.loads(run("assemble", "--turn", "10", "--budget", "1500", "--explain", "--json", folder=talk).out)
-    assert told["available"] == 1_500
+    told = json.loads(run("assemble", "--turn", "10", "--budget", "2500", "--explain", "--json", folder=talk).out)
+    assert told["available"] == 2_500
     other = json.loads(run("assemble", "another", "--turn", "10", "-m", "gpt-4o", "--as", "openai", folder=talk).out)
     assert other["messages"][-1]["content"].endswith("another")
-    assert run("assemble", "--turn", "10", "--strategy", "middle_out", "--budget", "1500", folder=talk).code == 0
+    assert run("assemble", "--turn", "10", "--strategy", "middle_out", "--budget", "2500", folder=talk).code == 0
     assert run("assemble", folder=talk).code == 2
     assert run("assemble", "x", "--call", "1", folder=talk).code == 2
     assert run("assemble", "--turn", "3", "--save", "x.json", folder=talk).code == 2

@@ -14,7 +14,10 @@ _MARKS = (
 )
 _LOOKED_AT = 4_096
 _NUL_SHARE, _NULS = 0.01, 8
-"""With more NUL characters than this share, and this number, it is no text; nor with any beside bytes of no character."""
+"""With more NUL characters than this share, and this number, it is no text."""
+
+_STRANGE_SHARE = 0.2
+"""Nor is it where there are some, and they and the bytes of no character are more than this share."""
 
 _DOUBLE = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{1,3}")
 """What a character of UTF-8 looks like that was read as Windows-1252 or Latin-1 (`é` as `Ã©`)."""
@@ -34,21 +37,25 @@ def decoded(data: bytes, *, cut: bool = False) -> tuple[str, tuple[str, ...]]:
     """
     encoding, start, told = _encoding(data)
     notes = [told] if told else []
-    body, damaged = memoryview(data)[start:], False
+    body = memoryview(data)[start:]
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(body, final=not cut)
     except UnicodeDecodeError:
-        text, damaged = codecs.getincrementaldecoder(encoding)("replace").decode(body, final=not cut), True
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(body, final=not cut)
         name = encoding.upper().removesuffix("-LE").removesuffix("-BE")
         notes.append(f"is not valid {name}: bytes that could not be read show as \ufffd; save it as UTF-8")
     nul = text.count("\0")
-    if nul > max(len(text) * _NUL_SHARE, _NULS) or (nul and damaged):
+    if nul > max(len(text) * _NUL_SHARE, _NULS) or (nul and _strange(text) > len(text) * _STRANGE_SHARE):
         return "", (f"left out: it is no text ({nul:,} of {len(text):,} characters are NUL)",)
     if nul:
         text = text.replace("\0", "\ufffd")
         notes.append(f"has {nul:,} NUL characters, which show as \ufffd")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text, (*notes, *_doubts(text))
+
+
+def _strange(text: str) -> int:
+    return text.count("\0") + text.count("\ufffd")
 
 
 def _encoding(data: bytes) -> tuple[str, int, str]:
