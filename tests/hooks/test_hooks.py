@@ -22,7 +22,7 @@ from nexus.config import Config, HooksConfig
 from nexus.message import assistant, tool
 from nexus.profile import Profile
 from nexus.request import Event, Identity, Request
-from nexus.sources import Desk
+from nexus.sources import SOURCES, Desk
 
 AT = 1_772_807_400_123
 TOOL = {"name": "look_up", "description": "Looks up a word.", "input_schema": {"type": "object", "properties": {}}}
@@ -206,6 +206,20 @@ def test_a_source_may_give_a_text_a_block_a_list_or_nothing(kind: str) -> None:
     of_text = ("Workspace", "tickets", "tool", "hook:Plugin/tickets")
     assert found == {"text": [of_text], "block": [of_block], "list": [of_block, of_text], "none": []}[kind]
     assert said(ctx) == {}
+
+
+def test_a_source_can_use_those_of_nexus_and_sees_what_stands_around_the_call(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Be kind.", "utf-8")
+
+    class Around:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"again": lambda desk: "\n".join(block.text for block in SOURCES["instructions"](desk)[0])}
+
+    profile = Profile("around", "for tests", ("again",), ())
+    nx = opened(Around(), root=tmp_path, profiles={"around": profile}, mode="repl")
+    text = nx.assemble("hi", profile="around").system_prompt
+    assert "# Local instructions (AGENTS.md)\n\nBe kind." in text
 
 
 def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:

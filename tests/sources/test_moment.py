@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.compact.prompt import transcript
+from nexus.config import Config
 from nexus.errors import EmptyEvent
 from nexus.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
 from nexus.recovery import recover
@@ -98,6 +99,14 @@ def test_a_worker_is_told_neither_platform_nor_actions() -> None:
     assert "Platform: Matrix" in message(said, role="unified")
     assert "Platform" not in message(said, session="worker:count", role="worker", task="Count.")
     assert "reply" not in message(said, session="worker:count", role="worker", task="Count.")
+
+
+def test_an_engines_zone_of_no_minutes_is_utc_and_goes_before_the_configured_one(tmp_path: Path) -> None:
+    config = Config(timezone="Asia/Shanghai")
+    with nexus.open(tmp_path, ledger=":memory:", config=config, timezone=0) as nx:
+        assert "Timezone: UTC" in message(event(at_ms=1), nx)
+    with nexus.open(tmp_path, ledger=":memory:", config=config) as nx:
+        assert "Timezone: Asia/Shanghai" in message(event(at_ms=1), nx)
 
 
 def test_with_images_the_order_is_moment_images_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
@@ -38,9 +39,9 @@ def private_request(request: Request) -> Request:
 
 def private_desk(desk: Desk) -> Desk:
     """The same for what a source is given."""
-    around = desk.around
-    around = type(around)(around.files, around.home, dict(around.host), around.config)
-    return Desk(private_request(desk.request), around, desk.at_ms, desk.timezone, desk.environment)
+    around = dataclasses.replace(desk.around, host=dict(desk.around.host))
+    seen = list(desk.seen_skills)
+    return dataclasses.replace(desk, request=private_request(desk.request), around=around, seen_skills=seen)
 
 
 def sources_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
