@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 from nexus.errors import BadTool
+from nexus.offered import each, inner
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """What all three providers accept."""
@@ -40,12 +41,12 @@ def definitions_of(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[s
 
 def read_definition(given: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Name, description and schema of each tool in one definition. Raises BadTool."""
-    for definition in given.get("function_declarations") or given.get("functionDeclarations") or [given]:
-        inner: Mapping[str, Any] = definition.get("function") or definition
-        name = inner.get("name") if isinstance(inner, Mapping) else None
+    for definition in each([given]):
+        own: Mapping[str, Any] = inner(definition)
+        name = own.get("name") if isinstance(own, Mapping) else None
         if not isinstance(name, str) or not _NAME.match(name):
             raise BadTool(f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64")
-        schema: Any = inner.get("parameters") or inner.get("input_schema") or inner.get("parameters_json_schema") or {}
+        schema: Any = own.get("parameters") or own.get("input_schema") or own.get("parameters_json_schema") or {}
         if not isinstance(schema, Mapping):
             raise BadTool(f"the parameters of tool {name!r} are no JSON schema but {str(schema)[:40]!r}")
-        yield name, str(inner.get("description") or ""), cast("Mapping[str, Any]", schema)
+        yield name, str(own.get("description") or ""), cast("Mapping[str, Any]", schema)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import nexus.context
 from nexus.config import Config, ImagesConfig
 from nexus.context import loader
 from nexus.context.loader import ContextLayer, ContextLoader, ContextSources, LoadedContext
@@ -120,17 +119,3 @@ def test_the_names_are_those_of_the_document_and_the_package_exports_the_printed
     assert [one.name for one in fields(LoadedContext)][:4] == ["prompt", "config", "mcp_servers", "sources"]
     assert {one.name for one in fields(ContextLayer)} == {"name", "path", "prompt", "config", "mcp_servers"}
     assert [one.name for one in fields(ContextSources)] == ["prompt", "config", "mcp_servers"]
-    assert nexus.context.__all__ == [
-        "CompactionResult",
-        "build_summarize_prompt",
-        "create_summary_message",
-        "select_messages_for_compaction",
-        "LoadedPrompt",
-        "PromptLoader",
-        "TokenCounter",
-        "SimpleTokenCounter",
-        "TiktokenCounter",
-        "get_token_counter",
-        "ContextManager",
-        "ContextConfig",
-    ]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from nexus.cli.shared import common, emit, nearest_workspace
+from nexus.cli.shared import common, emit, handed_down, nearest_workspace
 from nexus.cli.table import print_table
 from nexus.errors import WorkspaceMissing
 from nexus.render.console import printable
@@ -23,8 +23,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus config show
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    ctx.default_map = {"show": {name: value for name, value in given.items() if value is not None}}
+    handed_down(ctx, ["show"], workspace, ledger, as_json=as_json)
     if ctx.invoked_subcommand is None:
         _show(workspace, as_json=as_json)
 

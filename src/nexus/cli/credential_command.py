@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, open_here
+from nexus.cli.shared import common, emit, handed_down, open_here
 from nexus.cli.table import print_table
 from nexus.credentials.index import Entry
 from nexus.credentials.names import known_name, variable_of
@@ -32,9 +32,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus credential list
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 @command.command("set", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

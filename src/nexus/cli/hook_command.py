@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from nexus.cli.shared import common, emit, open_here
+from nexus.cli.shared import common, emit, handed_down, open_here
 from nexus.cli.table import print_table
 from nexus.hooks.plugin import Plugin
 
@@ -18,9 +18,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus hook list
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 @command.command("list")

@@ -12,7 +12,7 @@ import msgspec
 
 from nexus.cli.excerpt import around, beginning
 from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, nearest_workspace, open_here, print_lines, read_input
+from nexus.cli.shared import common, emit, handed_down, nearest_workspace, open_here, print_lines, read_input
 from nexus.cli.table import print_table
 from nexus.engine import open_engine
 from nexus.ledger.sessions import Hit, Query
@@ -39,9 +39,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus memory add "The release branch is cut on Fridays."
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 def _notebook(workspace: str | None, timezone: str = "") -> Notebook:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from nexus.cli.assemble_command import ROLES
-from nexus.cli.shared import common, emit, open_here, read_tools
+from nexus.cli.shared import common, emit, handed_down, open_here, read_tools
 from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
@@ -35,9 +35,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus policy test --as telegram:42 --tool run_command
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 @command.command("show")

@@ -8,7 +8,7 @@ import msgspec
 from nexus.cli import session_changes
 from nexus.cli.listing import dotted, entries_of, label_of, moment, turns_of
 from nexus.cli.portrait import lines_of, portrait
-from nexus.cli.shared import common, emit, emit_each, open_here
+from nexus.cli.shared import common, emit, emit_each, handed_down, open_here
 from nexus.cli.table import print_table
 from nexus.ledger import replay
 from nexus.ledger.replay import Turn
@@ -24,9 +24,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus session show main
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 @command.command("show")

@@ -43,6 +43,15 @@ def common(command: F) -> F:
     )(command)
 
 
+def handed_down(
+    ctx: click.Context, names: Iterable[str], workspace: str | None, ledger: str | None, *, as_json: bool
+) -> None:
+    """Makes the common options that stand before a command's name those of the commands under it, by their names."""
+    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
+    defaults = {name: value for name, value in given.items() if value is not None}
+    ctx.default_map = dict.fromkeys(names, defaults)
+
+
 def open_here(workspace: str | None, ledger: str | None, *, writes: bool = False, **options: Any) -> Engine:
     """The engine for the options as given, or for the workspace around the current folder.
 

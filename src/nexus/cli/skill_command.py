@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, nearest_workspace
+from nexus.cli.shared import common, emit, handed_down, nearest_workspace
 from nexus.cli.skill_making import make
 from nexus.cli.table import print_table
 from nexus.engine import open_engine
@@ -41,9 +41,7 @@ def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as
 
     Example: nexus skill use past-conversations
     """
-    given = {"workspace": workspace, "ledger": ledger, "as_json": as_json or None}
-    defaults = {name: value for name, value in given.items() if value is not None}
-    ctx.default_map = dict.fromkeys(command.commands, defaults)
+    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
 
 
 @command.command("list")
@@ -197,7 +195,7 @@ def _facts(around: Surroundings, guide: Guide) -> dict[str, Any]:
     root = around.files.root if around.files is not None else Path()
     facts = msgspec.to_builtins(guide.skill)
     facts["missing"] = list(around.probe.missing(guide.skill.requires))
-    facts["used_ms"] = used_skills(root).get(guide.skill.name)
+    facts["used_ms"] = used_skills(root)[0].get(guide.skill.name)
     return facts
 
 

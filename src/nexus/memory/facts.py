@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from nexus.errors import BadFact, NoSuchFact
-from nexus.memory.wording import INDENT, alike, one_line
+from nexus.memory.wording import INDENT, alike
+from nexus.sources.lines import one_line
 
 SECTION = "Facts"
 TITLE = "# Long-term memory"

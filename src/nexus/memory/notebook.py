@@ -17,8 +17,9 @@ from nexus.memory import files
 from nexus.memory.facts import SECTION, Fact, facts_of, with_fact, without_fact
 from nexus.memory.find import Found, find
 from nexus.memory.log import Noted, log_entries, log_line
-from nexus.memory.wording import alike, one_line, written
+from nexus.memory.wording import alike, written
 from nexus.sources.files import FILE_CHARS, Files, FileText
+from nexus.sources.lines import one_line
 from nexus.sources.memory import PLACES, memory_text
 from nexus.sources.templates import template_texts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nexus.errors import BadFact
 from nexus.render.console import printable
+from nexus.sources.lines import one_line
 
 INDENT = "  "
 """What stands before each further line of a text, so that it can begin neither an entry nor a heading."""
@@ -24,11 +25,6 @@ def written(text: str, most_chars: int) -> str:
     if not kept:
         raise BadFact("there is nothing to note: the text is empty")
     return kept
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space as one space."""
-    return " ".join(text.split())
 
 
 def alike(text: str) -> str:

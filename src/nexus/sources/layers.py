@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from nexus.block import Warned
 from nexus.layer import Trust
 from nexus.sources.files import Files
+from nexus.sources.lines import one_line
 from nexus.sources.templates import template_texts
 
 MOST_ANCESTORS = 32
@@ -110,11 +111,6 @@ def user_home() -> Path | None:
         return Path.home()
     except RuntimeError:
         return None
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks: what a folder's name adds to a prompt is one line."""
-    return " ".join(text.split())
 
 
 def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int) -> tuple[Place, ...]:

@@ -22,6 +22,7 @@ from nexus.errors import BadImage, UnreadableFile
 from nexus.message import Image, Part, Text
 from nexus.sources.desk import Surroundings
 from nexus.sources.given import read_given
+from nexus.sources.lines import one_line
 
 LONGEST_EDGE = 2_576
 """Pixels: the largest image that a Claude model uses; taken where the model is not known, or who makes it says nothing."""
@@ -86,7 +87,7 @@ def media_parts(
     """
     root = around.files.root if around.files is not None else Path.cwd()
     images, warned = images_of(paths, model=model, config=around.config.images, inside=root if inside else None)
-    notes = [Text(f"[{_one_line(told.text)} ({_one_line(told.origin)})]") for told in warned]
+    notes = [Text(f"[{one_line(told.text)} ({one_line(told.origin)})]") for told in warned]
     return [*images, *notes], warned
 
 
@@ -120,7 +121,3 @@ def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, i
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
     name = bare_name(found.name)
     return lambda width, height: used_size(width, height, vendor, name)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -7,16 +7,15 @@ user's does not. One that is there and cannot be read is an error, never an abse
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nexus.errors import BadPolicy
 from nexus.policy import Policy
 from nexus.policy.parse import linked, policy_of
+from nexus.sources.settings import OutsideFolder, SettingsFile, why
 
 FILE = "policy.toml"
-READ_BYTES = 1_000_000
 
 
 @dataclass(slots=True)
@@ -48,7 +47,16 @@ class Policies:
 
     def given_by(self, path: Path, name: str) -> Policy:
         """The policy of one file. Raises BadPolicy."""
-        return policy_of(_text(path, name, self.inside), name)
+        inside = self.inside if self.inside is not None and path.is_relative_to(self.inside) else None
+        try:
+            text = SettingsFile(path, name, inside).text()
+        except OutsideFolder as error:
+            raise BadPolicy(name, "", "a file inside the workspace, not a link that leads out of it") from error
+        except (OSError, ValueError) as error:
+            raise BadPolicy(name, "", f"a file of text that can be read ({why(error)})") from error
+        if text is None:
+            raise BadPolicy(name, "", "a file that is there")
+        return policy_of(text, name)
 
 
 def policies_of(given: Policy | str | Path | None, home: Path | None, workspace: Path | None) -> Policies:
@@ -76,20 +84,3 @@ def _state(path: Path, name: str) -> tuple[int, ...] | None:
     except (OSError, ValueError) as error:
         raise BadPolicy(name, "", f"a file that can be read ({error})") from error
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _text(path: Path, name: str, inside: Path | None) -> str:
-    try:
-        real = path.resolve(strict=True)
-        if inside is not None and path.is_relative_to(inside) and not real.is_relative_to(inside.resolve()):
-            raise BadPolicy(name, "", "a file inside the workspace, not a link that leads out of it")
-        handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise BadPolicy(name, "", "a regular file")
-            data = file.read(READ_BYTES + 1)
-        if len(data) > READ_BYTES:
-            raise BadPolicy(name, "", f"at most {READ_BYTES:,} bytes")
-        return data.decode("utf-8-sig")
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:
-        raise BadPolicy(name, "", f"a file of UTF-8 text that can be read ({error})") from error

@@ -12,7 +12,7 @@ from functools import cache
 
 from nexus.block import Block
 from nexus.sources.desk import Desk, Gathered, Mode
-from nexus.sources.layers import one_line
+from nexus.sources.lines import one_line
 
 HEADING = "# Environment"
 

@@ -22,11 +22,8 @@ from nexus.environment import Capability, CapabilityState, Environment
 from nexus.errors import CredentialError
 from nexus.skill import Skill
 from nexus.sources.desk import Surroundings
-from nexus.sources.files import READ_BYTES, Files
 from nexus.sources.skills import found_skills
-
-USED_FILE = ".nexus/used.json"
-"""When each skill was last used, in milliseconds, by its name."""
+from nexus.sources.used import used_skills
 
 GENERAL = "General"
 """The category of a skill that names none."""
@@ -69,7 +66,7 @@ class Surveys:
 def survey(around: Surroundings, credentials: Credentials, now_ms: int) -> Environment:
     """What works here now. No program is run, no keyring asked and no value kept; what cannot be read is a warning."""
     skills = found_skills(around).skills
-    used, warned = _used(around.files)
+    used, warned = used_skills(around.files.root) if around.files is not None else ({}, [])
     try:
         known = credentials.entries(declared(skills))
     except CredentialError as error:
@@ -172,19 +169,3 @@ def _listed(skill: Skill, judged: Capability, warned: list[Warned]) -> Iterator[
 
 def _plain(text: str) -> bool:
     return len(text) <= 64 and _WORDS.fullmatch(text) is not None
-
-
-def _used(files: Files | None) -> tuple[set[str], list[Warned]]:
-    """The names of the skills that were used once, and what is wrong with the file that says so."""
-    if files is None:
-        return set(), []
-    found, note = Files(files.root, READ_BYTES).read(USED_FILE)
-    if found is None:
-        return set(), [note] if note else []
-    try:
-        times = msgspec.json.decode(found.text, type=dict[str, object])
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-        return set(), [Warned(USED_FILE, "not used: it is no JSON object of names and times")]
-    bad = [name for name, at in times.items() if type(at) is not int or at < 0]
-    warned = [Warned(USED_FILE, f"{len(bad)} of its {len(times)} times are none; they do not count")] if bad else []
-    return times.keys() - set(bad), warned

@@ -12,23 +12,29 @@ from pathlib import Path
 
 import msgspec
 
-from nexus.sources.files import Files
+from nexus.block import Warned
+from nexus.sources.files import READ_BYTES, Files
 
 USED = Path(".nexus") / "used.json"
 MOST_NAMES = 1_000
 """Names that are kept, the newest."""
 
-_FILE_CHARS = 200_000
-_times = msgspec.json.Decoder(dict[str, int])
+_values = msgspec.json.Decoder(dict[str, object])
 
 
-def used_skills(workspace: Path) -> dict[str, int]:
-    """When each skill was used last, in Unix milliseconds, by name; empty where nothing was noted."""
-    found, _ = Files(workspace, _FILE_CHARS).read(USED.as_posix())
+def used_skills(workspace: Path) -> tuple[dict[str, int], list[Warned]]:
+    """When each skill was used last, in Unix milliseconds, by name; and what is wrong with the file that says so."""
+    name = USED.as_posix()
+    found, note = Files(workspace, READ_BYTES).read(name)
+    if found is None:
+        return {}, [note] if note else []
     try:
-        return _times.decode(found.text) if found is not None else {}
+        values = _values.decode(found.text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return {}
+        return {}, [Warned(name, "not used: it is no JSON object of names and times")]
+    times = {skill: at for skill, at in values.items() if type(at) is int and at >= 0}
+    bad = len(values) - len(times)
+    return times, [Warned(name, f"{bad} of its {len(values)} times are none; they do not count")] if bad else []
 
 
 def note_use(workspace: Path, name: str, at_ms: int) -> None:
@@ -37,7 +43,7 @@ def note_use(workspace: Path, name: str, at_ms: int) -> None:
     file.parent.mkdir(exist_ok=True)
     if not file.parent.resolve().is_relative_to(workspace.resolve()):
         raise OSError(0, "it leads out of the workspace", str(file.parent))
-    times = sorted({**used_skills(workspace), name: at_ms}.items(), key=lambda one: (-one[1], one[0]))
+    times = sorted({**used_skills(workspace)[0], name: at_ms}.items(), key=lambda one: (-one[1], one[0]))
     data = msgspec.json.format(msgspec.json.encode(dict(sorted(times[:MOST_NAMES]))), indent=2) + b"\n"
     handle, half = tempfile.mkstemp(".part", ".used-", file.parent)
     try:
