@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from msgspec import Struct
 
 from nexus.layer import Layer, Slot, Trust
 
 
+@lru_cache(maxsize=512)
 def text_hash(text: str) -> str:
     """SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

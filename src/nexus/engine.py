@@ -50,15 +50,12 @@ from nexus.render.wire.replies import to_result
 from nexus.replaying import Change, Kit, difference_between, explained_call, replayed, what_if
 from nexus.request import Event, Request, Routing
 from nexus.requesting import event_of, request_of
-from nexus.sources import Desk, Surroundings
-from nexus.sources.configuration import Configuration, read_configuration
+from nexus.sources import Desk
+from nexus.sources.around import surroundings_of
 from nexus.sources.desk import Mode
-from nexus.sources.files import Files, home_folder
-from nexus.sources.host import facts
-from nexus.sources.layers import folders_of, layers_of
+from nexus.sources.files import home_folder
 from nexus.sources.policy import policies_of
 from nexus.sources.surveying import Surveys, survey
-from nexus.sources.templates import template_texts
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
     from nexus.compaction import Compacted, Ladder, Summarizer
@@ -114,13 +111,14 @@ class Engine:
         plugins: Sequence[object] = (),
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.around = _around(workspace, home, config, mode)
+        self.around = surroundings_of(workspace, home, config, mode)
         self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
         self._surveys = Surveys(self._survey)
         self.policies = policies_of(policy, self.around.home.root if self.around.home else None, workspace)
         configured = self.around.config
         self.model = model or configured.model or DEFAULT_MODEL
-        self.timezone, self.models = timezone or configured.timezone, dict(models or {})
+        self.timezone = configured.timezone if timezone == "" else timezone
+        self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
@@ -475,25 +473,6 @@ def open_engine(
     except BaseException:
         store.close()
         raise
-
-
-def _around(workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode) -> Surroundings:
-    """What stands around the calls of a workspace. Without a `config` it is read, from files and variables."""
-    mine = Path(home).expanduser() if home is not None else home_folder()
-    read = (
-        read_configuration(workspace, mine)
-        if config is None
-        else Configuration(config, own_names=config.instructions.names)
-    )
-    if workspace is None:
-        return Surroundings(config=read.config, mode=mode, warned=read.warned)
-    links = read.config.files.hard_links
-    names, cap = read.config.instructions.names, read.config.instructions.file_chars
-    files, folders = Files(workspace, cap, template_texts(), hard_links=links), folders_of(workspace, mine)
-    layers = layers_of(folders, files, names, read.own_names, cap)
-    return Surroundings(
-        files, Files(mine, cap, hard_links=links), facts(), read.config, layers, mode, read.warned or folders.warned
-    )
 
 
 def _answers_as(model: Model | View) -> str:

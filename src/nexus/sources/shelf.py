@@ -6,7 +6,7 @@ judged again only when its file's state on disk changes; until then a call costs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nexus import prompts
 from nexus.block import Warned
-from nexus.skill import Guide, SkillPlace
+from nexus.skill import Guide, SkillPlace, SkillsFound
 from nexus.sources.files import Files, FileText
 from nexus.sources.skill_file import judged
 
@@ -27,7 +27,7 @@ SAID = 3
 """Broken rules of one file that a context's report names."""
 
 _Read: TypeAlias = "tuple[FileText | None, Warned | None]"
-_Shelved: TypeAlias = "tuple[Guide | None, Warned | None]"
+Shelved: TypeAlias = "tuple[Guide | None, Warned | None]"
 
 
 class Shelf(Struct):
@@ -50,21 +50,30 @@ class Shelf(Struct):
 
 @dataclass(slots=True)
 class Shelves:
-    """State over time: the files of the package's skills, and what each SKILL.md was found to hold, by its origin."""
+    """State over time: the files of the package's skills, what each SKILL.md was found to hold, and what came of all last."""
 
     _packaged: Files = field(default_factory=lambda: Files(PACKAGED))
-    _known: dict[str, tuple[_Read, _Shelved]] = field(default_factory=dict[str, "tuple[_Read, _Shelved]"])
+    _known: dict[str, tuple[_Read, Shelved]] = field(default_factory=dict[str, "tuple[_Read, Shelved]"])
+    _places: tuple[Files | None, Files | None, tuple[Shelf, ...]] = (None, None, ())
+    _made: tuple[object, SkillsFound] | None = None
 
-    def of(self, workspace: Files | None, home: Files | None) -> Iterator[Shelf]:
+    def of(self, workspace: Files | None, home: Files | None) -> tuple[Shelf, ...]:
         """The places, the first of a name counts. Without a workspace there are none."""
         if workspace is None:
-            return
-        yield Shelf("workspace", workspace)
-        if home is not None:
-            yield Shelf("user", home, home_prefix(home.root))
-        yield Shelf("packaged", self._packaged, "nexus:")
+            return ()
+        if self._places[0] is not workspace or self._places[1] is not home:
+            user = (Shelf("user", home, home_prefix(home.root)),) if home is not None else ()
+            places = (Shelf("workspace", workspace), *user, Shelf("packaged", self._packaged, "nexus:"))
+            self._places = (workspace, home, places)
+        return self._places[2]
 
-    def guide(self, shelf: Shelf, folder: str) -> _Shelved:
+    def made(self, read: object, make: Callable[[], SkillsFound]) -> SkillsFound:
+        """What `make` makes of what was read, or what it made last where that is the same as then."""
+        if self._made is None or self._made[0] != read:
+            self._made = (read, make())
+        return self._made[1]
+
+    def guide(self, shelf: Shelf, folder: str) -> Shelved:
         """The skill in a folder, and what is to say of it; both None where there is no SKILL.md, or an empty one."""
         origin = shelf.origin(folder)
         found, warned = shelf.files.read(f"{SKILLS}/{folder}/{FILE}")
@@ -79,7 +88,7 @@ def home_prefix(root: Path) -> str:
     return "~/.nexus/" if root == Path.home() / ".nexus" else f"{root}/"
 
 
-def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, warned: Warned | None) -> _Shelved:
+def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, warned: Warned | None) -> Shelved:
     if not folder.isprintable():
         return None, Warned(f"{shelf.prefix}{SKILLS}", f"left out: the name of the folder {folder!r} is no plain text")
     if found is None:

@@ -7,14 +7,15 @@ each, so that the agent knows what there is and loads what it needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from functools import partial
 
 from nexus.block import Block, Warned
 from nexus.layer import Trust
+from nexus.offered import each, offered
 from nexus.skill import Guide, Skill, SkillPlace, SkillsFound
 from nexus.sources.desk import Desk, Gathered, Surroundings
 from nexus.sources.probe import Probe
-from nexus.sources.shelf import SKILLS
+from nexus.sources.shelf import SKILLS, Shelved
 from nexus.sources.skill_file import one_line
 
 MOST_FOLDERS = 300
@@ -39,14 +40,24 @@ def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> S
 
     Of each place `most_folders` are read, the first by name. Nothing without a workspace.
     """
+    shelves = around.shelves
+    read = [
+        (shelf.prefix, folders, trouble, [shelves.guide(shelf, folder) for folder in folders[:most_folders]])
+        for shelf in shelves.of(around.files, around.home)
+        for folders, trouble in (shelf.folders(),)
+    ]
+    return shelves.made((most_folders, read), partial(_found, read))
+
+
+def _found(read: Iterable[tuple[str, list[str], Warned | None, list[Shelved]]]) -> SkillsFound:
+    """The skills of all places: of each its prefix, its folders, what is wrong with it, and what the folders hold."""
     guides: dict[str, Guide] = {}
     warned: list[Warned] = []
     unread = 0
-    for shelf in around.shelves.of(around.files, around.home):
-        (folders, trouble), empty = shelf.folders(), list[str]()
+    for prefix, folders, trouble, shelved in read:
+        empty: list[str] = []
         warned += [trouble] if trouble else []
-        for folder in folders[:most_folders]:
-            guide, note = around.shelves.guide(shelf, folder)
+        for folder, (guide, note) in zip(folders, shelved, strict=False):
             if note is not None:
                 warned.append(note)
             elif guide is None:
@@ -55,11 +66,11 @@ def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> S
                 text = f"not used: {first.skill.origin} has the same name and comes first"
                 warned.append(Warned(guide.skill.origin, text))
         if empty:
-            warned.append(Warned(f"{shelf.prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
-        if len(folders) > most_folders:
-            unread += len(folders) - most_folders
-            text = f"{len(folders):,} folders: only the first {most_folders:,} by name are read"
-            warned.append(Warned(f"{shelf.prefix}{SKILLS}", text))
+            warned.append(Warned(f"{prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
+        if left := len(folders) - len(shelved):
+            unread += left
+            text = f"{len(folders):,} folders: only the first {len(shelved):,} by name are read"
+            warned.append(Warned(f"{prefix}{SKILLS}", text))
     ordered = {name: guides[name] for name in sorted(guides)}
     return SkillsFound(tuple(guide.skill for guide in ordered.values()), tuple(warned), ordered, unread)
 
@@ -90,7 +101,7 @@ def skills(desk: Desk) -> Gathered:
     found = _of(desk)
     if not found.skills or desk.files is None:
         return [], list(found.warnings)
-    loads = LOADER in offered(desk.request.tools)
+    loads = any(tool is not None and tool.name == LOADER for tool in map(offered, each(desk.request.tools)))
     text, left_out, told = skills_index(found, desk.around.probe, reads_files=loads, most=desk.files.file_chars)
     warned = [*found.warnings, *([Warned(ORIGIN, told)] if told else [])]
     return [Block("Workspace", "skills", text, ORIGIN, left_out_chars=left_out)], warned
@@ -157,20 +168,6 @@ def availability(skill: Skill, probe: Probe) -> str:
     """What is missing for a skill, in a few words: `needs git, GITHUB_TOKEN`; empty if nothing is."""
     missing = probe.missing(skill.requires)
     return f"needs {_few(missing)}" if missing else ""
-
-
-def offered(tools: Sequence[dict[str, Any]]) -> set[str]:
-    """The names of the tools, whose definitions are in any of the providers' forms."""
-    names: set[str] = set()
-    for given in tools:
-        many = given.get("function_declarations") or given.get("functionDeclarations")
-        for one in cast("list[Any]", many) if isinstance(many, list) else [given]:
-            own = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
-            inner = own.get("function", own)
-            name = cast("dict[str, Any]", inner).get("name") if isinstance(inner, dict) else None
-            if isinstance(name, str):
-                names.add(name)
-    return names
 
 
 def _of(desk: Desk) -> SkillsFound:

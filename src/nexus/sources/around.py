@@ -1,0 +1,32 @@
+"""What stands around all calls of an engine: brought together once, when it is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nexus.config import Config
+from nexus.sources.configuration import Configuration, read_configuration
+from nexus.sources.desk import Mode, Surroundings
+from nexus.sources.files import Files, home_folder
+from nexus.sources.host import facts
+from nexus.sources.layers import folders_of, layers_of
+from nexus.sources.templates import template_texts
+
+
+def surroundings_of(workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode) -> Surroundings:
+    """What stands around the calls of a workspace. Without a `config` it is read, from files and variables."""
+    mine = Path(home).expanduser() if home is not None else home_folder()
+    read = (
+        read_configuration(workspace, mine)
+        if config is None
+        else Configuration(config, own_names=config.instructions.names)
+    )
+    if workspace is None:
+        return Surroundings(config=read.config, mode=mode, warned=read.warned)
+    links = read.config.files.hard_links
+    names, cap = read.config.instructions.names, read.config.instructions.file_chars
+    files, folders = Files(workspace, cap, template_texts(), hard_links=links), folders_of(workspace, mine)
+    layers = layers_of(folders, files, names, read.own_names, cap)
+    return Surroundings(
+        files, Files(mine, cap, hard_links=links), facts(), read.config, layers, mode, read.warned or folders.warned
+    )
