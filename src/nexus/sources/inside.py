@@ -2,7 +2,8 @@
 
 The path is resolved and must stay inside. Then it is walked again from the folder, one open folder after the other,
 without following any link: whoever swaps a folder for a link in between makes the walk fail, not lead elsewhere. Where
-the system opens nothing relative to a folder (Windows), the path is resolved and compared once more after opening.
+the system opens nothing relative to a folder (Windows), the path is resolved and compared again after opening, several
+times: whoever swaps folders to and fro would have to hit every one of these moments.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd 
 
 ENTRIES = 10_000
 """Entries of a folder that are looked at."""
+
+LOOKS = 16
+"""How often a path is looked at after opening where there are no handles of folders. One look can be deceived."""
 
 MOVED = errno.EAGAIN
 """The error of a path that was changed while it was opened: trying again may help."""
@@ -184,11 +188,12 @@ def _check_kind(found: os.stat_result) -> None:
 
 
 def _check_again(root: Path, name: str, place: str, found: os.stat_result) -> None:
-    """Without handles of folders: what was opened is what the path leads to, still inside."""
-    base, parts = _contained(root, name)
-    now = str(base.joinpath(*parts))
-    if now != place or not os.path.samestat(os.lstat(now), found):
-        raise _moved()
+    """Without handles of folders: what was opened is what the path leads to, still inside, however often it is asked."""
+    for _ in range(LOOKS):
+        base, parts = _contained(root, name)
+        now = str(base.joinpath(*parts))
+        if now != place or not os.path.samestat(os.lstat(now), found):
+            raise _moved()
 
 
 def _check_names(entries: Iterator[os.DirEntry[str]], found: os.stat_result) -> None:
