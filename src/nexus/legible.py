@@ -43,4 +43,4 @@ def _levels(arguments: str) -> int:
 
 def legible(text: str) -> str:
     """The text with lone surrogates, which no request body can carry, as U+FFFD."""
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from nexus.budget.load import ModelRow, Wire, model_rows, model_table, provider_table
 from nexus.budget.names import MOVING, is_bedrock, shortenings, spellings, split_window, undated
@@ -19,6 +19,7 @@ def all_spellings(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=1024)
 def plain_name(name: str) -> str:
     """The maker's own spelling of a name: no route, frame, tag or version; its date stays."""
     return spellings(split_window(name.strip().lower())[0])[-1]

@@ -39,12 +39,12 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
         if message.role == "system" and not messages:
             system.append(message.text())
             continue
-        role, blocks = anthropic.fragment(_decodable(message), message.model)
-        blocks = [*blocks, *_unknown(message)]
-        if messages and messages[-1]["role"] == role == "user" and message.role == "tool":
-            messages[-1]["content"].extend(blocks)
+        shown = anthropic.fragment(_decodable(message), message.model)
+        shown["content"].extend(_unknown(message))
+        if messages and messages[-1]["role"] == shown["role"] == "user" and message.role == "tool":
+            messages[-1]["content"].extend(shown["content"])
         else:
-            messages.append({"role": role, "content": blocks})
+            messages.append(shown)
     return {**({"system": "\n\n".join(system)} if system else {}), "messages": messages}
 
 

@@ -65,6 +65,7 @@ class Files:
     file_chars: int = FILE_CHARS
     templates: frozenset[str] = frozenset()
     hard_links: bool = False
+    _base: str = field(init=False)
     _seen: dict[str, tuple[State | None, FileText | None, Warned | None]] = field(
         default_factory=dict[str, tuple[State | None, FileText | None, Warned | None]]
     )
@@ -72,11 +73,14 @@ class Files:
         default_factory=dict[str, tuple[State | None, list[str], Warned | None]]
     )
 
+    def __post_init__(self) -> None:
+        self._base = os.path.join(self.root, "")  # noqa: PTH118 - put before every name that is read
+
     def read(self, name: str) -> tuple[FileText | None, Warned | None]:
         """The file's text, or None when it is absent, empty or refused; and what the user should know about it."""
         if trouble := trouble_with(name):
             return None, Warned(repr(name)[1:-1], f"left out: {trouble}")
-        path = os.path.join(self.root, name)  # noqa: PTH118 - hot path
+        path = f"{self._base}{name}"
         try:
             key = state_of(os.stat(path))  # noqa: PTH116 - hot path
         except (FileNotFoundError, NotADirectoryError):
@@ -97,7 +101,7 @@ class Files:
         if trouble := trouble_with(name):
             return [], Warned(repr(name)[1:-1], f"left out: {trouble}")
         try:
-            key = state_of(os.stat(self.root / name))  # noqa: PTH116 - as above
+            key = state_of(os.stat(f"{self._base}{name}"))  # noqa: PTH116 - as above
         except OSError:
             return [], None
         known = self._lists.get(name)

@@ -95,9 +95,9 @@ class SqliteLedger:
 
     @contextmanager
     def _reading(self) -> Generator[Reader]:
-        """A reader in a snapshot; inside `snapshot()` always the same one."""
+        """A reader in a snapshot; inside `snapshot()` always the same one, and its file is looked at once."""
         held: Reader | None = getattr(self._here, "reader", None)
-        self._pool.check()
+        self._pool.check(files=held is None)
         with typed(self.file):
             if held is not None:
                 yield held

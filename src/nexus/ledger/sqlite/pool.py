@@ -58,8 +58,8 @@ class Pool:
         """Whether there is no file."""
         return self._memory is not None
 
-    def check(self) -> None:
-        """Raises LedgerClosed or LedgerGone where the connections must not be used any more."""
+    def check(self, *, files: bool = True) -> None:
+        """Raises LedgerClosed or, where the files are looked at too, LedgerGone if connections must not be used any more."""
         if self.pid != os.getpid():
             raise LedgerClosed(
                 f"{self.file} was opened by process {self.pid}, and this is a fork of it that began while a connection was "
@@ -68,7 +68,7 @@ class Pool:
             )
         if self.closed:
             raise LedgerClosed(f"{self.file} was closed; open it again")
-        if self._watched:
+        if files and self._watched:
             self._check_files()
 
     def _check_files(self) -> None:

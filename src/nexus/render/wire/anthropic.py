@@ -17,7 +17,7 @@ from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.reasoning import is_reasoning_item
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, Said, copied, turns
+from nexus.render.wire.turns import Fragment, Said, own, turns
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
@@ -29,10 +29,11 @@ _json = msgspec.json.Decoder(dict[str, Any])
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.messages.create`."""
     conversation = said(ctx).found
-    messages = copied(conversation, "content")
+    messages = own(conversation)
     for index, block in marks(ctx, conversation):
-        content: list[dict[str, Any]] = messages[index]["content"]
+        content: list[dict[str, Any]] = [*messages[index]["content"]]
         content[block] = {**content[block], "cache_control": {**MARK}}
+        messages[index]["content"] = content
     return {**frame(ctx), "messages": messages}
 
 
@@ -54,7 +55,9 @@ def said(ctx: AssembledContext) -> Said:
     """The conversation in turns, to be read only; without marks."""
     # What Gemini signed has the same fields, and means nothing to Anthropic.
     signs = ctx.model if ctx.window.wire != "gemini" else ""
-    return turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs))
+    return turns(
+        ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs), "content"
+    )
 
 
 def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
@@ -65,7 +68,7 @@ def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int
     found: list[tuple[int, int]] = []
     distance = apart
     for message in range(len(conversation) - 1, -1, -1):
-        content = conversation[message][1]
+        content = conversation[message]["content"]
         for block in range(len(content) - 1, -1, -1):
             if distance >= apart and content[block]["type"] not in ("thinking", "redacted_thinking"):
                 found.append((message, block))
@@ -77,15 +80,15 @@ def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int
 
 
 def fragment(message: Message, model: str) -> Fragment:
-    """One message's role and content blocks in this provider's form; thinking only if this very model wrote it."""
+    """One message in this provider's form; thinking only if this very model wrote it."""
     if message.role == "assistant":
         thinking = [part for part in message.parts if isinstance(part, Thinking)] if _own(message, model) else []
         blocks = [_thinking(part) for part in thinking if _proved(part)]
         blocks.extend(_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
-        return "assistant", blocks
+        return {"role": "assistant", "content": blocks}
     if message.role == "tool":
-        return "user", [_result(result) for result in message.results()]
-    return "user", [_block(part) for part in shown_parts(message)]
+        return {"role": "user", "content": [_result(result) for result in message.results()]}
+    return {"role": "user", "content": [_block(part) for part in shown_parts(message)]}
 
 
 def _own(message: Message, model: str) -> bool:

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.message import Image, Message, Text, ToolCall
+from nexus.message import Image, Message, Text, ToolCall, ToolResult
 from nexus.render.parts import shown_parts, text_of_result
 from nexus.render.wire.tools import ToolSpec
-from nexus.render.wire.turns import Fragment, Said, copied, turns
+from nexus.render.wire.turns import Fragment, Said, own, turns
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request: keyword arguments of `client.models.generate_content`."""
-    contents: list[dict[str, Any]] = copied(said(ctx).found, "parts")
+    contents: list[dict[str, Any]] = own(said(ctx).found)
     for before, after in pairwise(contents):
         after["parts"] = ordered(before["parts"], after["parts"])
     return {**frame(ctx), "contents": contents}
@@ -39,25 +39,17 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
 
 def said(ctx: AssembledContext) -> Said:
     """The conversation in turns, to be read only; responses are not in the order of their calls yet."""
-    return turns(ctx.history, "gemini", ctx.current, fragment)
+    return turns(ctx.history, "gemini", ctx.current, fragment, "parts")
 
 
 def fragment(message: Message) -> Fragment:
-    """One message's role and parts in this provider's form. Thinking is left out: other providers' has no place here."""
+    """One message in this provider's form. Thinking is left out: other providers' has no place here."""
     if message.role == "assistant":
-        return "model", [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]
+        spoken = [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]
+        return {"role": "model", "parts": spoken}
     if message.role == "tool":
-        return "user", [
-            {
-                "function_response": {
-                    "id": result.call_id,
-                    "name": result.name or "tool",
-                    "response": {"error" if result.is_error else "output": text_of_result(result)},
-                }
-            }
-            for result in message.results()
-        ]
-    return "user", [_part(part) for part in shown_parts(message)]
+        return {"role": "user", "parts": [_response(result) for result in message.results()]}
+    return {"role": "user", "parts": [_part(part) for part in shown_parts(message)]}
 
 
 def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -66,6 +58,11 @@ def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[
     if len(order) <= 1:
         return answers
     return sorted(answers, key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
+
+
+def _response(result: ToolResult) -> dict[str, Any]:
+    said = {"error" if result.is_error else "output": text_of_result(result)}
+    return {"function_response": {"id": result.call_id, "name": result.name or "tool", "response": said}}
 
 
 def _part(part: Text | Image | ToolCall) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """OpenAI chat completions: system first, real roles, one tool message for each result. The prefix is cached by itself.
 
-Whoever gets a body may change it; see `turns.copied`.
+Whoever gets a body may change it; see `turns.own`.
 
 Keys that vary little stand first and `messages` last, so that the serialised body of the next call extends this one.
 """

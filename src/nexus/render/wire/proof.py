@@ -93,14 +93,14 @@ def _item(found: list[Any], index: int, _marked: frozenset[int]) -> dict[str, An
 
 
 def _anthropic(found: list[Fragment], index: int, marked: frozenset[int]) -> dict[str, Any]:
-    role, content = found[index]
+    content = found[index]["content"]
     marks = {block: {**content[block], "cache_control": anthropic.MARK} for block in marked}
-    return {"role": role, "content": [marks.get(place, block) for place, block in enumerate(content)]}
+    return {**found[index], "content": [marks.get(place, block) for place, block in enumerate(content)]}
 
 
 def _gemini(found: list[Fragment], index: int, _marked: frozenset[int]) -> dict[str, Any]:
-    role, parts = found[index]
-    return {"role": role, "parts": gemini.ordered(found[index - 1][1], parts) if index else parts}
+    message = found[index]
+    return {**message, "parts": gemini.ordered(found[index - 1]["parts"], message["parts"])} if index else message
 
 
 _FORMS: dict[Wire, _Form] = {

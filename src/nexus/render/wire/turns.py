@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from nexus.history import History
 from nexus.message import Message
 
-Fragment: TypeAlias = tuple[str, list[dict[str, Any]]]
-"""A role and the blocks (or parts) of one message or of several joined ones."""
+Fragment: TypeAlias = dict[str, Any]
+"""One message, or several joined ones, as it is sent: its role, and its blocks under the wire's word for them."""
+
+Content: TypeAlias = Literal["content", "parts"]
+"""A wire's word for the blocks of a message."""
 
 
 _ONLY_FIRST = ("thinking", "redacted_thinking")
@@ -24,7 +27,7 @@ _ONLY_FIRST = ("thinking", "redacted_thinking")
 
 
 OWN_MESSAGES = 64
-"""How many of a body's last messages are copies in depth. Copying all of them took a warm call from 1.4 to 2.1 ms."""
+"""How many of a body's last messages are copies in depth. Copying all so took a warm call from 1.4 to 2.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,12 @@ class Said:
     settled: int
 
 
-def copied(fragments: list[Fragment], content: str) -> list[dict[str, Any]]:
-    """The fragments as messages of the receiver's own: new dicts and lists, in depth for the last `OWN_MESSAGES`.
+def own(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation as the receiver's own: a new list of new messages, in depth for the last `OWN_MESSAGES`.
 
-    The blocks of older messages are shared with later bodies and are to be read only.
+    What is inside older messages is shared with later bodies and is to be read only.
     """
-    messages = [{"role": role, content: [*blocks]} for role, blocks in fragments[:-OWN_MESSAGES]]
-    messages.extend({"role": role, content: msgspec.to_builtins(blocks)} for role, blocks in fragments[-OWN_MESSAGES:])
-    return messages
+    return [*map(dict[str, Any].copy, found[:-OWN_MESSAGES]), *msgspec.to_builtins(found[-OWN_MESSAGES:])]
 
 
 def items(
@@ -59,11 +60,6 @@ def items(
     settled = len(found)
     found.extend(item for message in (*history.closing, *current) for item in fragment(message))
     return Said(found, settled)
-
-
-def own(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items as the receiver's own, in the way that `copied` says."""
-    return [*({**item} for item in found[:-OWN_MESSAGES]), *msgspec.to_builtins(found[-OWN_MESSAGES:])]
 
 
 def _one_by_one(
@@ -85,47 +81,49 @@ class Joined:
     fragments: list[Fragment] = field(default_factory=list[Fragment])
 
 
-def turns(history: History, wire: str, current: Iterable[Message], fragment: Callable[[Message], Fragment]) -> Said:
-    """The whole conversation as joined fragments; their lists are shared, so copy before you change one."""
-    joined = _shared(history, wire, fragment)
+def turns(
+    history: History, wire: str, current: Iterable[Message], fragment: Callable[[Message], Fragment], blocks: Content
+) -> Said:
+    """The whole conversation as joined fragments; they are shared, so copy before you change one."""
+    joined = _shared(history, wire, fragment, blocks)
     opening = [fragment(message) for message in history.opening]
     after = [fragment(message) for message in (*history.closing, *current)]
-    start = _join([], opening)
-    if joined and start and start[-1][0] == joined[0][0]:
-        start = _join(start, joined[:1])
+    start = _join([], opening, blocks)
+    if joined and start and start[-1]["role"] == joined[0]["role"]:
+        start = _join(start, joined[:1], blocks)
         joined = joined[1:]
     # The last of them may still grow.
     settled = max(len(start) + len(joined) - 1, 0)
-    return Said(_join([*start, *joined[:-1]], [*joined[-1:], *after]), settled)
+    return Said(_join([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
 
 
-def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment]) -> list[Fragment]:
+def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment], blocks: Content) -> list[Fragment]:
     """The history's messages as joined fragments. What is kept is replaced, never changed: others may be reading it."""
     joined: Joined = next(iter(history.fragments.get(wire, ())), Joined())
     if joined.count > history.end:
         joined = Joined()
     new = [fragment(message) for message in history.shared[joined.count : history.end]]
     if new:
-        last = _join([], [*joined.fragments[-1:], *new])
+        last = _join([], [*joined.fragments[-1:], *new], blocks)
         joined = Joined(history.end, [*joined.fragments[:-1], *last])
         history.fragments[wire] = [joined]
     return joined.fragments
 
 
-def _join(start: list[Fragment], more: Iterable[Fragment]) -> list[Fragment]:
-    """Appends fragments to `start`, joining those of one role. Lists that were there before are not changed."""
+def _join(start: list[Fragment], more: Iterable[Fragment], blocks: Content) -> list[Fragment]:
+    """Appends fragments to `start`, joining those of one role. What was there before is not changed."""
     own = False
-    for role, all_blocks in more:
-        follows = bool(start) and start[-1][0] == role
-        blocks = [block for block in all_blocks if block.get("type") not in _ONLY_FIRST] if follows else all_blocks
-        if not blocks:
+    for one in more:
+        follows = bool(start) and start[-1]["role"] == one["role"]
+        new = [block for block in one[blocks] if block.get("type") not in _ONLY_FIRST] if follows else one[blocks]
+        if not new:
             continue
         if not follows:
-            start.append((role, blocks))
+            start.append(one)
             own = False
         elif own:
-            start[-1][1].extend(blocks)
+            start[-1][blocks].extend(new)
         else:
-            start[-1] = (role, [*start[-1][1], *blocks])
+            start[-1] = {"role": one["role"], blocks: [*start[-1][blocks], *new]}
             own = True
     return start
