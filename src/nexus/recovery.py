@@ -166,7 +166,7 @@ class _Work:
         """A context that is provably smaller than one that did not fit. Raises ContextOverflow if there is none."""
         self.nx.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
-            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit") from self.error
+            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit, {_parts(ctx)}") from self.error
         if verdict.part == "output" and self.asks_for_less(ctx, verdict):
             self.after = "a shorter answer was asked for"
             # A shorter answer leaves more of the window, and others may have gone on: the prompt must not grow into it.
@@ -176,7 +176,8 @@ class _Work:
         most = _most(ctx, verdict)
         made = self.compacted_to(ctx, most) or self.cut_to(ctx, most)
         if made is None:
-            raise ContextOverflow(self.attempts, "nothing more can be left out of it") from self.error
+            why = f"nothing more can be left out, {_parts(ctx)}"
+            raise ContextOverflow(self.attempts, why) from self.error
         self.limit = most if _tells_of_tokens(verdict) else self.limit
         return made
 
@@ -243,6 +244,19 @@ def _most(ctx: AssembledContext, verdict: Verdict) -> int:
         counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
         most = min(told * (failed / counted if counted > failed else 1.0), most)
     return max(int(most), 1)
+
+
+def _parts(ctx: AssembledContext) -> str:
+    """What a context that did not fit was made of, the largest part first."""
+    used = ctx.token_budget.used
+    sizes = {
+        "system prompt": used.system_prompt,
+        "tools": used.tools,
+        "history": used.history,
+        "current message": used.event,
+    }
+    named = sorted(((tokens, name) for name, tokens in sizes.items() if tokens), reverse=True)
+    return f"of the last one {', '.join(f'{name} {tokens:,}' for tokens, name in named)}"
 
 
 def _tells_of_tokens(verdict: Verdict) -> bool:

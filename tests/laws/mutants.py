@@ -20,7 +20,7 @@ from msgspec import Struct
 class Mutant(Struct, frozen=True):
     """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead.
 
-    `laws` are the names of the laws that find it.
+    `laws` are the names of the laws that find it; `run` are the examples and the seed of random sessions that do so.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Mutant(Struct, frozen=True):
     old: str
     new: str
     laws: tuple[str, ...]
+    run: tuple[int, int] = (600, 1)
 
 
 MUTANTS = (
@@ -39,6 +40,7 @@ MUTANTS = (
         "repair closes a call twice",
         "nexus.fit.repair:preview", "return [*shown, *closing(ahead)]", "return [*shown, *closing(ahead), *closing(ahead)]",
         ("valid",),
+        (70, 3),
     ),
     Mutant(
         "a user's pin is dropped",
@@ -103,6 +105,7 @@ MUTANTS = (
     Mutant(
         "what was cleared comes back",
         "nexus.fit.view:_pins", "reading.live.cleared_at", "0", ("first task", "marker counts"),
+        (70, 5),
     ),
     Mutant(
         "a kept window is extended across an undo",
@@ -116,6 +119,7 @@ MUTANTS = (
         "the note's place is taken by the wrong entry",
         "nexus.fit.window:_with_notes", "row.place.seq > window.clips.images", "row.place.seq >= window.clips.images",
         ("nothing vanishes", "results"),
+        (70, 3),
     ),
     Mutant(
         "images of the newest turns become notes",
@@ -124,6 +128,7 @@ MUTANTS = (
     Mutant(
         "an image that became a note comes back when a window is made anew",
         "nexus.fit.window:start", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0", ("nothing vanishes", "results"),
+        (70, 3),
     ),
 )  # fmt: skip
 

@@ -14,7 +14,6 @@ from laws.running import searched
 pytestmark = pytest.mark.slow
 
 EXAMPLES = 1_500
-SEARCHED_AT_MOST = 600
 
 WANTED = {
     "with two or more cuts": 25,  # fewer than before pictures: sessions with these have eight times the budget
@@ -45,5 +44,5 @@ def test_the_law_of_fitting_holds_whatever_happens_to_a_session(
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_fault_in_fitting_is_found_by_its_law(mutant: Mutant) -> None:
     with broken_by(mutant), pytest.raises(Broken) as found:
-        searched(SEARCHED_AT_MOST, 1, Counter())
+        searched(*mutant.run, Counter())
     assert found.value.law in mutant.laws

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +129,9 @@ def test_when_nothing_helps_there_is_a_typed_error_after_three_calls_and_nothing
         assert len(provider.seen) <= 3 and shrinks(provider.seen)
         assert len(caught.value.attempts) == len(provider.seen)
         assert len(nx.history("main")) == before
+        used = nx.assemble("and now?", **{**ASK, "budget": 1_000}).token_budget.used
+        assert re.search(rf"of the last one .*system prompt {used.system_prompt:,}\b", str(caught.value))
+        assert re.search(r"history \d+.*current message \d+", str(caught.value))
 
 
 def test_other_errors_and_rate_limits_come_through_as_they_are() -> None:
