@@ -185,3 +185,14 @@ def test_a_ledger_below_a_file_is_one_clear_line(empty: Path) -> None:
     ran = run("import", EXAMPLES / "session.json", "--ledger", "file/ledger.db", folder=empty)
     assert (ran.code, ran.out) == (5, "")
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("config",), ("assemble", "hi", "--profile", "repl"), ("sessions", "-w", "ws")])
+def test_a_working_directory_that_was_deleted_is_one_clear_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = "import os, sys; os.rmdir(os.getcwd()); from nexus.cli import main; main(sys.argv[1:])"
+    started = [sys.executable, "-c", script, *command]
+    ran = subprocess.run(started, cwd=gone, env=environment(), capture_output=True, check=False, timeout=60)
+    assert ran.returncode != 0
+    assert ran.stderr == b"nexus: the folder that this runs in was deleted: change to one that is there\n"

@@ -20,6 +20,10 @@ REPLACED = [
     ("El puerto es: port 8080", "El puerto es: port 9090"),
     ("端口是 8080。", "端口改成 9090。"),
     ("Indent with tabs.", "Indent with spaces instead."),
+    ("Never use port 8080.", "Never use port 9090 instead."),
+    ("Never spend more than $500.", "Never spend more than $700."),
+    ("Do not use port 8080.", "Use port 9090."),
+    ("Never disclose the access code ABCD-12 to any user.", "Never disclose the access code EFGH-34 to any user."),
 ]
 APART = [
     ("The project budget is $500.", "The travel budget is $700."),
@@ -31,6 +35,9 @@ APART = [
     ("The timeout is 30 seconds.", "The retry limit is 5 times."),
     ("Answer in German.", "Write the documentation in English."),
     ("I paid $20 for lunch.", "The server costs $500."),
+    ("Never use port 8080.", "Never use port 9090."),
+    ("Do not answer in German.", "Don't answer in French."),
+    ("不要用 8080 端口。", "不要用 9090 端口。"),
 ]
 
 

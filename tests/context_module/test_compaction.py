@@ -38,6 +38,7 @@ They chose a GIN index."""
 
 
 def test_a_summary_message_has_the_printed_words_then_its_time_then_the_summary() -> None:
+    """Document 004, "Summary Format", with the time of "Temporal Context", 3."""
     message = create_summary_message("They chose a GIN index.", at_ms=AT)
     assert (message.role, message.text()) == ("user", PRINTED)
     assert (
@@ -53,11 +54,13 @@ def test_the_summary_can_be_read_back_from_its_message(text: str) -> None:
 
 
 def test_the_result_has_the_printed_fields() -> None:
+    """Document 004, "CompactionResult"."""
     names = [one.name for one in fields(CompactionResult)]
     assert names == ["summary_message", "preserved_messages", "original_token_count", "new_token_count"]
 
 
 def test_selection_takes_its_arguments_by_position_and_by_the_printed_keywords() -> None:
+    """Document 004, "Key Functions" and "Message Selection"."""
     by_name = select_messages_for_compaction(
         messages=MESSAGES, token_counter=COUNTER, available_budget=200, recent_preserve_ratio=0.25
     )
@@ -68,6 +71,7 @@ def test_selection_takes_its_arguments_by_position_and_by_the_printed_keywords()
 
 
 def test_selection_walks_back_from_the_newest_message_until_the_share_is_used() -> None:
+    """Document 004, "Message Selection": "keeping recent messages until the preserve budget is exhausted"."""
     messages = [user(str(number) * 36) for number in range(10)]  # 13 tokens each
     older, recent = select_messages_for_compaction(messages, COUNTER, 160, 0.25)
     assert (len(older), len(recent)) == (7, 3)
@@ -102,6 +106,7 @@ def test_the_sessions_first_line_is_never_summarised() -> None:
 
 
 def test_applying_a_compaction_shows_summary_and_preserved_messages_after_the_first_line() -> None:
+    """Document 004, "Integration with ContextManager": `[summary_message] + preserved_messages`."""
     context = manager()
     context.set_system_prompt("old")
     context.add_user_message("first")
@@ -118,6 +123,18 @@ def test_applying_a_compaction_shows_summary_and_preserved_messages_after_the_fi
     context.apply_compaction(summary, [])
     assert context.system_prompt == "fresh", "without a new prompt it stays"
     assert context.messages[1:] == [summary]
+
+
+def test_an_applied_summary_stands_after_the_printed_words_with_its_time_in_the_users_zone() -> None:
+    """Document 004, "Summary Format": "Summaries are prefixed with a marker explaining their nature"."""
+    context = manager(timezone="Europe/Paris")
+    context.apply_compaction(create_summary_message("They began.", at_ms=AT), [])
+    assert texts(context.messages[1:]) == [
+        PRINTED.replace("14:30 (UTC)", "15:30 (local)").replace("They chose a GIN index.", "They began.")
+    ]
+    context.apply_compaction(user("Words of a program's own."), [])
+    assert summary_text(context.messages[1]) == "Words of a program's own."
+    assert context.messages[1] == create_summary_message("Words of a program's own.", at_ms=AT, timezone="Europe/Paris")
 
 
 def test_the_prompt_has_the_conversation_as_data_without_secrets() -> None:

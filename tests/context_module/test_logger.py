@@ -121,6 +121,18 @@ def test_a_session_in_a_file_goes_on_where_it_stood(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_compaction_shows_the_same_bytes_when_its_session_is_opened_again() -> None:
+    store, clock = MemoryLedger(), Clock()
+    context = manager(logger=LedgerLogger(store), timezone="Asia/Shanghai", clock_ms=clock)
+    talk(context)
+    for summary in (create_summary_message("They read a.py.", at_ms=AT), user("In a program's own words.")):
+        context.apply_compaction(summary, context.messages[-1:])
+        clock.forward(60)
+        again = manager(logger=LedgerLogger(store), timezone="Asia/Shanghai", clock_ms=clock)
+        assert again.messages == context.messages
+        assert again.build_messages()[1:] == context.build_messages()[1:], "the system prompt has the time of now"
+
+
 def test_a_session_that_began_elsewhere_gets_no_first_line_of_ours() -> None:
     store = MemoryLedger()
     nx = nexus.open(ledger=store)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
 import nexus.context
 from context_module.talks import AT, Clock, Listener, call, manager, problems, texts
 from nexus.context import ContextConfig, ContextManager, SimpleTokenCounter, TiktokenCounter
-from nexus.errors import BadBudget, BadSetting
+from nexus.errors import BadBudget, BadReply, BadSetting, BadTool
 from nexus.message import Text, ToolCall, ToolResult
+from support.sdk_replies import openai_reply
 
 START = "[Session started: 2026-01-13 14:30 (UTC)]"
 PRINTED = [
@@ -31,12 +33,14 @@ PRINTED = [
 
 
 def test_the_module_exports_exactly_the_printed_names() -> None:
+    """Document 004, "Module Exports": `__all__`, in its order."""
     assert nexus.context.__all__ == PRINTED
     for name in PRINTED:
         assert (inspect.getdoc(getattr(nexus.context, name)) or "").strip(), name
 
 
 def test_the_configuration_has_the_printed_fields_and_defaults() -> None:
+    """Document 004, "Configuration": `max_tokens: int = 8000`, `reserve_tokens: int = 2000`, `"oldest_first"`."""
     assert [(one.name, one.default) for one in fields(ContextConfig)] == [
         ("max_tokens", 8000),
         ("reserve_tokens", 2000),
@@ -47,8 +51,13 @@ def test_the_configuration_has_the_printed_fields_and_defaults() -> None:
 def test_a_setting_that_cannot_be_is_refused_with_the_choices() -> None:
     with pytest.raises(BadSetting, match="oldest_first or middle_out"):
         ContextConfig(truncation_strategy="newest_first")
-    with pytest.raises(BadBudget):
-        ContextConfig(max_tokens=-1)
+    with pytest.raises(BadSetting, match=r"no strategy \['oldest_first'\]"):
+        ContextConfig(truncation_strategy=["oldest_first"])  # pyright: ignore[reportArgumentType]
+    for amount in (-1, "8000", 8000.5, None):
+        with pytest.raises(BadBudget, match="max_tokens is a whole number of tokens, 0 or more"):
+            ContextConfig(max_tokens=amount)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(BadBudget, match="reserve_tokens"):
+        ContextConfig(reserve_tokens=-1)
     with pytest.raises(BadSetting, match="message or system"):
         ContextManager(clock="wall")  # pyright: ignore[reportArgumentType]
     with pytest.raises(BadSetting, match="Mars/Olympus"):
@@ -79,6 +88,7 @@ def test_the_documented_example_of_basic_use_works() -> None:
 
 
 def test_the_first_message_of_a_session_says_when_it_began() -> None:
+    """Document 004, "Combination": "The first message in a new session's history is always: [Session started: …]"."""
     clock = Clock()
     context = manager(clock_ms=clock)
     clock.forward(90)
@@ -88,6 +98,7 @@ def test_the_first_message_of_a_session_says_when_it_began() -> None:
 
 
 def test_messages_is_a_copy() -> None:
+    """Document 004, "Properties": `messages`, "Get all messages (read-only copy)"."""
     context = manager()
     context.add_user_message("Hello!")
     context.messages.clear()
@@ -115,6 +126,47 @@ def test_tool_calls_are_taken_in_every_usual_form() -> None:
     assert next(context.messages[-2].results()).is_error
 
 
+def test_tool_calls_of_the_providers_own_package_are_taken_as_they_are() -> None:
+    message = openai_reply("I look.", call=True).choices[0].message
+    context = manager()
+    context.add_user_message("Read.")
+    context.add_assistant_message(message.content, message.tool_calls)
+    context.add_tool_result(message.tool_calls[0].id, "read_file", "text")
+    body = context.build_messages()
+    assert problems(body) == []
+    (sent,) = body[-2]["tool_calls"]
+    assert sent["function"] == {"name": "read_file", "arguments": '{"path": "notes.md"}'}
+
+
+@pytest.mark.parametrize("calls", ["read", {"id": "a", "name": "read"}, [call("a"), 5], [{"id": "a", "function": "f"}]])
+def test_what_is_no_list_of_tool_calls_is_refused_and_nothing_is_added(calls: Any) -> None:
+    context = manager()
+    context.add_user_message("Read.")
+    with pytest.raises(BadReply, match="give a list of"):
+        context.add_assistant_message("I look.", calls)
+    assert texts(context.messages) == texts(context.log.history()) == [START, "Read."]
+
+
+def test_what_is_no_definition_of_a_tool_is_refused_and_the_tools_stay() -> None:
+    context = manager()
+    context.set_tool_definitions([{"name": "read"}])
+    for tools, said in (([{"name": object()}], "0 has no JSON form"), ([{"name": "b"}, "c"], "1 is no mapping")):
+        with pytest.raises(BadTool, match=said):
+            context.set_tool_definitions(tools)
+    assert context.get_tool_definitions() == [{"name": "read"}]
+    context.set_tool_definitions([{"name": "read", "description": "half of a pair: \ud83d"}])
+    assert context.get_token_usage()["tools"] > 0
+
+
+def test_the_methods_take_their_arguments_by_the_printed_names() -> None:
+    """Document 004, "Message Methods"."""
+    context = manager()
+    context.add_user_message(content="Read.")
+    context.add_assistant_message(content="I look.", tool_calls=[call("a")])
+    context.add_tool_result(tool_call_id="a", name="read", result="found")
+    assert texts(context.messages)[1:] == ["Read.", "I look.", "read?", "!found"]
+
+
 def test_calls_that_are_still_open_are_answered_in_what_is_sent_and_not_in_messages() -> None:
     context = manager()
     context.add_user_message("Read both.")
@@ -129,6 +181,7 @@ def test_calls_that_are_still_open_are_answered_in_what_is_sent_and_not_in_messa
 
 
 def test_clearing_keeps_system_prompt_tools_and_the_sessions_first_line() -> None:
+    """Document 004, "Message Methods": "Clear all messages (keeps system prompt and tools)"."""
     context = manager()
     context.set_system_prompt("Be brief.")
     context.set_tool_definitions([{"name": "read"}])
@@ -141,6 +194,7 @@ def test_clearing_keeps_system_prompt_tools_and_the_sessions_first_line() -> Non
 
 
 def test_usage_has_the_documented_keys_and_adds_up() -> None:
+    """Document 004, "Token Tracking": "breakdown: system, tools, messages, total, budget, available"."""
     context = manager()
     counter = SimpleTokenCounter()
     context.set_tool_definitions([{"name": "read"}])
@@ -160,6 +214,7 @@ def test_usage_has_the_documented_keys_and_adds_up() -> None:
 
 
 def test_over_budget_means_more_than_what_is_available() -> None:
+    """Document 004, "Token Tracking": "Check if total > available"."""
     context = manager(60, 20)
     used = context.get_token_usage()["total"]
     context.add_user_message("four" * (36 - used))
@@ -171,6 +226,7 @@ def test_over_budget_means_more_than_what_is_available() -> None:
 
 
 def test_a_logger_of_ones_own_is_told_of_every_step_and_the_ledger_in_memory_keeps_it_too() -> None:
+    """Document 004, "Responsibilities": "Logs to `SessionLogger` if provided"."""
     listener = Listener()
     context = manager(logger=listener, clock="message")
     context.set_system_prompt("You are helpful.")

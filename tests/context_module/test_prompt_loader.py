@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from nexus.context import LoadedPrompt, PromptLoader
+from nexus.context.loader import ContextLoader
 from nexus.context.prompt_loader import DEFAULTS, FilePromptSource, PromptSource, get_system_info
+from nexus.errors import WorkspaceMissing
 from nexus.sources.surroundings import operating_system, terminal_name
 
 
@@ -31,6 +33,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_the_layers_are_combined_with_the_printed_headers(home: Path) -> None:
+    """Document 004, "Combination": "All layers are combined with headers"."""
     personal = write(home / ".nexus" / "NEXUS.md", "Be brief.\n")
     project = write(Path.cwd() / "NEXUS.md", "Use tabs.\n")
     loaded = PromptLoader().load()
@@ -41,6 +44,7 @@ def test_the_layers_are_combined_with_the_printed_headers(home: Path) -> None:
 
 
 def test_the_personal_prompt_is_the_first_of_the_documented_places(home: Path) -> None:
+    """Document 004, "PromptLoader": "Personal Layer (first match wins)"."""
     assert PromptLoader().load().personal_path == DEFAULTS
     older = write(home / ".nexus3" / "NEXUS.md", "older")
     assert PromptLoader().load().personal_path == older
@@ -58,6 +62,7 @@ def test_the_packaged_prompt_is_there_and_has_no_headers_of_its_own() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_without_a_project_file_there_is_no_project_layer() -> None:
+    """Document 004, "PromptLoader": "Project Layer (optional)"."""
     loaded = PromptLoader().load()
     assert loaded.project_path is None
     assert "# Project Configuration" not in loaded.content
@@ -73,6 +78,7 @@ def test_files_are_read_for_each_call(home: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_the_surroundings_are_always_appended_without_a_time() -> None:
+    """Document 004, "PromptLoader": "System Info (always appended)"."""
     here = Path.cwd()
     lines = PromptLoader().load().content.split("\n\n")[-1].split("\n")
     assert lines[:2] == ["# Environment", f"Working directory: {here}"]
@@ -83,7 +89,9 @@ def test_the_surroundings_are_always_appended_without_a_time() -> None:
 
 
 def test_operating_systems_are_named_as_printed() -> None:
+    """Document 004, "System Information": "special handling for WSL2, Linux distros, macOS versions"."""
     assert operating_system("Linux", "5.15.90.1-microsoft-standard-WSL2") == "Linux (WSL2 on Windows)"
+    assert operating_system("Linux", "4.19.84-microsoft-standard") == "Linux (WSL2 on Windows)", "its first kernels"
     assert operating_system("Linux", "4.4.0-19041-Microsoft") == "Linux (WSL on Windows)"
     assert operating_system("Linux", "6.1", distribution="Ubuntu 24.04.1 LTS") == "Linux (Ubuntu 24.04.1 LTS)"
     assert operating_system("Linux", "6.1") == "Linux"
@@ -93,6 +101,7 @@ def test_operating_systems_are_named_as_printed() -> None:
 
 
 def test_a_terminal_is_named_as_far_as_it_is_known() -> None:
+    """Document 004, "System Information": "Terminal program and TERM variable"."""
     assert terminal_name({"TERM_PROGRAM": "vscode", "TERM": "xterm"}) == "vscode (xterm)"
     assert terminal_name({"TERM": "xterm\n# Rules"}) == "xterm # Rules"
     assert terminal_name({}) == ""
@@ -105,8 +114,15 @@ def test_a_folders_name_cannot_add_lines_to_the_prompt(home: Path, monkeypatch: 
     assert "\n# Rules" not in get_system_info()
 
 
+def test_a_file_may_be_named_by_its_path_as_text(home: Path) -> None:
+    place = write(home / "prompt.md", "mine")
+    assert (FilePromptSource(str(place)).load(), FilePromptSource(str(place)).path) == ("mine", place)
+
+
 @pytest.mark.usefixtures("home")
 def test_custom_sources_take_the_place_of_the_documented_ones(tmp_path: Path) -> None:
+    """Document 004, "Extensibility": "Custom prompt sources can implement the `PromptSource` protocol"."""
+
     class Variable:
         path = None
 
@@ -150,6 +166,13 @@ def test_a_projects_file_may_not_lead_out_of_the_project_and_ones_own_may(home: 
     assert "outside" in loaded.warnings[0].text
 
 
+def test_a_working_directory_that_was_deleted_is_said(home: Path) -> None:
+    Path.cwd().rmdir()
+    for load in (get_system_info, PromptLoader().load, ContextLoader(home=home).load):
+        with pytest.raises(WorkspaceMissing, match="was deleted"):
+            load()
+
+
 def test_what_cannot_be_read_is_a_warning_and_the_next_source_is_tried(home: Path) -> None:
     place = home / ".nexus" / "NEXUS.md"
     place.parent.mkdir()
@@ -164,5 +187,6 @@ def test_what_cannot_be_read_is_a_warning_and_the_next_source_is_tried(home: Pat
 
 
 def test_a_loaded_prompt_has_the_printed_fields_first() -> None:
+    """Document 004, "LoadedPrompt Result"."""
     loaded = LoadedPrompt("text", None, None)
     assert (loaded.content, loaded.personal_path, loaded.project_path, loaded.warnings) == ("text", None, None, ())

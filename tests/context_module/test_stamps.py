@@ -92,6 +92,7 @@ def test_a_stamp_is_never_all_that_truncation_leaves_of_a_tool_loop() -> None:
 
 
 def test_the_system_clock_gives_the_printed_line_with_each_call_and_no_stamps() -> None:
+    """Document 004, "Temporal Context", 1: "Injected fresh on every API request"."""
     clock = Clock()
     context = manager(clock_ms=clock)
     context.set_system_prompt("Be brief.\n\n# Environment\nWorking directory: here")

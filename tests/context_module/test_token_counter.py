@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.context import SimpleTokenCounter, TiktokenCounter, get_token_counter
+from context_module.talks import manager
+from nexus.context import SimpleTokenCounter, TiktokenCounter, TokenCounter, get_token_counter
 from nexus.context.token_counter import OVERHEAD_PER_MESSAGE
 from nexus.errors import BadSetting
 from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
@@ -23,11 +25,13 @@ PROSE = "Hello, world! 你好，世界 <|endoftext|> def f(x): return {'a': 1}"
 
 
 def test_the_simple_counter_takes_one_token_for_four_characters_rounded_up() -> None:
+    """Document 004, "TokenCounter": "~4 chars/token (conservative)"."""
     counter = SimpleTokenCounter()
     assert [counter.count("x" * length) for length in (0, 1, 4, 5, 8, 9)] == [0, 1, 1, 2, 2, 3]
 
 
 def test_both_counters_add_four_tokens_for_each_message() -> None:
+    """Document 004, "TokenCounter Protocol": `OVERHEAD_PER_MESSAGE = 4`."""
     assert OVERHEAD_PER_MESSAGE == SimpleTokenCounter.OVERHEAD_PER_MESSAGE == TiktokenCounter.OVERHEAD_PER_MESSAGE == 4
     for counter in (SimpleTokenCounter(), TiktokenCounter()):
         assert counter.count_messages([]) == 0
@@ -37,6 +41,7 @@ def test_both_counters_add_four_tokens_for_each_message() -> None:
 
 
 def test_tool_calls_count_as_their_name_and_their_arguments_in_json() -> None:
+    """Document 004, "TokenCounter Protocol": "counted by serializing arguments to JSON"."""
     counter = SimpleTokenCounter()
     asks = assistant("", ToolCall("id-that-does-not-count", "read_file", '{"path": "a.py"}'))
     assert counter.count_messages([asks]) == 4 + counter.count("read_file") + counter.count('{"path": "a.py"}')
@@ -90,12 +95,33 @@ def test_an_encoding_without_an_offline_vocabulary_is_refused_with_the_choices()
 def test_the_factory_prefers_the_exact_counter_and_falls_back_to_the_simple_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Document 004, "Default Behavior": "Falls back to `SimpleTokenCounter` if import fails"."""
     assert isinstance(get_token_counter(), TiktokenCounter)
     assert isinstance(get_token_counter(use_tiktoken=False), SimpleTokenCounter)
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     assert isinstance(get_token_counter(), TiktokenCounter)
     monkeypatch.setitem(sys.modules, "toktok", None)
     assert isinstance(get_token_counter(), SimpleTokenCounter)
+
+
+def test_a_counter_of_ones_own_decides_what_fits() -> None:
+    """Document 004, "TokenCounter": "Pluggable token counting", with the protocol's two methods."""
+
+    class Words:
+        def count(self, text: str) -> int:
+            return len(text.split())
+
+        def count_messages(self, messages: Iterable[Message]) -> int:
+            return sum(self.count(message.text()) for message in messages)
+
+    own: TokenCounter = Words()
+    context = manager(20, 0, token_counter=own, clock="message")
+    for number in range(10):
+        context.add_user_message(f"word-{number} " * 4)
+    assert context.get_token_usage()["messages"] == 5 + 40, "the session's first line, and ten messages"
+    context.build_messages()
+    assert [message.text().split()[0] for message in context.messages[1:]] == ["word-7", "word-8", "word-9"]
+    assert context.get_token_usage()["total"] == 17
 
 
 @given(HISTORIES, st.integers(0, 14))

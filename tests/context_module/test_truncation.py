@@ -17,7 +17,7 @@ from nexus.context.truncation import (
     truncate_middle_out,
     truncate_oldest_first,
 )
-from nexus.message import Image, Message, ToolCall, assistant, tool, user
+from nexus.message import Image, Message, Text, ToolCall, assistant, tool, user
 from support.hostile import HISTORIES, TEXTS
 
 
@@ -34,10 +34,18 @@ def kept(groups: list[tuple[Message, ...]]) -> list[int]:
 
 
 def test_a_group_is_one_message_or_a_call_with_all_its_results() -> None:
+    """Document 004, "Atomic Message Groups": "ASSISTANT with tool_calls + all corresponding TOOL result messages"."""
     asks = assistant("I look.", ToolCall("1", "read", "{}"), ToolCall("2", "read", "{}"))
     messages = [user("a"), asks, tool("1", "x"), tool("2", "y"), assistant("b"), user("c")]
     assert [len(group) for group in identify_message_groups(messages)] == [1, 3, 1, 1]
     assert flatten_groups(identify_message_groups(messages)) == messages
+
+
+def test_messages_without_calls_stand_alone_whoever_says_them() -> None:
+    """Document 004, "Atomic Message Groups": "Standalone messages: USER, SYSTEM, or ASSISTANT without tool_calls"."""
+    note = Message("system", (Text("A note."),))
+    for messages in ([user("a"), note, assistant("b"), user("c")], [note, note, assistant("b"), assistant("c")]):
+        assert [len(group) for group in identify_message_groups(messages)] == [1, 1, 1, 1]
 
 
 def test_results_and_words_in_one_users_message_stay_with_their_call() -> None:
@@ -53,6 +61,7 @@ def test_what_is_shown_to_nobody_is_no_group_of_its_own() -> None:
 
 
 def test_oldest_first_keeps_the_newest_groups_that_fit() -> None:
+    """Document 004, "Strategies": "Builds from newest groups backwards until budget exhausted"."""
     groups = sized(10, 10, 10, 10)
     assert kept(truncate_oldest_first(groups, 40, size_of)) == [0, 1, 2, 3]
     assert kept(truncate_oldest_first(groups, 39, size_of)) == [1, 2, 3]
@@ -64,6 +73,7 @@ def test_oldest_first_stops_at_the_first_group_that_does_not_fit() -> None:
 
 
 def test_middle_out_keeps_the_first_and_the_last_and_fills_from_the_end() -> None:
+    """Document 004, "Strategies": "Fills remaining budget with groups nearest to the end"."""
     groups = sized(10, 10, 10, 10, 10)
     assert kept(truncate_middle_out(groups, 50, size_of)) == [0, 1, 2, 3, 4]
     assert kept(truncate_middle_out(groups, 49, size_of)) == [0, 2, 3, 4]
@@ -78,6 +88,7 @@ def test_middle_out_gives_up_the_first_group_where_it_does_not_fit_beside_the_la
 @pytest.mark.parametrize("budget", [0, -1, -5_000, 5])
 @pytest.mark.parametrize("truncate", [truncate_oldest_first, truncate_middle_out])
 def test_the_most_recent_group_is_kept_even_where_nothing_fits(truncate: Any, budget: int) -> None:
+    """Document 004, "Strategies": "Always keeps at least the most recent group"."""
     assert kept(truncate(sized(10, 10, 10), budget, size_of)) == [2]
     assert truncate([], budget, size_of) == []
 
@@ -86,6 +97,7 @@ def test_the_most_recent_group_is_kept_even_where_nothing_fits(truncate: Any, bu
     ("strategy", "left"), [("oldest_first", ["7", "8", "9"]), ("middle_out", ["0", "8", "9"])], ids=["oldest", "middle"]
 )
 def test_building_truncates_and_messages_is_then_what_was_sent(strategy: str, left: list[str]) -> None:
+    """Document 004, "Context Synchronization": "What's in `_messages` equals what's in the LLM's context window"."""
     context = manager(100, 20, strategy)
     for number in range(10):
         context.add_user_message(f"{number}" * 40)
@@ -117,8 +129,10 @@ def test_there_is_no_marker_for_what_is_left_out() -> None:
     assert all(text.startswith("[Session started") or len(set(text)) == 1 for text in texts(context.messages))
 
 
-def test_where_the_budget_is_not_positive_the_last_group_is_sent_and_it_stays_over_budget() -> None:
-    context = manager(100, 20)
+@pytest.mark.parametrize("strategy", ["oldest_first", "middle_out"])
+def test_where_the_budget_is_not_positive_the_last_group_is_sent_and_it_stays_over_budget(strategy: str) -> None:
+    """Document 004, "Budget Calculation": "If budget <= 0, only most recent group is kept"."""
+    context = manager(100, 20, strategy)
     context.set_system_prompt("long " * 400)
     context.add_user_message("first")
     context.add_user_message("Read.")
@@ -132,6 +146,8 @@ def test_where_the_budget_is_not_positive_the_last_group_is_sent_and_it_stays_ov
 
 
 def test_tools_and_system_prompt_take_their_part_of_the_budget() -> None:
+    """Document 004, "Budget Calculation": `available - system_tokens - tools_tokens`."""
+
     def left(tools: int, system: int) -> int:
         context = manager(400, 100)
         context.set_system_prompt("s" * system)

@@ -52,6 +52,8 @@ def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
     ("facts", "named"),
     [
         (("Linux", "5.15.90.1-microsoft-standard-WSL2", "", ""), "Linux (WSL2 on Windows)"),
+        (("Linux", "4.19.84-microsoft-standard", "", ""), "Linux (WSL2 on Windows)"),
+        (("Linux", "4.4.0-19041-Microsoft", "", ""), "Linux (WSL on Windows)"),
         (("Linux", "6.1", "Ubuntu 24.04.1 LTS", ""), "Linux (Ubuntu 24.04.1 LTS)"),
         (("Darwin", "23.2.0", "", "14.2"), "macOS 14.2"),
         (("Windows", "11", "", ""), "Windows 11"),

@@ -215,6 +215,12 @@ def test_tools_are_sorted_by_name_and_the_order_of_registration_does_not_show() 
     assert [given["name"] for given in one.definitions()] == ["alpha", "web_search"]
 
 
+def test_the_definitions_have_document_004s_name_too() -> None:
+    """Document 004, "Creation Patterns": `context.set_tool_definitions(registry.get_definitions())`."""
+    registry = ToolRegistry([web_search])
+    assert registry.get_definitions() == registry.get_all_tool_definitions() != []
+
+
 def test_a_changed_definition_does_not_change_the_registry() -> None:
     registry = ToolRegistry([web_search])
     registry.get_all_tool_definitions()[0]["function"]["parameters"]["properties"].clear()

@@ -125,9 +125,12 @@ def _run(args: list[str] | None) -> int:
     except SystemExit:  # click ends so when the reader of the output left, which is no error
         return 0
     except OSError as error:
-        if error.filename is None:  # not a file that was named: the output itself
+        if error.filename is not None:
+            text = f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
+        elif isinstance(error, FileNotFoundError):  # writing never says that; asking for the working directory does
+            text = "the folder that this runs in was deleted: change to one that is there"
+        else:  # not a file that was named: the output itself
             raise
-        text = f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
         _say(error, text, f"nexus: {text}", as_json=as_json)
         return UnreadableFile.exit_code
     return done if isinstance(done, int) else 0

@@ -2,7 +2,8 @@
 
 A clause is read as values of a kind (money, date, port, zone, person, branch, …) and the words that say what they are
 of. Two clauses speak of one matter when these words agree, or, after a word of change ("now", "moved to"), when those of
-one are all among the other's. Different scopes (project budget, travel budget) stay apart. No grammar, no model.
+one are all among the other's. Different scopes (project budget, travel budget) stay apart, and so do two prohibitions
+that name things (two ports never to use): both hold. No grammar, no model.
 """
 
 from __future__ import annotations
@@ -101,6 +102,15 @@ _NEEDS: dict[str, re.Pattern[str]] = {
 _ALONE = frozenset({"zone", "units", "tone", "length", "branch", "language", "indent", "port", "hash", "code language"})
 """Kinds of which a conversation has one unless it says of what: the words may be missing on one side."""
 
+_NAMED = frozenset({"port", "place", "email", "branch", "version", "hash", "language", "code language", "person"})
+"""Kinds of which several may be forbidden at once. A new amount or secret code is the old one's next value."""
+
+_FORBIDS = re.compile(
+    r"\b(?:never|do not|don['’]t|must(?: not|n['’]t)|may not|avoid|niemals|nie|nicht|keine?n?|jamais|n['’e] ?\w+ pas|nunca|no "
+    r"(?:uses|toques|cambies|borres|modifiques))\b|不要|不能|不得|不可|禁止|切勿|请勿",
+    re.IGNORECASE,
+)
+
 _CLAUSE = re.compile(
     r"[;；]\s*|,\s+(?:and|but|und|et|y)\s+|\s+(?:and|but|und)\s+(?=(?:must|never|do|don|always|keep|use|stick)\b)|(?<=[.!])\s+|，|。"
 )
@@ -137,6 +147,9 @@ def replaces(later: Clause, earlier: Clause) -> bool:
     """Whether the later clause gives another value of the matter that the earlier one speaks of."""
     kinds = [kind for kind in later.values if kind in earlier.values and not later.values[kind] & earlier.values[kind]]
     if not kinds:
+        return False
+    forbidding = _FORBIDS.search(later.text) is not None and _FORBIDS.search(earlier.text) is not None
+    if forbidding and not later.change and _NAMED.issuperset(kinds):
         return False
     ours, theirs = later.words, earlier.words
     if ours == theirs:

@@ -17,7 +17,9 @@ class ContextConfig:
     truncation_strategy: str = "oldest_first"
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 0 or self.reserve_tokens < 0:
-            raise BadBudget(f"max_tokens {self.max_tokens:,} and reserve_tokens {self.reserve_tokens:,} are at least 0")
-        if self.truncation_strategy not in STRATEGIES:
+        amounts: dict[str, object] = {"max_tokens": self.max_tokens, "reserve_tokens": self.reserve_tokens}
+        for name, amount in amounts.items():
+            if not isinstance(amount, int) or amount < 0:
+                raise BadBudget(f"{name} is a whole number of tokens, 0 or more, not {amount!r}")
+        if self.truncation_strategy not in tuple(STRATEGIES):
             raise BadSetting(f"there is no strategy {self.truncation_strategy!r}: choose {' or '.join(STRATEGIES)}")

@@ -16,7 +16,7 @@ from nexus.block import Block, Warned
 from nexus.config import Config
 from nexus.errors import WorkspaceMissing
 from nexus.sources.configuration import FILE_NAME, Configuration, read_configuration, values_of
-from nexus.sources.files import Files, home_folder
+from nexus.sources.files import Files, home_folder, working_folder
 from nexus.sources.instructions import layered
 from nexus.sources.layers import FileLayer, Folders, folders_of, layers_of
 from nexus.sources.mcp import FILE_NAME as SERVERS_NAME
@@ -74,7 +74,7 @@ class ContextLoader:
 
     def load(self, is_repl: bool = True) -> LoadedContext:  # noqa: FBT002 - the signature of PromptLoader.load
         """All layers merged, the surroundings last in the prompt. Raises WorkspaceMissing, BadConfig, OverCap."""
-        cwd, home = self._cwd or Path.cwd(), self._home or home_folder()
+        cwd, home = self._cwd or working_folder(), self._home or home_folder()
         if not cwd.is_dir():
             raise WorkspaceMissing(f"there is no folder {cwd}")
         read = read_configuration(cwd, home)

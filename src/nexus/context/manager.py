@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-import msgspec
-
 from nexus.context import stamps
+from nexus.context.compaction import create_summary_message, summary_text
 from nexus.context.config import ContextConfig
 from nexus.context.logger import LedgerLogger, SessionLogger, system_prompt, tell
 from nexus.context.token_counter import TokenCounter, get_token_counter
 from nexus.context.truncation import STRATEGIES, Group, flatten_groups, identify_message_groups
-from nexus.context.view import calls_of, chat_messages, result_message, shown, wants_stamp
+from nexus.context.view import calls_of, chat_messages, plain_definitions, result_message, shown, wants_stamp
 from nexus.errors import BadSetting
 from nexus.ledger.memory import MemoryLedger
-from nexus.message import Message, Note, Text, ToolCall, ToolResult
+from nexus.ledger.text_rule import to_json
+from nexus.message import Message, Note, Text, ToolResult
 
 
 class ContextManager:
@@ -76,8 +76,8 @@ class ContextManager:
         self._system_prompt = prompt
 
     def set_tool_definitions(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the definitions of the tools that the model may call."""
-        self._tools = [dict(tool) for tool in tools]
+        """Sets the definitions of the tools that the model may call. Raises BadTool."""
+        self._tools = plain_definitions(tools)
 
     def get_tool_definitions(self) -> list[dict[str, Any]]:
         """The tool definitions for the call, as they were set."""
@@ -89,10 +89,11 @@ class ContextManager:
         notes = (Note("moment", stamps.moment_line(now, self.timezone)),) if self.clock == "message" else ()
         self._add(Message("user", (*notes, Text(content)), at_ms=now))
 
-    def add_assistant_message(
-        self, content: str | None, tool_calls: Iterable[ToolCall | Mapping[str, Any]] | None = None
-    ) -> None:
-        """Adds what the model answered: its text, and its tool calls as ours or in OpenAI's form."""
+    def add_assistant_message(self, content: str | None, tool_calls: Iterable[object] | None = None) -> None:
+        """Adds what the model answered: its text, and its tool calls as ours, in OpenAI's form or as a client's objects.
+
+        Raises BadReply where one is no tool call.
+        """
         text = (Text(content),) if content else ()
         self._add(Message("assistant", (*text, *calls_of(tool_calls or ())), at_ms=self.clock_ms()))
 
@@ -112,14 +113,19 @@ class ContextManager:
         preserved_messages: Sequence[Message],
         new_system_prompt: str | None = None,
     ) -> None:
-        """Puts the summary and the preserved messages in the place of all messages, after the session's first line."""
+        """Puts the summary and the preserved messages in the place of all messages, after the session's first line.
+
+        The summary stands after the printed words, its time in the user's zone, whatever message it is in.
+        """
         self._begin()
+        at_ms = summary_message.at_ms or self.clock_ms()
+        summary = create_summary_message(summary_text(summary_message), at_ms=at_ms, timezone=self.timezone)
         kept = [message for message in preserved_messages if message not in self._start]
-        before, after = self._tokens(self._messages), self._tokens([summary_message, *kept])
+        before, after = self._tokens(self._messages), self._tokens([summary, *kept])
         if self._listener is not None:
-            self._listener.log_user(summary_message.text())
-        self.log.compact(summary_message, kept, before, after)
-        self._messages = [summary_message, *kept]
+            self._listener.log_user(summary.text())
+        self.log.compact(summary, kept, before, after)
+        self._messages = [summary, *kept]
         if new_system_prompt is not None:
             self.set_system_prompt(new_system_prompt)
 
@@ -168,7 +174,7 @@ class ContextManager:
         return sum(map(self._count, identify_message_groups(messages)))
 
     def _tools_tokens(self) -> int:
-        return self.token_counter.count(msgspec.json.encode(self._tools).decode()) if self._tools else 0
+        return self.token_counter.count(to_json(self._tools)) if self._tools else 0
 
     def _sent_system_prompt(self) -> str:
         if self.clock != "system":

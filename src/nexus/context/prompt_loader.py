@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nexus.block import Warned, text_hash
-from nexus.sources.files import Files, home_folder
+from nexus.sources.files import Files, home_folder, working_folder
 from nexus.sources.layers import DEFAULTS, PERSONAL, personal_places
 from nexus.sources.surroundings import environment
 
@@ -23,7 +23,7 @@ __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "Prom
 
 def get_system_info(is_repl: bool = True) -> str:  # noqa: FBT002 - the documented signature
     """The `# Environment` section: working directory, operating system, terminal (in a REPL only) and mode."""
-    return environment(str(Path.cwd()), "repl" if is_repl else "server", os.environ)
+    return environment(str(working_folder()), "repl" if is_repl else "server", os.environ)
 
 
 class PromptSource(Protocol):
@@ -46,8 +46,8 @@ class FilePromptSource:
     folder: a project that somebody else wrote must not show the model a file of its user.
     """
 
-    def __init__(self, path: Path, *, inside: bool = False) -> None:
-        self._path, self._inside = path, inside
+    def __init__(self, path: str | Path, *, inside: bool = False) -> None:
+        self._path, self._inside = Path(path), inside
         self.warned: tuple[Warned, ...] = ()
 
     @property
@@ -85,10 +85,15 @@ class PromptLoader:
         self._personal, self._project = personal_sources, project_source
 
     def load(self, is_repl: bool = True) -> LoadedPrompt:  # noqa: FBT002 - the documented signature
-        """The layers with their headers, the surroundings last. A text that both layers have stands once."""
+        """The layers with their headers, the surroundings last. A text that both layers have stands once.
+
+        Raises WorkspaceMissing where the working directory was deleted.
+        """
         sources = self._personal if self._personal is not None else personal_files()
         personal_path, personal, warnings = _first(sources)
-        project_path, project, more = _first([self._project or FilePromptSource(Path.cwd() / PERSONAL, inside=True)])
+        project_path, project, more = _first(
+            [self._project or FilePromptSource(working_folder() / PERSONAL, inside=True)]
+        )
         warnings += more
         if project and personal and text_hash(project) == text_hash(personal):
             warnings.append(Warned(str(project_path), "has the same text as the personal prompt: it stands once"))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.context.stamps import FRESH_MS
 from nexus.context.truncation import identify_message_groups, whole
+from nexus.errors import BadReply, BadTool
 from nexus.fit import repair
 from nexus.ledger.text_rule import to_json
 from nexus.legible import legible
 from nexus.message import Message, Note, Text, ToolCall, ToolResult
 from nexus.render.wire.openai import fragment
+from nexus.render.wire.received import as_mapping
 
 
 def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
@@ -45,19 +47,28 @@ def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
     return asked <= answered and now_ms - stamped > FRESH_MS
 
 
-def calls_of(tool_calls: Iterable[ToolCall | Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
     """Tool calls from ours, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`.
 
-    Arguments that are given as values become JSON text.
+    They may be dicts or objects of a client's library. Arguments that are given as values become JSON text. Raises
+    BadReply for anything else.
     """
-    found: list[ToolCall] = []
-    for call in tool_calls:
-        if isinstance(call, ToolCall):
-            found.append(call)
-            continue
-        inner = cast("Mapping[str, Any]", call.get("function") or call)
-        found.append(ToolCall(str(call.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments"))))
-    return tuple(found)
+    return tuple(call if isinstance(call, ToolCall) else _call(call, at) for at, call in enumerate(tool_calls))
+
+
+def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Definitions of tools as dicts. Raises BadTool for one that is none, or that holds what JSON cannot."""
+    found: list[dict[str, Any]] = []
+    for at, tool in enumerate(tools):
+        given = as_mapping(tool)
+        if given is None:
+            raise BadTool(f"tool definition {at} is no mapping but of the type {type(tool).__name__}")
+        try:
+            to_json(given)
+        except (TypeError, ValueError) as error:
+            raise BadTool(f"tool definition {at} has no JSON form: {error}") from error
+        found.append(given)
+    return found
 
 
 def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms: int) -> Message:
@@ -80,6 +91,17 @@ def text_with_notes(message: Message) -> str:
     """The text of a message as it is sent, stamps of time included."""
     content: Sequence[dict[str, Any]] = fragment(message)
     return "\n".join(as_text(item["content"]) for item in content)
+
+
+def _call(given: object, at: int) -> ToolCall:
+    fields = as_mapping(given)
+    inner = as_mapping(fields.get("function") or fields) if fields is not None else None
+    if fields is None or inner is None:
+        raise BadReply(
+            f"tool call {at} is {str(given)[:80]!r}: give a list of nexus.ToolCall, of dicts with id, name and arguments, "
+            "or of the client's own calls; nothing was stored"
+        )
+    return ToolCall(str(fields.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments")))
 
 
 def _is_stamped(message: Message) -> bool:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nexus.block import Warned, text_hash
+from nexus.errors import WorkspaceMissing
 from nexus.sources.capping import capped
 from nexus.sources.decode import decoded
 from nexus.sources.inside import MOVED, State, alike_in, folders_in, opened, state_of, trouble_with
@@ -39,6 +40,14 @@ def home_folder() -> Path:
     """The user's own folder of Nexus: the variable `NEXUS_HOME`, else `~/.nexus`. It need not be there."""
     named = os.environ.get("NEXUS_HOME", "")
     return Path(named).expanduser() if named else Path.home() / ".nexus"
+
+
+def working_folder() -> Path:
+    """The folder that the program runs in. Raises WorkspaceMissing where it was deleted meanwhile."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise WorkspaceMissing("the folder that this runs in was deleted: change to one that is there") from error
 
 
 class FileText(Struct, frozen=True):

@@ -42,8 +42,11 @@ def environment(folder: str, mode: Mode, variables: Mapping[str, str]) -> str:
 def operating_system(system: str, release: str, *, distribution: str = "", mac: str = "") -> str:
     """The name as document 004 shows it: `Linux (WSL2 on Windows)`, `Linux (Ubuntu 24.04)`, `macOS 14.2`."""
     if system == "Linux":
-        if "microsoft" in release.lower():
-            return f"Linux ({'WSL2' if 'wsl2' in release.lower() else 'WSL'} on Windows)"
+        kernel = release.lower()
+        if "microsoft" in kernel:
+            # WSL2 is `4.19.84-microsoft-standard`, later with `-WSL2` at its end; WSL 1 is `4.4.0-19041-Microsoft`.
+            second = "microsoft-standard" in kernel or "wsl2" in kernel
+            return f"Linux ({'WSL2' if second else 'WSL'} on Windows)"
         return f"Linux ({distribution})" if distribution else "Linux"
     if system == "Darwin":
         return f"macOS {mac}".strip()

@@ -107,6 +107,10 @@ class ToolRegistry:
         """The definitions in OpenAI's form, sorted by name: the same tools give the same, in whatever order they came."""
         return [one.definition() for one in self.tools()]
 
+    def get_definitions(self) -> list[dict[str, Any]]:
+        """The same, under the name that document 004's `ContextManager.set_tool_definitions` is shown with."""
+        return self.get_all_tool_definitions()
+
     def offers(self) -> list[dict[str, Any]]:
         """The same with each tool's category and roles, by which `nx.assemble(tools=registry)` leaves out some."""
         return [one.offer() for one in self.tools()]

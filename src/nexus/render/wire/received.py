@@ -93,6 +93,15 @@ def mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def as_mapping(value: object) -> dict[str, Any] | None:
+    """A mapping as a dict, an object of a client's library as what it holds, without nulls; None for anything else."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    dump = getattr(value, "model_dump", None)
+    body = dump(mode="json", exclude_none=True) if callable(dump) else None
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else None
+
+
 def items_of(value: Any) -> list[Any]:
     """The value if it is a list, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 from nexus.errors import BadReply
 from nexus.render.wire import anthropic_read, gemini_read, openai_read, responses_read
+from nexus.render.wire.received import as_mapping
 from nexus.request import AgentResult
 
 _READERS = (openai_read, responses_read, anthropic_read, gemini_read)
@@ -19,7 +17,11 @@ def to_result(reply: object) -> AgentResult:
     """
     if isinstance(reply, AgentResult):
         return reply
-    body = _as_dict(reply)
+    body = as_mapping(reply)
+    if body is None:
+        raise BadReply(
+            f"a {type(reply).__name__} is neither a provider's response nor an AgentResult; nothing was stored"
+        )
     for reader in _READERS:
         if reader.is_reply(body):
             return reader.reply(body)
@@ -28,14 +30,3 @@ def to_result(reply: object) -> AgentResult:
         f"a {type(reply).__name__} with {keys} is no response of OpenAI (chat completions, Responses), Anthropic "
         "messages or Gemini; give the client's whole response (not one message of it), or a nexus.AgentResult. Nothing was stored"
     )
-
-
-def _as_dict(reply: object) -> dict[str, Any]:
-    if isinstance(reply, Mapping):
-        return dict(cast("Mapping[str, Any]", reply))
-    dump = getattr(reply, "model_dump", None)
-    if callable(dump):
-        body = dump(mode="json", exclude_none=True)
-        if isinstance(body, dict):
-            return cast("dict[str, Any]", body)
-    raise BadReply(f"a {type(reply).__name__} is neither a provider's response nor an AgentResult; nothing was stored")
