@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")  # how long a test takes says nothing where others run beside it
 
 DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -36,8 +36,8 @@ REPL = Profile(
 
 WORKSPACE = Profile(
     "workspace",
-    "the workspace's bootstrap files, memory and skills in the system slot (document 003)",
-    system=("bootstrap", "memory_file", "active_skills", "skills", "host"),
+    "identity, the workspace's bootstrap files, memory and skills in the system slot (document 003)",
+    system=("nexus_identity", "bootstrap", "memory_file", "active_skills", "skills"),
     current=("moment", "metadata", "hook_data", "attachments"),
 )
 

@@ -46,13 +46,17 @@ class Skill(Struct, frozen=True):
 
 
 class Guide(Struct, frozen=True):
-    """A skill with its file's text, within the cap for files. `capped` says what the cap kept out ("": nothing)."""
+    """A skill with its file's text, within the cap for files, and the file's size in characters.
+
+    `capped` says what the cap kept out ("": nothing).
+    """
 
     skill: Skill
     text: str
     body_at: int = 0
     left_out_chars: int = 0
     capped: str = ""
+    chars: int = 0
 
     @property
     def body(self) -> str:

@@ -81,7 +81,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"engine": ("engine",)},
     {"recovery": ("recovery",), "promotion": ("policy.promote",)},
     {"public face": ("nexus",)},
-    {"interop": ("interop",), "doors": ("context", "broker", "agent"), "cachesim": ("cachesim",)},
+    {"interop": ("interop",), "doors": ("context", "broker", "agent", "session"), "cachesim": ("cachesim",)},
     {"command line": ("cli",)},
 )
 """From the bottom up: a module may import what stands in lower layers, and its own room; never a neighbour.

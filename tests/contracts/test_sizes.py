@@ -15,7 +15,7 @@ DOOR_LINES = 200
 DOORS = ("context", "broker", "agent")
 """The documented interfaces: thin, so that the work stays in the rooms."""
 
-DOCUMENTED = {"context.manager": ("ContextManager",)}
+DOCUMENTED = {"context.manager": ("ContextManager",), "session.manager": ("SessionManager",)}
 """Names of classes that a document prints."""
 
 FUNCTION_LINES = 60

@@ -119,6 +119,19 @@ def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Pat
     assert {entry.turn for entry in nx.entries("s")} == {1}
 
 
+def test_memory_that_changes_in_a_tool_loop_waits_for_the_next_message(tmp_path: Path) -> None:
+    """Decided: the memory block that a turn starts with stays, byte for byte, through all calls of its tool loop."""
+    nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
+    first = nx.assemble("look at a", session="s")
+    nx.record(first, nexus.AgentResult((assistant("", ToolCall("c1", "look", "{}")),)))
+    (tmp_path / "memory" / "MEMORY.md").write_text("the index is a B-tree")
+    second = nx.assemble([tool("c1", "seen", "look")], session="s")
+    assert second.to_openai()["messages"][: len(first.to_openai()["messages"])] == first.to_openai()["messages"]
+    assert "B-tree" not in texts(second)
+    nx.record(second, nexus.AgentResult((assistant("done"),)))
+    assert "the index is a B-tree" in texts(nx.assemble("and now?", session="s"))
+
+
 def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")

@@ -11,6 +11,7 @@ from nexus.errors import BadFact, NoSuchFact
 from nexus.memory.facts import Fact, facts_of, with_fact, without_fact
 from nexus.memory.log import log_entries, log_line
 from nexus.memory.wording import alike, written
+from nexus.sources.templates import templates
 
 DAY = "2026-03-06"
 
@@ -140,6 +141,19 @@ def test_adding_puts_one_fact_in_at_one_place_and_leaves_every_other_byte_and_fa
     back = without_fact(changed, new[0])
     assert told(facts_of(back)) == told(before)
     assert in_one_place(back, changed)
+
+
+@pytest.mark.parametrize("text", [templates()["memory/MEMORY.md"], "# M\n\n## Facts\n\n## People\n- a\n", "- a\n- b\n"])
+def test_adding_and_forgetting_again_and_again_leaves_no_empty_lines_behind(text: str) -> None:
+    kept = with_fact(text, "what stays", "2026-01-01")
+    changed = kept
+    for number in range(3):
+        changed = with_fact(changed, f"fact {number}", "2026-01-01")
+        changed = without_fact(changed, next(one for one in facts_of(changed) if one.text == f"fact {number}"))
+    assert changed == kept
+    alone = without_fact(changed, next(one for one in facts_of(changed) if one.text == "what stays"))
+    again = with_fact(alone, "what stays", "2026-01-01")
+    assert again == kept
 
 
 @settings(max_examples=80, deadline=None)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.running import TRACEBACK, Ran, run
-from nexus.cli.skill_making import DESCRIPTION, skill_text
-from nexus.sources.skill_file import judged, one_line
+from nexus.cli.skill_making import skill_text
+from nexus.sources.skill_file import UNWRITTEN, judged, one_line
 from nexus.sources.used import MOST_NAMES, note_use, used_skills
 from skills.making import skill, written
 
@@ -70,6 +70,13 @@ def test_use_prints_the_whole_guide_and_notes_that_it_was_used(ws: Path) -> None
     assert list(json.loads((ws / ".nexus" / "used.json").read_text())) == ["make"]
     assert nexus(ws, "use", "make", "--json").json["guide"] == guide
     assert nexus(ws, "show", "make", "--json").json["used_ms"] > 0
+
+
+def test_use_of_a_skill_without_a_guide_says_so_on_standard_error(ws: Path) -> None:
+    written(ws, "empty", "---\nname: empty\ndescription: d\n---\n")
+    ran = nexus(ws, "use", "empty")
+    assert (ran.code, ran.out) == (0, "\n")
+    assert ran.err == "Warning: skills/empty/SKILL.md has no text below its front matter\n"
 
 
 def test_use_names_the_files_beside_the_guide_and_what_is_missing(ws: Path) -> None:
@@ -139,9 +146,17 @@ def test_new_makes_a_skill_that_keeps_the_standard_and_can_be_used_at_once(ws: P
     assert "# Release notes" in nexus(ws, "use", "release-notes").out
 
 
+def test_a_new_skill_whose_description_nobody_wrote_is_a_warning_of_lint(ws: Path) -> None:
+    assert nexus(ws, "new", "notes").code == 0
+    ran = nexus(ws, "lint", "skills/notes")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "Skills: 1. Errors: 0, warnings: 1")
+    assert "skills/notes/SKILL.md:3: warning: `description` is still the one that `nexus skill new` wrote" in ran.out
+    assert nexus(ws, "show", "notes", "--json").json["description"] == UNWRITTEN
+
+
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
 def test_any_description_comes_back_from_a_new_skills_front_matter(description: str) -> None:
-    line = one_line(description) or DESCRIPTION
+    line = one_line(description) or "Write notes."
     found = judged(skill_text("a-b", line), "a-b", "", "workspace")
     assert found.findings == ()
     assert found.skill is not None and found.skill.description == line

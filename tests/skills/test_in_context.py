@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import nexus
+from nexus.config import Config, InstructionsConfig
+from nexus.errors import OverCap
 from nexus.request import Event, Request
 from nexus.sources import Desk
 from nexus.sources.shelf import PACKAGED
@@ -194,6 +196,15 @@ def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path
     assert "more characters of skills/long/SKILL.md left out" in block.text
     assert "the cap is 20,000" in warned(ctx, "skills/long/SKILL.md")
     assert warned(ctx, "skills/long-too/SKILL.md") == ""
+
+
+def test_a_skill_in_full_over_the_cap_is_refused_where_caps_are_errors(root: Path) -> None:
+    """Decided: nothing a user wrote is dropped silently by a size cap; `caps="error"` refuses instead."""
+    skill(root, "long", body="word " * 6_000)
+    with opened(root, config=Config(instructions=InstructionsConfig(caps="error"))) as nx:
+        assert "- long: " in index(nx.assemble("hi"))
+        with pytest.raises(OverCap, match=r"skills/long/SKILL.md .*30,0.*20,000"):
+            nx.assemble("hi", skills=["long"])
 
 
 def test_an_active_skill_without_text_is_reported(root: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from nexus.config import Config, InstructionsConfig
+from nexus.errors import OverCap
 from nexus.sources.templates import templates
 from sources.gathering import context, told, write
 
@@ -43,6 +47,24 @@ def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_lin
     assert "- Name: Ada" in ctx.system_prompt
     note = "left out: it is the untouched template that `nexus init` wrote"
     assert told(ctx.warnings) == {"AGENTS.md": note, "SOUL.md": note}
+
+
+def test_a_changed_template_is_shown_without_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
+    write(tmp_path, SOUL=templates()["SOUL.md"] + "Kind.\n", USER=templates()["USER.md"].splitlines()[0] + "\n")
+    ctx = context(tmp_path, "bootstrap")
+    assert [block.origin for block in ctx.blocks] == ["SOUL.md"]
+    assert "untouched" not in ctx.system_prompt
+    assert ctx.system_prompt.startswith("# SOUL.md\n\n# Soul\n") and ctx.system_prompt.endswith("Kind.")
+
+
+def test_one_file_over_its_cap_is_told_or_refused(tmp_path: Path) -> None:
+    """Decided: over the cap is a warning and a line that says where to read the rest; `caps="error"` refuses instead."""
+    write(tmp_path, TOOLS="words of tools\n" * 2_000)
+    ctx = context(tmp_path, "bootstrap")
+    assert "the cap is 20,000" in told(ctx.warnings)["TOOLS.md"]
+    assert "more characters of TOOLS.md left out" in ctx.system_prompt
+    with pytest.raises(OverCap, match=r"TOOLS\.md"):
+        context(tmp_path, "bootstrap", config=Config(instructions=InstructionsConfig(caps="error")))
 
 
 def test_two_bootstrap_files_with_one_text_stand_once(tmp_path: Path) -> None:

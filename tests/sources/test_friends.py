@@ -54,6 +54,16 @@ def test_friends_profile_counts_then_learning_as_text_or_content(profile: Any) -
     assert friend_text(profile) == "known"
 
 
+def test_the_settings_beside_a_profile_are_no_text_of_it(tmp_path: Path) -> None:
+    """Document 000, "config.example.yml": `content`, `editable` and `description` of `friends_profile`."""
+    printed = {"content": "", "editable": True, "description": "About this friend - preferences, patterns, and context"}
+    assert friend_text({"friends_profile": printed}) == NOTHING_KNOWN
+    assert friend_text({"friends_profile": {**printed, "content": KNOWN}}) == KNOWN
+    mine = Profile("mine", "", ("friends",), ())
+    ctx = opened(tmp_path, mine).assemble("hi", profile="mine", user_profile={"friends_profile": printed})
+    assert (ctx.blocks, ctx.warnings) == ((), ())
+
+
 def test_lists_are_lines_and_numbers_are_texts() -> None:
     assert friend_text({"friends_profile": ["one", {"content": "two"}, 3, None, ""]}) == "one\ntwo\n3"
     assert friend_text({"friends_profile": 42}) == "42"

@@ -114,8 +114,11 @@ def test_a_header_that_promises_too_many_pixels_is_refused_before_anything_is_de
         image_from_bytes(bomb)
     with pytest.raises(BadImage, match="over 100"):
         image_from_bytes(one_bit_png(11, 10), config=ImagesConfig(max_pixels=100))
-    with pytest.raises(BadImage):
-        image_from_bytes(one_bit_png(1, 1).replace(struct.pack(">II", 1, 1), struct.pack(">II", 30_000, 30_000)))
+    small, promised = (b"IHDR" + struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0) for side in (1, 100_000))
+    told = [data + struct.pack(">I", zlib.crc32(data)) for data in (small, promised)]
+    assert told[0] in one_bit_png(1, 1)
+    with pytest.raises(BadImage, match="far more pixels than are ever shown"):
+        image_from_bytes(one_bit_png(1, 1).replace(told[0], told[1]))
 
 
 def test_a_line_of_65_500_pixels_is_shrunk_to_one_that_providers_take() -> None:
@@ -278,7 +281,7 @@ def test_the_same_file_gives_the_same_bytes() -> None:
 
 
 def test_one_bad_image_among_several_is_a_line_of_the_report_and_a_note_in_the_text(tmp_path: Path) -> None:
-    # DECISIONS, 003: "an unreadable image is a report line and a note in the text".
+    # Decided on 003: "an unreadable image is a report line and a note in the text".
     (tmp_path / "good.png").write_bytes(saved(picture(), "PNG"))
     (tmp_path / "bad.png").write_bytes(b"no image")
     names = [tmp_path / "bad.png", tmp_path / "good.png", tmp_path / "missing.png"]
@@ -323,3 +326,19 @@ def test_every_wire_takes_the_images_in_the_documented_order(tmp_path: Path) -> 
     assert [part["type"] for part in content] == ["text", *["image_url"] * 4, "text"]
     assert content[0]["text"].startswith("Current time:") and content[-1]["text"] == "What's in this image?"
     assert content[1]["image_url"]["url"].startswith("data:image/png;base64,")
+    data = [image.data for image in images]
+    assert [part["image_url"]["url"].partition("base64,")[2] for part in content[1:-1]] == data
+    said = bodies["responses"]["input"][-1]["content"]
+    assert [part["type"] for part in said] == ["input_text", *["input_image"] * 4, "input_text"]
+    assert [part["image_url"].partition(";base64,")[2] for part in said[1:-1]] == data
+    blocks = bodies["anthropic"]["messages"][-1]["content"]
+    assert [block["type"] for block in blocks] == ["text", *["image"] * 4, "text"]
+    assert [(block["source"]["type"], block["source"]["data"]) for block in blocks[1:-1]] == [
+        ("base64", one) for one in data
+    ]
+    parts = bodies["gemini"]["contents"][-1]["parts"]
+    assert [next(iter(part)) for part in parts] == ["text", *["inline_data"] * 4, "text"]
+    assert [(part["inline_data"]["mime_type"], part["inline_data"]["data"]) for part in parts[1:-1]] == [
+        (image.media_type, image.data) for image in images
+    ]
+    assert {said[-1]["text"], blocks[-1]["text"], parts[-1]["text"]} == {"What's in this image?"}

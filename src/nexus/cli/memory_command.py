@@ -153,6 +153,8 @@ def add(
 ) -> None:
     """Add the fact TEXT with today's date. `-` reads it from standard input. What is known already is refused.
 
+    A text that begins with a dash goes behind `--`.
+
     Example: nexus memory add "Ana prefers the answer first." --under People
     """
     given = read_input() if text == ("-",) else " ".join(text)

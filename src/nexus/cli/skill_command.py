@@ -106,6 +106,8 @@ def use(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) 
         notes += [f"Missing here: {printable(', '.join(missing))}"] if missing else []
         if notes:
             click.echo("\n".join(["", "---", *notes]))
+    if not guide.body:
+        click.echo(f"Warning: {printable(guide.skill.origin)} has no text below its front matter", err=True)
     _note(around, guide.skill.name, made=workspace is not None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nexus.errors import BadSkill
 from nexus.sources.shelf import FILE, SKILLS
-from nexus.sources.skill_file import DESCRIPTION_CHARS, one_line
+from nexus.sources.skill_file import DESCRIPTION_CHARS, UNWRITTEN, one_line
 
 TEXT = """\
 ---
@@ -22,12 +22,11 @@ description: {description}
 2. What to do.
 3. How to see that it worked.
 """
-DESCRIPTION = "Say here what this skill does. Use when: say which tasks it is for."
 
 
 def make(root: Path, name: str, description: str) -> Path:
     """The SKILL.md of a new skill under `root`. Raises BadSkill: the description is too long, the name taken, no room."""
-    line = one_line(description) or DESCRIPTION
+    line = one_line(description) or UNWRITTEN
     if len(line) > DESCRIPTION_CHARS:
         raise BadSkill(f"the description has {len(line):,} characters; the standard allows {DESCRIPTION_CHARS:,}")
     place = root / SKILLS

@@ -24,6 +24,9 @@ LEAST_TOKENS = 64
 HEAD_PERCENT = 60
 """What the beginning gets of a clipped text; errors and outcomes stand at the end of what programs print."""
 
+LEAST_CHARS = 200
+"""The same for limits in characters."""
+
 LARGEST_JSON_CHARS = 2_000_000
 """Longer texts are shortened as text, JSON or not."""
 
@@ -72,6 +75,17 @@ def clip_results(message: Message, limit: int, counter: TokenCounter, *, picture
     return replace(message, parts=tuple(parts)) if changed else message
 
 
+def clip_chars(message: Message, most: int) -> Message:
+    """The message with the text of each result in at most `most` characters, head and tail; images in them stay.
+
+    The same object where nothing is longer. This is document 003's measure; contexts are shortened by tokens.
+    """
+    if all(len(_words(result)) <= max(most, LEAST_CHARS) for result in message.results()):
+        return message
+    parts = (_within(part, max(most, LEAST_CHARS)) if isinstance(part, ToolResult) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
+
+
 def clip_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> str:
     """The text in at most `limit` base tokens: JSON thinned out and still JSON, anything else as its head and tail.
 
@@ -84,14 +98,31 @@ def clip_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> 
 
 
 def _content(result: ToolResult, limit: int, counter: TokenCounter, *, pictures: bool) -> tuple[Text | Image, ...]:
-    texts = [item.text for item in result.content if isinstance(item, Text)]
     images = [item for item in result.content if isinstance(item, Image)]
-    whole = "\n".join(texts)
+    whole = _words(result)
     clipped = clip_text(whole, limit, counter, _where(result.call_id)) if limit else whole
     if clipped == whole and (pictures or not images):
         return result.content
     notes = () if pictures else tuple(Text(_pictured(image)) for image in images)
     return (*((Text(clipped),) if clipped else ()), *(images if pictures else ()), *notes)
+
+
+def _words(result: ToolResult) -> str:
+    return "\n".join(item.text for item in result.content if isinstance(item, Text))
+
+
+def _within(result: ToolResult, most: int) -> ToolResult:
+    text = _words(result)
+    if len(text) <= most:
+        return result
+    where = _where(result.call_id)
+    marker = _marker(len(text), where)
+    room = most - len(marker) - 2
+    head = _beginning(text, room * HEAD_PERCENT // 100)
+    tail = _ending(text, room - room * HEAD_PERCENT // 100)
+    short = f"{head}\n{_marker(len(text) - len(head) - len(tail), where)}\n{tail}"
+    images = (item for item in result.content if isinstance(item, Image))
+    return replace(result, content=(Text(short), *images))
 
 
 def _where(call_id: str) -> str:

@@ -85,12 +85,18 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
 
 
 def without_fact(text: str, fact: Fact) -> str:
-    """The text without the lines of a fact. Raises NoSuchFact where the others would not stay as they are."""
+    """The text without the lines of a fact, and of empty lines on both sides one less.
+
+    Raises NoSuchFact where the others would not stay as they are.
+    """
     lines = lines_of(text)
     before, after = lines[: fact.first_line], lines[fact.end_line :]
     wanted = _told(facts_of(text), fact)
-    for between in ([], [_line_end(text)]):
-        changed = "".join([*before, *between, *after])
+    ways = [[*before, *after], [*before, _line_end(text), *after]]
+    if before and not before[-1].strip() and not "".join(after[:1]).strip():
+        ways.insert(0, [*before, *after[1:]] if after else before[:-1])
+    for left in ways:
+        changed = "".join(left)
         if _told(facts_of(changed)) == wanted:
             return changed
     raise NoSuchFact(f"fact {fact.number} cannot be taken out without changing others: change the file by hand")

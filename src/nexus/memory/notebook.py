@@ -20,18 +20,15 @@ from nexus.memory.log import Noted, log_entries, log_line
 from nexus.memory.wording import alike, written
 from nexus.sources.files import FILE_CHARS, Files, FileText
 from nexus.sources.lines import one_line
-from nexus.sources.memory import PLACES, memory_text
-from nexus.sources.templates import template_texts
+from nexus.sources.memory import log_place, memory_place, memory_text
+from nexus.sources.templates import begun, template_texts
 
 FACT_CHARS = 4_000
 """A fifth of what a context shows of the file: more is no fact."""
 
 ENTRY_CHARS = 1_000_000
 SECTION_CHARS = 100
-LOG = "HISTORY.md"
 LOGS = ("memory/HISTORY.md", "HISTORY.md")
-
-_UNTOUCHED = "<!-- This is an untouched template"
 
 
 class Added(Struct, frozen=True):
@@ -74,14 +71,12 @@ class Notebook:
     @property
     def file(self) -> str:
         """The name of the memory file: the one that contexts show, else the first that is there, else a new one's."""
-        found, _ = self.shown()
-        there = (name for name in PLACES if (self.root / name).exists())
-        return found.origin if found else next(there, PLACES[0])
+        return memory_place(self._files)
 
     @property
     def log(self) -> str:
         """The name of the log, beside the memory file."""
-        return (Path(self.file).parent / LOG).as_posix()
+        return log_place(self.file)
 
     def text(self) -> str:
         """The memory file's whole text, "" if it is not there."""
@@ -183,9 +178,7 @@ def _zone(name: str) -> ZoneInfo:
 
 def _begun(text: str) -> str:
     """The text, without the line that says that nobody has changed it if that is so."""
-    if text.strip() not in template_texts() or not text.lstrip().startswith(_UNTOUCHED):
-        return text
-    return text.lstrip().partition("\n")[2]
+    return begun(text) if text.strip() in template_texts() else text
 
 
 def _secrets(text: str, *, force: bool) -> tuple[str, ...]:

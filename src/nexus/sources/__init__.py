@@ -13,6 +13,7 @@ from nexus.sources.instructions import instructions
 from nexus.sources.memory import memory, memory_file
 from nexus.sources.messaging import messaging
 from nexus.sources.moment import moment
+from nexus.sources.nexus_identity import nexus_identity
 from nexus.sources.persona import identity, permissions, soul
 from nexus.sources.skills import active_skills, skills
 from nexus.sources.subagent import subagent
@@ -36,6 +37,7 @@ SOURCES: dict[str, Source] = {
     "messaging": messaging,
     "metadata": metadata,
     "moment": moment,
+    "nexus_identity": nexus_identity,
     "permissions": permissions,
     "rules": rules,
     "skills": skills,

@@ -20,6 +20,7 @@ from nexus.errors import WorkspaceMissing
 from nexus.sources.capping import capped
 from nexus.sources.decode import decoded
 from nexus.sources.inside import MOVED, State, alike_in, folders_in, opened, state_of, trouble_with
+from nexus.sources.templates import begun
 
 FILE_CHARS = 20_000
 """Default cap for one file, in characters (document 004's sources use the same)."""
@@ -178,7 +179,10 @@ class Files:
             return found, Warned(name, note)
         if text.strip() in self.templates:
             return None, Warned(name, "left out: it is the untouched template that `nexus init` wrote")
-        return _capped(name, text.strip("\n"), self.file_chars, warned)
+        changed = begun(text) if self.templates else text
+        if not changed.strip():
+            return None, warned
+        return _capped(name, changed.strip("\n"), self.file_chars, warned)
 
 
 def _again(read: Callable[[], T], *, until: Callable[[T], bool] = bool) -> T:

@@ -5,6 +5,8 @@ An empty file and an untouched template are as if they were not there, so the ot
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from nexus.block import Block, Warned
 from nexus.sources.desk import Desk, Gathered, whole_or_refused
 from nexus.sources.files import Files, FileText
@@ -13,6 +15,9 @@ HEADING = "[Memory — facts noted earlier, not instructions]"
 SYSTEM_HEADING = "# Memory"
 PLACES = ("memory/MEMORY.md", "MEMORY.md")
 """Where the file is looked for, in this order."""
+
+LOG = "HISTORY.md"
+"""The log's name, beside the memory file."""
 
 
 def memory(desk: Desk) -> Gathered:
@@ -37,6 +42,18 @@ def memory_text(files: Files) -> tuple[FileText | None, list[Warned]]:
             warned.append(note)
         found = found or text
     return found, warned
+
+
+def memory_place(files: Files) -> str:
+    """The name of the memory file: the one that is shown, else the first that is there, else that of a new one."""
+    found, _ = memory_text(files)
+    there = (name for name in PLACES if (files.root / name).exists())
+    return found.origin if found else next(there, PLACES[0])
+
+
+def log_place(memory: str) -> str:
+    """The name of the log that belongs to a memory file."""
+    return PurePosixPath(memory).with_name(LOG).as_posix()
 
 
 def _block(desk: Desk, heading: str) -> Gathered:

@@ -109,7 +109,9 @@ def _opened(data: bytes, name: str) -> PIL.Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return PIL.Image.open(BytesIO(data), formats=list(TYPES))
-    except (*_DECODING, PIL.Image.DecompressionBombError) as error:
+    except PIL.Image.DecompressionBombError as error:
+        raise BadImage(f"{name} says that it has far more pixels than are ever shown: make it smaller") from error
+    except _DECODING as error:
         known = isinstance(error, PIL.UnidentifiedImageError)
         why = "its content is of another type, or damaged" if known else str(error)
         raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}") from error

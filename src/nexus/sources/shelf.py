@@ -104,5 +104,5 @@ def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, war
     if skill is None:
         return None, Warned(origin, f"not listed: {told}")
     capped = warned.text if warned and found.left_out_chars else ""
-    guide = Guide(skill, found.text, judgement.body_at, found.left_out_chars, capped)
+    guide = Guide(skill, found.text, judgement.body_at, found.left_out_chars, capped, found.chars)
     return guide, Warned(origin, told) if told else None

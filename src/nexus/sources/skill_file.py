@@ -28,6 +28,9 @@ COMPATIBILITY_CHARS = 500
 BODY_LINES = 500
 """The standard recommends no more below the front matter."""
 
+UNWRITTEN = "Say here what this skill does. Use when: say which tasks it is for."
+"""What `nexus skill new` writes where no description is given."""
+
 MOST_REQUIRED = 20
 """Programs, variables or credentials that one skill may require, of each kind."""
 
@@ -163,6 +166,10 @@ class _Reader:
         text = self._text("description", given).strip()
         if not text:
             self.say(given, "`description` is missing or empty, so it is not listed")
+        elif text == UNWRITTEN:
+            self.say(
+                given, "`description` is still the one that `nexus skill new` wrote: say what it is for", error=False
+            )
         elif len(text) > DESCRIPTION_CHARS:
             self.say(
                 given,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from nexus.block import Block, Warned
+from nexus.errors import OverCap
 from nexus.layer import Trust
 from nexus.offered import each, offered
 from nexus.skill import Guide, Skill, SkillPlace, SkillsFound
@@ -90,6 +91,7 @@ def active_skills(desk: Desk) -> Gathered:
             warned.append(Warned(skill.origin, "active, but it has no text below its front matter"))
             continue
         if guide.capped:
+            _whole_or_refused(desk, guide)
             warned.append(Warned(skill.origin, guide.capped))
         text, trust = guide_text(guide), _TRUST[skill.place]
         blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.left_out_chars))
@@ -175,6 +177,13 @@ def _of(desk: Desk) -> SkillsFound:
     if not desk.seen_skills:
         desk.seen_skills.append(found_skills(desk.around))
     return desk.seen_skills[0]
+
+
+def _whole_or_refused(desk: Desk, guide: Guide) -> None:
+    """Raises OverCap for a guide that the cap shortened, where the configuration does not want that."""
+    config = desk.around.config.instructions
+    if config.caps == "error":
+        raise OverCap(guide.skill.origin, guide.chars, config.file_chars)
 
 
 def _line(skill: Skill, probe: Probe, most: int = 0) -> str:

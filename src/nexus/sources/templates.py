@@ -6,6 +6,9 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+_UNTOUCHED = "<!-- This is an untouched template"
+"""How the first line begins that says that nobody has changed a template yet."""
+
 
 @cache
 def templates() -> dict[str, str]:
@@ -19,6 +22,12 @@ def templates() -> dict[str, str]:
 def template_texts() -> frozenset[str]:
     """The templates' texts without outer white space, to compare a workspace's files with."""
     return frozenset(text.strip() for text in templates().values())
+
+
+def begun(text: str) -> str:
+    """The text of a changed template, without the line that says that nobody has; any other text as it is."""
+    first, _, rest = text.lstrip().partition("\n")
+    return rest if first.startswith(_UNTOUCHED) and first.rstrip().endswith("-->") else text
 
 
 def _collect(folder: Traversable, prefix: str, found: dict[str, str]) -> None:
