@@ -14,10 +14,10 @@ import nexus
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Outcome, Table, Target
 from nexus.engine import Engine
-from nexus.environment import Environment
 from nexus.profile import Profile
 from nexus.request import Event, Request
 from nexus.sources import SOURCES, Desk
+from nexus.sources.snapshot import Snapshot
 
 COMMAND = "python -m benchmarks system_slot"
 SKILLS, FOLDERS, NAMES = 50, 4, ("NEXUS", "AGENTS", "CLAUDE")
@@ -39,7 +39,7 @@ def run() -> Outcome:
         home = Path(folder) / "user"
         cold = [timed(lambda: _cold(root, home))[1] for _ in range(COLD_ROUNDS)]
         nx = _opened(root, home)
-        here = nx.refresh_environment()
+        here = _look(nx)
         text = _slot(nx, here)
         warm = [timed(lambda: _slot(nx, here))[1] for _ in range(ROUNDS)]
         changed = [_after_a_change(nx, here, root, number) for number in range(COLD_ROUNDS)]
@@ -96,16 +96,20 @@ def _opened(root: Path, home: Path) -> Engine:
 
 def _cold(root: Path, home: Path) -> str:
     with _opened(root, home) as nx:
-        return _slot(nx, nx.refresh_environment())
+        return _slot(nx, _look(nx))
 
 
-def _slot(nx: Engine, here: Environment) -> str:
+def _look(nx: Engine) -> Snapshot:
+    return Snapshot(survey=lambda _: nx.refresh_environment())
+
+
+def _slot(nx: Engine, here: Snapshot) -> str:
     """The text of the slot, from its sources, as a call makes it."""
     desk = Desk(Request(Event()), nx.around, 0, "", here)
     return "\n\n".join(block.text for name in SLOT.system for block in SOURCES[name](desk)[0])
 
 
-def _after_a_change(nx: Engine, here: Environment, root: Path, number: int) -> Spent:
+def _after_a_change(nx: Engine, here: Snapshot, root: Path, number: int) -> Spent:
     (root / "AGENTS.md").write_text(f"# Changed {number}\n", "utf-8")
     return timed(lambda: _slot(nx, here))[1]
 

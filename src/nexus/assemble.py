@@ -322,7 +322,7 @@ def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted, person
     """The manifest with what its id does not depend on."""
     kinds = tuple(pin.kind for pin in fitted.window.hidden())
     return msgspec.structs.replace(
-        manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds, persona=persona
+        manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds, persona=persona, images=view.images
     )
 
 

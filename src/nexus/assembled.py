@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from nexus.block import Block, Warned
 from nexus.budget.anchor import Anchor
+from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget
 from nexus.history import History
@@ -34,7 +35,7 @@ class Manifest(Struct, frozen=True):
     `base` is the base count of the whole prompt, and `factor` the model's tokens per base token. `largest` is the most
     base tokens that one result of a tool is shown in (0: no limit), `task` whether the session's first task stays;
     `pin_kinds` says of each pinned group before `first` why it stays, which decides where it stands and how long it is.
-    `persona` is the one that answered: a worker that this session spawns inherits it.
+    `persona` is the one that answered: a worker that this session spawns inherits it. `images` says how images were counted.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Manifest(Struct, frozen=True):
     task: bool = True
     pin_kinds: tuple[str, ...] = ()
     persona: str = ""
+    images: ImagePrice = ANY_MODEL
 
 
 class PrefixReport(Struct, frozen=True):

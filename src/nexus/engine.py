@@ -19,6 +19,7 @@ from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, plann
 from nexus.assembled import AssembledContext
 from nexus.block import Warned
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
+from nexus.budget.image_price import ImagePrice, price_of
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.config import Config
@@ -39,6 +40,7 @@ from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Image, Message, Text
+from nexus.past import Kit
 from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.policy import Policy
 from nexus.profile import Profile
@@ -47,7 +49,7 @@ from nexus.record import commit_of
 from nexus.recorded import call_before, recorded_call
 from nexus.render.face import FACE
 from nexus.render.wire.replies import to_result
-from nexus.replaying import Change, Kit, difference_between, explained_call, replayed, what_if
+from nexus.replaying import Change, difference_between, explained_call, replayed, what_if
 from nexus.request import Event, Request, Routing
 from nexus.requesting import event_of, request_of
 from nexus.sources import Desk
@@ -55,6 +57,8 @@ from nexus.sources.around import surroundings_of
 from nexus.sources.desk import Mode
 from nexus.sources.files import home_folder
 from nexus.sources.policy import policies_of
+from nexus.sources.probe import Probe
+from nexus.sources.snapshot import Snapshot
 from nexus.sources.surveying import Surveys, survey
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
@@ -113,7 +117,7 @@ class Engine:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.around = surroundings_of(workspace, home, config, mode)
         self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
-        self._surveys = Surveys(self._survey)
+        self._surveys = Surveys(self._look)
         self.policies = policies_of(policy, self.around.home.root if self.around.home else None, workspace)
         configured = self.around.config
         self.model = model or configured.model or DEFAULT_MODEL
@@ -131,7 +135,7 @@ class Engine:
         self._standing = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
         self._hooks: Hooks | None = None
-        self._kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, str, ImagePrice], _Kept] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -194,18 +198,18 @@ class Engine:
         model = self.resolve(request.model or self.model)
         available = planned(request, model).available
         decided = (self.strategy, self.largest_result, self.around.config.images.keep_turns)
-        view = replace(view_of(request.profile, model, available, self.counter, *decided), task=self.keep_first_task)
+        view = view_of(request.profile, model, available, self.counter, *decided)
         with self.store.snapshot():
+            factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
+            view = replace(view, task=self.keep_first_task, images=price_of(model, factor))
             thread = self.store.thread_of(request.routing.session)
             kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
             last = self.store.last_assembly(thread, view.name) if thread is not None else None
-            factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
             if thread is not None and kept.instructions is None and kept.window.head:
                 kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = str(request.event.timezone) or str(self.timezone)
         mark = kept.mark.seq if kept.mark else 0
-        profile = self._profile(request)
-        here = self._surveys.of(request.routing.session, thread, mark) if "environment" in profile.system else None
+        here = self._surveys.of(request.routing.session, thread, mark)
         return Materials(
             desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone, here),
             sources=self.hooks.sources,
@@ -234,11 +238,16 @@ class Engine:
         the system slot does not change meanwhile.
         """
         self._surveys.forget()
-        self.around.probe.forget()
-        return self._survey()
+        return self._survey(self._probe())
 
-    def _survey(self) -> Environment:
-        return survey(self.around, self.credentials, self.clock_ms()) if self.workspace else Environment()
+    def _probe(self) -> Probe:
+        return Probe(self.credentials.has_variable)
+
+    def _look(self) -> Snapshot:
+        return Snapshot(self._probe(), self._survey)
+
+    def _survey(self, probe: Probe) -> Environment:
+        return survey(self.around, self.credentials, self.clock_ms(), probe) if self.workspace else Environment()
 
     @property
     def hooks(self) -> Hooks:
@@ -254,8 +263,12 @@ class Engine:
             return request, ()
         return self.hooks.asked(request, request.event.at_ms or self.clock_ms(), moment=moment)
 
+    @property
+    def _profiles(self) -> dict[str, Profile]:
+        return {**self.hooks.profiles, **self.profiles}
+
     def _profile(self, request: Request) -> Profile:
-        return named(request.profile, {**self.hooks.profiles, **self.profiles})
+        return named(request.profile, self._profiles)
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -409,8 +422,9 @@ class Engine:
     @property
     def kit(self) -> Kit:
         """What past calls are made again with (`nexus.replaying`)."""
-        named = (self.strategy, self.largest_result)
-        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, self._survey)
+        named = (self.strategy, self.largest_result, self._look, partial(self._admitted, moment=False))
+        known = (self._profiles, self.hooks.sources)
+        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, *known)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
@@ -420,13 +434,13 @@ class Engine:
 
     def _keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
         """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
-        before = self._kept.get((thread, cut.view, _answers_as(ctx.window)))
+        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images))
         if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
             before.window, before.cut_number = ctx.kept, cut.number
 
     def _window(self, thread: int, view: View) -> _Kept:
         """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
-        key = (thread, view.name, _answers_as(view))
+        key = (thread, view.name, _answers_as(view), view.images)
         cut = self.store.last_cut(thread, view.name)
         number = cut.number if cut else 0
         kept = self._kept.get(key)

@@ -39,14 +39,22 @@ def test_openai_tiles(width: int, height: int, model: str, detail: Detail, token
 @pytest.mark.parametrize(
     ("width", "height", "model", "detail", "tokens"),
     [
-        (1024, 1024, "gpt-5.4", "high", 1024),
+        (1024, 1024, "gpt-5.4", "high", 1229),
         (1024, 1024, "gpt-5-mini", "high", 1659),
         (1800, 2400, "gpt-5-mini", "high", 2353),
         (1800, 2400, "o4-mini", "high", 2498),
         (1024, 1024, "gpt-4.1-nano", "high", 2520),
         (33, 32, "gpt-4.1-mini", "high", 4),
-        (4000, 3000, "gpt-5.4", "original", 9890),
-        (8000, 8000, "gpt-5.6-sol", "auto", 62500),
+        (4000, 3000, "gpt-5.4", "original", 11868),
+        (4000, 3000, "gpt-5.4", "auto", 2942),
+        (4000, 3000, "gpt-5.5", "auto", 11868),
+        (4000, 3000, "gpt-5.5", "high", 2942),
+        (1800, 2400, "gpt-5.2", "auto", 1743),
+        (1800, 2400, "gpt-5.3-codex", "auto", 1743),
+        (1800, 2400, "gpt-5.1-codex-mini", "auto", 2353),
+        (1024, 1024, "codex-mini-latest", "auto", 1762),
+        (8000, 8000, "gpt-5.6-sol", "auto", 75000),
+        (8000, 8000, "gpt-7", "auto", 75000),
         (100_000, 10, "gpt-5-mini", "high", 2489),
     ],
 )
@@ -94,6 +102,36 @@ def test_an_image_of_unknown_size_costs_the_most_of_a_standard_one() -> None:
     assert most_image_tokens(image(0, 0)) == UNKNOWN_SIZE_TOKENS == 1600
 
 
+@pytest.mark.parametrize(
+    ("provider", "model", "tokens"),
+    [
+        ("anthropic", "claude-sonnet-4-5", 1600),
+        ("anthropic", "claude-opus-4-7", 4784),
+        ("openai", "gpt-4o", 1600),
+        ("openai", "gpt-4o-mini", 2833 + 8 * 5667),
+        ("openai", "gpt-4.1-nano", 3779),
+        ("openai", "gpt-5.5", 12000),
+        ("openai", "gpt-5.6", 12000),
+        ("gemini", "gemini-2.5-pro", 6192),
+        ("gemini", "gemini-3-pro", 1120),
+    ],
+)
+def test_an_image_of_unknown_size_costs_the_most_that_its_model_charges(
+    provider: Vendor, model: str, tokens: int
+) -> None:
+    assert image_tokens(image(0, 0), provider, model) == tokens
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 20_000),
+    st.integers(1, 20_000),
+    st.sampled_from([("anthropic", "claude-opus-5"), ("openai", "gpt-4o-mini"), ("openai", "gpt-5.4")]),
+)
+def test_no_image_costs_more_than_one_of_unknown_size(width: int, height: int, of: tuple[Vendor, str]) -> None:
+    assert image_tokens(image(width, height), *of) <= image_tokens(image(0, 0), *of)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_every_size_costs_something_bounded_and_the_same_on_its_side(width: int, height: int) -> None:
@@ -110,7 +148,7 @@ def test_every_size_costs_something_bounded_and_the_same_on_its_side(width: int,
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_patch_budgets_and_high_resolution_hold_for_every_size(width: int, height: int) -> None:
     assert image_tokens(image(width, height), "openai", "o4-mini") <= -(-1536 * 172 // 100)
-    assert image_tokens(image(width, height), "openai", "gpt-5.4") <= 2500
+    assert image_tokens(image(width, height), "openai", "gpt-5.4") <= 3000
     assert image_tokens(image(width, height), "anthropic", "claude-opus-5") <= 4784
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import nexus
 from budget.random_messages import objects, sent_messages, texts, thinking_messages
 from budget.wire_forms import FORMS, compact
 from nexus.budget.counter import EstimateCounter, get_counter
@@ -174,17 +175,62 @@ def test_a_system_prompt_costs_at_least_its_json_string(text: str) -> None:
     assert text_tokens_json(text, COUNTER) >= sent
 
 
+def in_order(schema: dict[str, object]) -> dict[str, object]:
+    """The schema with the keys of its objects sorted, as a body has them."""
+    return json.loads(json.dumps(schema, sort_keys=True))
+
+
+def tool_forms(schemas: list[dict[str, object]]) -> tuple[dict[str, list[dict[str, object]]], int]:
+    """The definitions of tools in each form, and what the longest of them takes."""
+    bare: list[dict[str, object]] = [
+        {"name": f"tool_{i}", "description": "d", "parameters": schema} for i, schema in enumerate(schemas)
+    ]
+    forms: dict[str, list[dict[str, object]]] = {
+        "bare": bare,
+        "anthropic": [{"name": t["name"], "description": "d", "input_schema": t["parameters"]} for t in bare],
+        "openai": [{"type": "function", "function": t} for t in bare],
+        "responses": [{"type": "function", **t, "strict": False} for t in bare],
+        "gemini": [{"functionDeclarations": bare}],
+    }
+    return forms, max(count_text(compact(form)) for name, form in forms.items() if name != "bare")
+
+
+ODD_ORDER: dict[str, object] = {
+    "M": {"art": -0.0, "Q3g": "\n\n\x07\U0001f5b5if (x >= 10 && y != 'z') {2026-11-12T09:15:33.123Z"},
+    "_cVl": {"eNh7x2WbZ": 1, "ORpwecSWD": []},
+    "idWfT-jBs": {"fyZ": False, "ZA": []},
+    "riM": 1,
+    "n": {"xiv": None, "Wo": ""},
+    "nj6gpf06U": "",
+}
+"""In this order of its keys it is a token longer than what is counted, which has them sorted, as what is sent has."""
+EXPONENTS: dict[str, object] = {f"k{number}": 1e16 for number in range(30)}
+"""Sent as `1e+16`, a token more than `1e16`."""
+
+
 @slow
 @given(schemas=st.lists(objects, min_size=1, max_size=4))
+@example(schemas=[ODD_ORDER])
+@example(schemas=[EXPONENTS])
 def test_tools_cost_at_least_their_definitions_in_each_form(schemas: list[dict[str, object]]) -> None:
-    bare = [{"name": f"tool_{i}", "description": "d", "parameters": schema} for i, schema in enumerate(schemas)]
-    anthropic = [{"name": t["name"], "description": "d", "input_schema": t["parameters"]} for t in bare]
-    openai = [{"type": "function", "function": t} for t in bare]
-    responses = [{"type": "function", **t, "strict": False} for t in bare]
-    gemini = [{"functionDeclarations": bare}]
-    largest = max(count_text(compact(form)) for form in (anthropic, openai, responses, gemini))
-    for given_form in (bare, anthropic, openai):
-        assert tools_tokens(given_form, COUNTER) >= largest
+    """As they are sent, with sorted keys: tokens merge otherwise in another order."""
+    given_forms = tool_forms(schemas)[0]
+    longest = tool_forms([in_order(schema) for schema in schemas])[1]
+    for name in ("bare", "anthropic", "openai"):
+        assert tools_tokens(given_forms[name], COUNTER) >= longest
+
+
+def test_tools_are_counted_in_the_order_of_keys_in_which_they_are_sent() -> None:
+    forms, longest = tool_forms([ODD_ORDER])
+    assert tools_tokens(forms["openai"], COUNTER) == longest - 1
+    with nexus.open() as nx:
+        ctx = nx.assemble("hi", profile="bare", tools=forms["openai"], model="gpt-4o")
+    for body in (ctx.to_openai(), ctx.to_responses(), ctx.to_anthropic()):
+        sent = body["tools"]
+        assert ctx.token_budget.used.tools >= count_text(compact(sent))
+        schema = sent[0].get("function", sent[0])
+        shown = schema.get("parameters", schema.get("input_schema"))
+        assert compact(shown) == json.dumps(shown, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_no_tools_cost_nothing_and_their_keys_may_stand_in_any_order() -> None:

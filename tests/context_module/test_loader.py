@@ -119,3 +119,16 @@ def test_the_names_are_those_of_the_document_and_the_package_exports_the_printed
     assert [one.name for one in fields(LoadedContext)][:4] == ["prompt", "config", "mcp_servers", "sources"]
     assert {one.name for one in fields(ContextLayer)} == {"name", "path", "prompt", "config", "mcp_servers"}
     assert [one.name for one in fields(ContextSources)] == ["prompt", "config", "mcp_servers"]
+
+
+def test_hard_links_are_read_in_all_layers_where_the_user_allows_them(home: Path, here: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "elsewhere" / "rules.md", "Of elsewhere.")
+    (home / "AGENTS.md").hardlink_to(other)
+    for folder in (here, here.parent):
+        (folder / "CLAUDE.md").hardlink_to(write(tmp_path / "elsewhere" / f"{folder.name}.md", f"In {folder.name}."))
+    refused = ContextLoader(home=home).load()
+    assert not any(text in refused.prompt for text in ("Of elsewhere.", "In app.", "In repo."))
+    write(home / "config.toml", "[files]\nhard_links = true\n[instructions]\nnames = ['AGENTS.md', 'CLAUDE.md']\n")
+    found = ContextLoader(home=home).load()
+    assert all(text in found.prompt for text in ("Of elsewhere.", "In app.", "In repo."))
+    assert found.warnings == ()

@@ -74,10 +74,11 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"record": ("record", "learn"), "explain": ("explain",), "difference": ("difference",), "recorded": ("recorded",)},
     {
         "compaction": ("compaction",),
-        "replaying": ("replaying",),
         "admitting": ("admitting",),
         "hooks": ("hooks",),
     },
+    {"past": ("past",)},
+    {"replaying": ("replaying",)},
     {"engine": ("engine",)},
     {"recovery": ("recovery",), "promotion": ("policy.promote",)},
     {"public face": ("nexus",)},

@@ -160,3 +160,59 @@ def test_a_profile_of_ones_own_may_have_the_block_alone(root: Path) -> None:
     profile = Profile("brief", "the environment alone", system=("environment",), current=())
     with nexus.open(workspace=root / "ws", home=root / "home", profiles={"brief": profile}) as nx:
         assert nx.assemble("hi", profile="brief").system_prompt.startswith("## Nexus Environment\n")
+
+
+def shown(ctx: nexus.AssembledContext) -> tuple[bool, bool]:
+    """Whether the environment's block, and the list of skills, say that the skill `video` lacks something."""
+    texts = {block.name: block.text for block in ctx.blocks}
+    line = next(line for line in texts["skills"].splitlines() if line.startswith("- video"))
+    return "video 🔧" in texts["environment"], "unavailable: needs ffmpeg" in line
+
+
+def test_the_list_of_skills_and_the_environment_are_of_one_look_for_each_session(root: Path) -> None:
+    """Document 002, "Physical Layer 1": environment and skills summary stand in the slot that is identical between turns."""
+    with opened(root) as nx:
+        first = turn(nx, "one", "early")
+        assert shown(first) == (True, True)
+        install(root)
+        assert shown(turn(nx, "one", "late")) == (False, False)
+        later = turn(nx, "two", "early")
+        assert (shown(later), later.system_prompt) == ((True, True), first.system_prompt)
+        assert nx.compact("early", share=0.001)
+        assert shown(nx.assemble("three", session="early")) == (False, False)
+        nx.ledger.undo("early")
+        assert shown(nx.assemble("three", session="early")) == (True, True)
+        nx.refresh_environment()
+        assert shown(nx.assemble("three", session="early")) == (False, False)
+
+
+def test_an_environment_that_is_asked_for_later_in_a_session_agrees_with_its_list_of_skills(root: Path) -> None:
+    with opened(root) as nx:
+        nx.record(nx.assemble("one", profile="repl"), AgentResult((assistant("yes"),)))
+        install(root)
+        assert shown(nx.assemble("two")) == (True, True)
+
+
+def test_a_program_or_variable_that_has_no_such_name_is_missing_for_both(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = root / "bin" / "odd name"
+    odd.write_text("#!/bin/sh\n")
+    odd.chmod(0o755)
+    monkeypatch.setenv("ODD.NAME", "x")
+    write_skill(root / "ws", "odd-program", requires={"bins": ["odd name"]})
+    write_skill(root / "ws", "odd-variable", requires={"env": ["ODD.NAME"]})
+    with opened(root) as nx:
+        texts = {block.name: block.text for block in nx.assemble("hi").blocks}
+    assert "odd-program 🔧 (needs a program)" in texts["environment"]
+    assert "odd-variable 🔧 (needs a variable)" in texts["environment"]
+    assert "(unavailable: needs odd name)" in texts["skills"]
+    assert "(unavailable: needs ODD.NAME)" in texts["skills"]
+
+
+def test_a_profile_of_your_own_may_have_the_environment_in_the_message(root: Path) -> None:
+    own = Profile("own", "", system=(), current=("environment",))
+    with nexus.open(root / "ws", home=root / "home", config=Config(), profiles={"own": own}) as nx:
+        ctx = nx.assemble("hi", profile="own")
+    assert ctx.system_prompt == ""
+    assert "video 🔧 (needs ffmpeg)" in str(ctx.to_wire("openai"))

@@ -11,6 +11,7 @@ from nexus.environment import Capability, CapabilityState, Environment
 from nexus.request import Event, Permissions, Request
 from nexus.sources import SOURCES, Desk, Surroundings
 from nexus.sources.environment import capability_lines, credentials_line, environment_text
+from nexus.sources.snapshot import Snapshot
 
 DOCUMENTED = """## Nexus Environment
 
@@ -106,7 +107,7 @@ def test_the_text_does_not_depend_on_the_order_and_has_each_name_once(found: lis
 
 def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None) -> Desk:
     request = Request(Event(), permissions=Permissions(capabilities=capabilities))
-    return Desk(request, Surroundings(), 0, "", found)
+    return Desk(request, Surroundings(), 0, "", Snapshot(survey=lambda _: found))
 
 
 def test_the_source_gives_one_block_of_the_workspace_layer() -> None:

@@ -16,7 +16,9 @@ from nexus.environment import Capability, Environment
 from nexus.sources.desk import Surroundings
 from nexus.sources.environment import environment_text
 from nexus.sources.files import Files
+from nexus.sources.probe import Probe
 from nexus.sources.shelf import Shelves
+from nexus.sources.snapshot import Snapshot
 from nexus.sources.surveying import MOST_KEPT, Surveys, survey
 from support.skills import write_skill
 
@@ -34,7 +36,8 @@ class Place:
     def look(self) -> Environment:
         own = Shelves(Files(self.workspace / "no packaged skills"))
         around = Surroundings(Files(self.workspace), Files(self.home), shelves=own)
-        return survey(around, Credentials(self.home, self.variables), 42)
+        credentials = Credentials(self.home, self.variables)
+        return survey(around, credentials, 42, Probe(credentials.has_variable))
 
     def one(self) -> Capability:
         found = self.look()
@@ -226,13 +229,7 @@ def test_no_value_is_in_what_was_found(place: Place) -> None:
 
 def test_a_survey_is_kept_for_a_session_and_its_mark_and_few_are_kept() -> None:
     """Document 002, "Open Questions" 1: "How often do we regenerate it?" """
-    taken: list[Environment] = []
-
-    def take() -> Environment:
-        taken.append(Environment(at_ms=len(taken)))
-        return taken[-1]
-
-    surveys = Surveys(take)
+    surveys = Surveys(Snapshot)
     first = surveys.of("main", None, 0)
     assert surveys.of("main", 7, 0) is first, "the session got its thread when its first turn was stored"
     assert surveys.of("main", 7, 3) is not first, "a compaction came"

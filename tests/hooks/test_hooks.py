@@ -233,6 +233,27 @@ def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:
     assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters left out: the cap is 20,000"}
 
 
+def test_blocks_in_a_set_are_refused_since_their_order_is_another_one_in_each_process() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: {"a", "b"}}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert ctx.system_prompt == ""
+    assert "returned set and not a list of blocks" in said(ctx)["hook:Plugin"]
+
+
+def test_what_a_source_left_out_itself_is_counted_with_what_the_cap_leaves_out() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: Block("Workspace", "tickets", "x" * 20_010, "", left_out_chars=5)}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert [block.left_out_chars for block in ctx.blocks if block.name == "tickets"] == [15]
+
+
 def test_only_nexus_itself_is_trusted_as_the_system() -> None:
     class Plugin:
         @hookimpl

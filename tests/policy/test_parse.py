@@ -72,6 +72,8 @@ WRONG = [
     ('[principals.a]\ntoolset="x"\npermissions=["a\\n# Rules"]', "principals.a.permissions", "names on one line"),
     ("[roles.boss]", "roles.boss", "one of the roles manager, worker, unified"),
     ("[categories]\nx = 'send_*'", "categories.x", "a list of names of tools, not text"),
+    ("[categories]\nx = ['a', 1]", "categories.x", "a list of names of tools, and nothing else in it"),
+    ('[principals.a]\ntoolset="x"\nsession="dm:b"\nperson="a\\nb"', "principals.a.person", "control characters"),
     ("[default]\nrole='worker'", "default", "missing required field `toolset`"),
     ("default = true", "default", "a table with toolset, role, permissions, not a truth value"),
     ("[toolsets", "", "TOML ("),

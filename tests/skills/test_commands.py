@@ -271,7 +271,6 @@ def test_assemble_shows_a_named_skill_in_full(ws: Path) -> None:
     skill(ws, "make")
     ran = run("assemble", "hi", "--skill", "make", "--as", "text", folder=ws)
     assert "# Skill: make\n\nHow make is done." in ran.out
-    assert run("assemble", "--turn", "1", "--skill", "make", folder=ws).code == 2
 
 
 def test_no_ledger_is_needed_or_made(ws: Path) -> None:

@@ -17,6 +17,7 @@ from nexus.sources import Desk
 from nexus.sources.shelf import PACKAGED
 from nexus.sources.skill_lint import lint_path
 from nexus.sources.skills import active_skills, found_skills, skills
+from nexus.sources.snapshot import Snapshot
 from skills.making import READ_FILE, index, line_of, opened, skill, warned, written
 
 
@@ -172,7 +173,8 @@ def test_the_system_slot_does_not_move_when_a_program_comes_or_goes_until_it_is_
     before = nx.assemble("hi").system_prompt
     program(root / "bin", "gh")
     assert nx.assemble("hi").system_prompt == before
-    nx.around.probe.forget()
+    assert "unavailable" not in nx.assemble("hi", session="another").system_prompt
+    nx.refresh_environment()
     assert "unavailable" not in nx.assemble("hi").system_prompt
     assert "unavailable" not in opened(root).assemble("hi").system_prompt
 
@@ -274,7 +276,8 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
         skill(root, f"s-{at:02}", "always: true" if at < 3 else "license: MIT", "requires: {bins: [git]}")
     nx = opened(root)
     time.sleep(0.05)  # a file that changed just now is read again in any case
-    first = texts(nx)
+    here = Snapshot()
+    first = texts(nx, here)
     asked: list[str] = []
     plain = os.stat
 
@@ -288,13 +291,13 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
     monkeypatch.setattr(os, "stat", counted)
     monkeypatch.setattr("nexus.sources.shelf.judged", refused)
     monkeypatch.setattr("nexus.sources.probe.shutil.which", refused)
-    assert texts(nx) == first
+    assert texts(nx, here) == first
     files = [path for path in asked if path.endswith("SKILL.md")]
     assert len(files) == len(set(files)) == 51
 
 
-def texts(nx: nexus.engine.Engine) -> list[str]:
-    desk = Desk(Request(Event()), nx.around, 0, "")
+def texts(nx: nexus.engine.Engine, here: Snapshot) -> list[str]:
+    desk = Desk(Request(Event()), nx.around, 0, "", here)
     return [block.text for source in (active_skills, skills) for block in source(desk)[0]]
 
 

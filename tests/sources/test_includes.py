@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import nexus
 from nexus.config import Config, InstructionsConfig
 from nexus.errors import OverCap
 from nexus.sources.includes import MOST_INCLUDES, MOST_LOOKED_FOR, include_lines
@@ -183,3 +184,65 @@ def test_ten_thousand_names_of_nothing_are_bounded(tmp_path: Path) -> None:
     ctx = context(tmp_path, "instructions", config=without_caps())
     assert all(line in ctx.system_prompt for line in (lines[0], lines[-1]))
     assert len(ctx.warnings) == MOST_LOOKED_FOR + 1
+
+
+def rules(root: Path, config: Config | None = None) -> tuple[str, dict[str, str]]:
+    """The rules of the profile `layered`, without their heading, and all warnings."""
+    with nexus.open(root, ledger=":memory:", config=config or Config()) as nx:
+        ctx = nx.assemble("hi")
+    return next(block.text for block in ctx.blocks if block.name == "rules").removeprefix(
+        "# Workspace rules\n\n"
+    ), told(ctx.warnings)
+
+
+def test_the_rules_of_layered_include_files_by_the_same_law(tmp_path: Path) -> None:
+    """Document 002, "Rules" in the system slot; document 004: instruction files and what they include."""
+    root = tmp_path / "ws"
+    write(tmp_path, secret="SECRET")
+    write(
+        root,
+        AGENTS="Before.\n@docs/style.md\n@../secret.md\nAsk @alice.\n@alice\n@AGENTS.md",
+        docs__style="Tabs.\n@deep.md",
+    )
+    write(root, docs__deep="Deep.")
+    text, warned = rules(root)
+    assert text.startswith(
+        "Before.\n<!-- docs/style.md -->\nTabs.\n<!-- docs/deep.md -->\nDeep.\n<!-- end of docs/deep.md"
+    )
+    assert text.endswith("\n@../secret.md\nAsk @alice.\n@alice\n@AGENTS.md")
+    assert warned["AGENTS.md"] == (
+        "@../secret.md is not included: it is outside of this folder; @AGENTS.md is not included: it includes itself"
+    )
+    assert (
+        "@deep.md is not included: files include each other more than 1 deep"
+        in rules(root, with_depth(1))[1]["docs/style.md"]
+    )
+    assert "@docs/style.md" in rules(root, with_depth(0))[0]
+
+
+def test_the_rules_of_layered_with_what_they_include_keep_to_the_caps(tmp_path: Path) -> None:
+    write(tmp_path, AGENTS="@a.md\n@b.md", a="word " * 300, b="other " * 300)
+    both = Config(instructions=InstructionsConfig(file_chars=1_000, total_chars=1_500))
+    text, warned = rules(tmp_path, both)
+    assert len(text) < 1_900
+    assert "the cap is 1,000 for a file" in warned["a.md"]
+    assert "all instruction files together may have 1,500" in warned["AGENTS.md"]
+    strict = Config(instructions=InstructionsConfig(file_chars=1_000, caps="error"))
+    with pytest.raises(OverCap, match=r"a\.md"):
+        rules(tmp_path, strict)
+
+
+def test_what_the_rules_of_layered_include_is_not_shown_again(tmp_path: Path) -> None:
+    write(tmp_path, AGENTS="Rules.\n@TOOLS.md", TOOLS="Use the saw.")
+    with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
+        ctx = nx.assemble("hi")
+    assert ctx.system_prompt.count("Use the saw.") == 1
+    assert told(ctx.warnings)["TOOLS.md"] == "left out: it has the same text as AGENTS.md, and a text is shown once"
+
+
+def test_rules_that_are_no_text_are_left_out_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_bytes(b"\x7fELF\0\0\0\1" * 20)
+    with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
+        ctx = nx.assemble("hi")
+    assert "rules" not in [block.name for block in ctx.blocks]
+    assert "it is no text" in told(ctx.warnings)["AGENTS.md"]

@@ -9,6 +9,7 @@ from nexus.block import Warned
 from nexus.skill import SkillsFound
 from nexus.sources import Surroundings
 from nexus.sources.files import FILE_CHARS, Files, home_folder
+from nexus.sources.probe import Probe
 from nexus.sources.skills import active_names, found_skills, guide_text, known_names, skills_index
 from nexus.sources.templates import template_texts
 
@@ -22,11 +23,12 @@ class SkillsLoader:
     def __init__(self, workspace: str | Path) -> None:
         root = Path(workspace).expanduser().resolve()
         self._around = Surroundings(Files(root, templates=template_texts()), Files(home_folder()))
+        self._probe = Probe()
         self.warnings: tuple[Warned, ...] = ()
 
     def list_skills(self) -> list[dict[str, str]]:
         """Every skill, sorted by name: `name`, `description`, `path`, `source` (workspace, user, packaged), `missing`."""
-        missing = self._around.probe.missing
+        missing = self._probe.missing
         return [
             {
                 "name": skill.name,
@@ -53,11 +55,11 @@ class SkillsLoader:
     def build_skills_summary(self) -> str:
         """The list of all skills, a line each, to be loaded with the tool `read_file`; empty if there are none."""
         found = self._found()
-        return skills_index(found, self._around.probe, reads_files=True, most=FILE_CHARS)[0] if found.skills else ""
+        return skills_index(found, self._probe, reads_files=True, most=FILE_CHARS)[0] if found.skills else ""
 
     def get_always_skills(self) -> list[str]:
         """The names of the skills that are always active and lack nothing here, sorted."""
-        names, missing = active_names(self._found(), self._around.probe)
+        names, missing = active_names(self._found(), self._probe)
         self.warnings += tuple(missing)
         return names
 

@@ -18,6 +18,7 @@ from nexus.profiles import LAYERED
 from nexus.request import AgentRole, Event, Identity, Permissions, Request, Routing
 from nexus.sources import SOURCES, Desk, Surroundings
 from nexus.sources.files import Files, home_folder
+from nexus.sources.snapshot import Snapshot
 from nexus.sources.subagent import instructions
 from nexus.sources.templates import template_texts
 
@@ -89,7 +90,7 @@ def _desk(
     host = {shown: str((runtime or {}).get(name, "")) for name, shown in _FACTS.items()}
     surroundings = Surroundings(Files(folder.resolve(), templates=template_texts()), Files(home), host)
     request = Request(Event(), routing, Identity(persona=who.name), who.permissions)
-    return Desk(request, surroundings, 0, "", nexus_env)
+    return Desk(request, surroundings, 0, "", Snapshot(survey=lambda _: nexus_env))
 
 
 def _texts(desk: Desk, names: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, assert_never
 
 import msgspec
@@ -38,6 +39,8 @@ _SEALED_CHARS_A_TOKEN = 4
 # 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
 _BASE64_CHARS_A_TOKEN = 8
+
+_EXPONENT = re.compile("[0-9]e[0-9]")
 
 _IMAGE_LINE = "[image left out here: image/jpeg 12000x12000; this provider's tool results hold text only]"
 _encode = msgspec.json.Encoder().encode
@@ -73,7 +76,8 @@ def text_tokens_json(text: str, counter: TokenCounter) -> int:
 def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> int:
     """The base count of tool definitions: of their canonical JSON in OpenAI's envelope, the longest.
 
-    0 if there are none. Providers render schemas more briefly, so this errs upwards.
+    0 if there are none. Providers render schemas more briefly, so this errs upwards. What is counted has sorted keys, as
+    what is sent has: in another order the same definition may be some tokens longer.
     """
     bodies: list[str] = []
     for tool in tools:
@@ -81,7 +85,16 @@ def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> i
             tool if "function" in tool or "functionDeclarations" in tool else {"type": "function", "function": tool}
         )
         bodies.append(_canonical(wrapped))
-    return counter.count(f"[{','.join(bodies)}]") + _SLACK * (1 + len(bodies)) if bodies else 0
+    if not bodies:
+        return 0
+    text = f"[{','.join(bodies)}]"
+    return counter.count(text) + _SLACK * (1 + len(bodies)) + _exponents(text)
+
+
+@lru_cache(maxsize=32)
+def _exponents(text: str) -> int:
+    """How many numbers may be a token longer when they are sent: `1e16` here is `1e+16` in Python's JSON."""
+    return sum(1 for _ in _EXPONENT.finditer(text))
 
 
 def _is_aside(part: Part) -> bool:

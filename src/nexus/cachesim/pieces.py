@@ -13,7 +13,7 @@ import msgspec
 
 from nexus.account import scaled
 from nexus.budget.counter import TokenCounter
-from nexus.budget.images import most_image_tokens
+from nexus.budget.image_price import price_of
 from nexus.budget.models import Model
 from nexus.cost import Call, Segment
 from nexus.message import Image, Message, ToolResult
@@ -32,6 +32,7 @@ class Cutter:
 
     def __init__(self, model: Model, counter: TokenCounter) -> None:
         self._model, self._counter = model, counter
+        self._price = price_of(model, model.token_factor)
         self._known: dict[bytes, Segment] = {}
         self._images: dict[str, int] = {}
 
@@ -41,7 +42,7 @@ class Cutter:
             for part in message.parts:
                 for item in part.content if isinstance(part, ToolResult) else (part,):
                     if isinstance(item, Image):
-                        self._images[item.data or item.url] = most_image_tokens(item)
+                        self._images[item.data or item.url] = self._price.tokens(item)
 
     def call(self, body: dict[str, Any], at_ms: int, output_tokens: int) -> Call:
         """The call that a body makes."""
@@ -68,7 +69,7 @@ class Cutter:
 
     def _image(self, data: str) -> int:
         known = self._images.get(data) or self._images.get(data.partition(";base64,")[2])
-        return most_image_tokens(Image("image/png")) if known is None else known
+        return self._price.tokens(Image("image/png")) if known is None else known
 
 
 def _blocks(body: dict[str, Any], wire: Wire) -> Iterator[tuple[str, Any]]:

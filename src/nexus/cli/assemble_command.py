@@ -98,12 +98,11 @@ def command(
 ) -> None:
     """Make the context of the next call for MESSAGE (`-` reads it from standard input).
 
-    With --turn: of a call that was recorded, as it would be with another budget, model, profile, strategy, message or
-    other tools. Nothing is written.
+    With --turn: of a recorded call, with another budget, model, profile, strategy, message, tools or skills.
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
-    _check(message, turn, call, save, {**who, "skill": "".join(skills)})
+    _check(message, turn, call, save, who)
     text = read_input() if message == "-" else message
     event = Event(at_ms=_at_ms(at), timezone=timezone, channel=channel)
     given = tuple(read_tools(tools)) if tools else None
@@ -111,7 +110,8 @@ def command(
     with open_here(workspace, ledger, **options) as nx:
         event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))
         if turn is not None:
-            change = Change(model, budget, profile or "", strategy, given, event if event.content else None)
+            said = event if event.content else None
+            change = Change(model, budget, profile or "", strategy, given, said, skills or None)
             made = what_if(nx.kit, recorded_call(nx.store, session or "main", turn, call), change)
             ctx, told = made.ctx, explained_call(nx.kit, made) if explain else None
         else:

@@ -23,6 +23,7 @@ from nexus.render.console import printable
 from nexus.skill import Guide, SkillsFound
 from nexus.sources import Surroundings
 from nexus.sources.files import READ_BYTES, Files
+from nexus.sources.probe import Probe
 from nexus.sources.shelf import SKILLS, Shelf
 from nexus.sources.skill_file import name_problem
 from nexus.sources.skill_lint import lint_all, lint_path
@@ -57,8 +58,9 @@ def list_(workspace: str | None, ledger: str | None, *, as_json: bool) -> None: 
         skills = [_facts(around, guide) for guide in found.guides.values()]
         emit({"skills": skills, "warnings": msgspec.to_builtins(found.warnings)})
         return
+    probe = Probe()
     rows = [
-        (one.name, one.place, availability(one, around.probe) or "yes", "yes" if one.always else "", one.description)
+        (one.name, one.place, availability(one, probe) or "yes", "yes" if one.always else "", one.description)
         for one in found.skills
     ]
     print_table(("skill", "place", "available", "always", "description"), rows, wraps=("available", "description"))
@@ -95,7 +97,7 @@ def use(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) 
     around = _around(workspace, whole=True)
     guide = _guide(_found(around), name)
     folder, beside = _beside(around, guide)
-    missing = around.probe.missing(guide.skill.requires)
+    missing = Probe().missing(guide.skill.requires)
     if as_json:
         emit(
             {"name": guide.skill.name, "guide": guide.body, "folder": folder, "files": beside, "missing": list(missing)}
@@ -196,7 +198,7 @@ def _facts(around: Surroundings, guide: Guide) -> dict[str, Any]:
     """All that is known of a skill, as values for JSON."""
     root = around.files.root if around.files is not None else Path()
     facts = msgspec.to_builtins(guide.skill)
-    facts["missing"] = list(around.probe.missing(guide.skill.requires))
+    facts["missing"] = list(Probe().missing(guide.skill.requires))
     facts["used_ms"] = used_skills(root)[0].get(guide.skill.name)
     return facts
 

@@ -80,7 +80,8 @@ class ContextLoader:
         read = read_configuration(cwd, home)
         config = read.config.instructions
         folders = folders_of(cwd, home)
-        here, cap = Files(cwd, config.file_chars, template_texts()), config.file_chars
+        cap, links = config.file_chars, read.config.files.hard_links
+        here = Files(cwd, cap, template_texts(), hard_links=links)
         files = layers_of(folders, here, config.names, read.own_names, cap)
         blocks, warned = layered(files, config)
         about = environment(str(cwd), "repl" if is_repl else "server", os.environ)

@@ -143,7 +143,7 @@ class Credentials:
 
     def _looked(self, name: str, listed: Mapping[str, Entry], declared: Declared, now_ms: int) -> Entry:
         noted = listed.get(name)
-        if name not in self.entries(declared):
+        if not (name in listed or name in declared or variable_of(name) in self._variables):
             raise NoCredential(f"there is no credential {name!r} to check; `nexus credential list` shows all")
         again = {name: replace(noted, state="unchecked")} if noted is not None and noted.state == "missing" else listed
         found = self._entry(name, again, declared)

@@ -89,10 +89,11 @@ def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> It
     for item in placed:
         yield block_line("in", item, "chosen for this message", blocks[item.origin, item.name].text)
     shown = fitted.shown[fitted.ahead :]
-    sizes = [message_tokens(message, counter).on(fitted.window.wire) for message in shown]
+    window = fitted.window
+    sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
     told = ctx.event if len(ctx.event) == len(shown) else shown
     for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
-        whole = scaled(message_tokens(given, counter).on(fitted.window.wire), ctx.manifest.factor)
+        whole = scaled(window.weight(given, message_tokens(given, counter)), ctx.manifest.factor)
         short = message.parts != given.parts and whole > tokens
         why = "the event; shortened, the ledger will have the whole" if short else "the event"
         state: State = "clipped" if short else "in"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from nexus.account import scaled
 from nexus.assembled import AssembledContext
-from nexus.budget.images import most_image_tokens
 from nexus.explain.lines import EXCERPT_CHARS, Line, message_line, share, supplied_line
 from nexus.fit.cut import Fitted
 from nexus.fit.pictures import images_of
@@ -81,7 +80,7 @@ class HistoryTeller:
         window = self.window
         told, pinned_tokens, _ = self._ledger_items()
         lead = [row for row in window.lead if not _leads(row)]
-        weights = share(window.lead_tokens, [row.size.on(window.wire) for row in lead]) if lead else []
+        weights = share(window.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
         marker_tokens = window.opening_tokens - window.pinned_tokens - window.summary_tokens - window.lead_tokens
         summary_part, marker_part, *parts = share(told, [window.summary_tokens, marker_tokens, *weights])
         found = {
@@ -90,7 +89,7 @@ class HistoryTeller:
         }
         hidden = [(pin, row) for pin in window.hidden() for row in pin.rows]
         sizes = [
-            min(row.size.on(window.wire), pin.limit + FRAME_TOKENS) if pin.limit else row.size.on(window.wire)
+            pin.limit + FRAME_TOKENS if _is_short(pin, row) else window.weight(row.message, row.size)
             for pin, row in hidden
         ]
         for (pin, row), tokens in zip(hidden, share(pinned_tokens, sizes) if hidden else [], strict=True):
@@ -160,7 +159,7 @@ class HistoryTeller:
     def _kept(self, row: Row, why: str, tokens: int, *, short: bool = False) -> Line:
         if not short:
             return message_line("in", row, why, tokens, tokens)
-        whole = max(self.scaled(row.size.on(self.window.wire)), tokens)
+        whole = max(self.scaled(self.window.weight(row.message, row.size)), tokens)
         call = next((result.call_id for result in row.message.results()), "")
         way = f"nexus history SESSION --call {call}" if call else "nexus history SESSION"
         return message_line("clipped", row, f"{why}; shortened, the whole: {way}", tokens, whole)
@@ -176,7 +175,7 @@ class HistoryTeller:
         call = next((f" --call {result.call_id}" for result in row.message.results()), "")
         why = f"{self._cut()}: of an older turn, a note stands in its place; `nexus history SESSION{call} --images FOLDER`"
         for image in images_of(row.message):
-            whole = self.scaled(most_image_tokens(image))
+            whole = self.scaled(self.window.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
             yield Line("out", "image", "history", name, why, 0, whole, place=row.place)
 
@@ -193,7 +192,7 @@ class HistoryTeller:
     def _hidden(self, row: Row) -> Line:
         """A message before what is shown: summarised, cleared away, or left out by a cut."""
         window, mark = self.window, self._mark()
-        whole = self.scaled(row.size.on(window.wire))
+        whole = self.scaled(window.weight(row.message, row.size))
         if mark is not None and mark.body and _covered(mark, row.place):
             if window.summary_tokens:
                 return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, whole)

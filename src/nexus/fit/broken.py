@@ -139,7 +139,8 @@ def common(earlier: Sequence[Message], window: Window, counter: TokenCounter) ->
         index += 1
     opening = len(window.opening)
     if index < opening:
-        return index, sum(message_tokens(message, counter).on(window.wire) for message in window.opening[:index])
+        shown = window.opening[:index]
+        return index, sum(window.weight(message, message_tokens(message, counter)) for message in shown)
     return index, window.opening_tokens + window.sums[index - opening]
 
 

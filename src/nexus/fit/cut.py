@@ -162,7 +162,8 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
     answers = any(message.role == "tool" for message in event)
     ahead = 0 if answers else len(repair.closing(window.fold))
     sizes = [message_tokens(message, counter) for message in shown]
-    tokens = [size.on(window.wire) + size.aside for size in sizes]
+    images = map(window.images.more_in, shown)
+    tokens = [size.on(window.wire) + size.aside + more for size, more in zip(sizes, images, strict=True)]
     shortened = sum(said is not message for said, message in zip(told, event, strict=True))
     return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, spared=spared)
 
@@ -339,7 +340,7 @@ class _Cutting:
         tokens = (
             window.sums[index] - window.sums[head] + window.pinned_tokens + (before.left_out_tokens if before else 0)
         )
-        tokens = max(tokens - sum(pin.tokens(window.wire) for pin in hidden), 0)
+        tokens = max(tokens - sum(pin.tokens(window.wire, window.images) for pin in hidden), 0)
         lost = bool(site.mark and site.mark.body) and not keeps_summary
         marker = marker_text(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
         stays = (keeps_summary or not window.summary_tokens, asked, task)
@@ -389,4 +390,4 @@ class _Cutting:
         begin = window.rows[window.row_of[head]].place if head else window.first
         request = asked_from(self.fitted.window, index)
         pins = merged(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
-        return sum(pin.tokens(window.wire) for pin in pins if place is None or pin.place < place)
+        return sum(pin.tokens(window.wire, window.images) for pin in pins if place is None or pin.place < place)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from nexus.budget.images import most_image_tokens
+from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.message import Image, Message, Part, Text, ToolResult
 
 NOTE_TOKENS = 120
@@ -27,9 +27,9 @@ def as_notes(message: Message) -> Message:
     return replace(message, parts=tuple(map(_part, message.parts)))
 
 
-def freed(message: Message) -> int:
+def freed(message: Message, images: ImagePrice = ANY_MODEL) -> int:
     """At least how many tokens fewer the message takes when its images are notes."""
-    return sum(max(most_image_tokens(image) - NOTE_TOKENS, 0) for image in images_of(message))
+    return sum(max(images.tokens(image) - NOTE_TOKENS, 0) for image in images_of(message))
 
 
 def images_of(message: Message) -> Iterator[Image]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.budget.counter import TokenCounter
+from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
 from nexus.fit import repair
 from nexus.fit.clip import clip_text
@@ -44,10 +45,10 @@ class Pinned(Struct, frozen=True):
     limit: int = 0
     kind: PinKind = "pin"
 
-    def tokens(self, wire: Wire) -> int:
+    def tokens(self, wire: Wire, images: ImagePrice = ANY_MODEL) -> int:
         """Base tokens of the group when it is shown among what is left out, at most."""
-        stored = sum(row.size.on(wire) for row in self.rows)
-        return min(stored, self.limit + FRAME_TOKENS) if self.limit else stored
+        stored = sum(row.size.on(wire) + images.more_in(row.message) for row in self.rows)
+        return min(stored, self.limit + FRAME_TOKENS) if self.is_large() else stored
 
     def is_large(self) -> bool:
         """Whether it is shown shortened among what is left out."""

@@ -48,11 +48,12 @@ def sums_if(window: Window, until: int, tokens: int, plain_until: int, images: i
         if noted or is_limited:
             own += window.clipped.get(place, 0)
         if may_go and place.seq <= images:
-            own -= freed(row.message if noted else message)
+            own -= freed(row.message if noted else message, window.images)
         if is_limited:
             most = tokens if place.seq <= until else largest
             if own > most:
-                own = min(own, len(message.parts) * (most + FRAME_TOKENS))
+                pictures = 0 if place.seq <= until else window.images.tokens_in(message)
+                own = min(own, len(message.parts) * (most + FRAME_TOKENS) + pictures)
         total += own
         sums.append(total)
     return sums

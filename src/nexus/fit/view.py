@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from nexus.budget.counter import TokenCounter
+from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.models import Model
 from nexus.fit.cut import Strategy
 from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
@@ -27,7 +28,7 @@ class View(Struct, frozen=True):
 
     What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
     take, in base tokens; 0 is no limit. `task` says whether the session's first task stays, `image_turns` for how many turns
-    images are shown (0: always).
+    images are shown (0: always), `images` what they cost.
     """
 
     name: str
@@ -37,6 +38,7 @@ class View(Struct, frozen=True):
     strategy: Strategy = "oldest_first"
     task: bool = True
     image_turns: int = 0
+    images: ImagePrice = ANY_MODEL
 
 
 class Reading(Struct, frozen=True):
@@ -79,7 +81,7 @@ def size_class(available: int) -> int:
 
 def empty(view: View, counter: TokenCounter) -> Window:
     """The window of a session that has nothing yet."""
-    return start(counter, wire=view.wire, model=view.model, largest=view.largest)[0]
+    return start(counter, wire=view.wire, model=view.model, largest=view.largest, images=view.images)[0]
 
 
 def filled(
@@ -106,6 +108,7 @@ def filled(
         pins=own,
         lead=tuple(lead),
         largest=view.largest,
+        images=view.images,
     )
     extend(window, reading.entries(place.seq - 1, None), counter, place)
     if not window.seqs:

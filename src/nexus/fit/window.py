@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from nexus.budget.counter import TokenCounter
+from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.fit import repair
@@ -38,7 +39,7 @@ class Window:
     """Parallel arrays over what is shown, and what is needed to extend them.
 
     `plain_until` is the seq up to which messages are shown without thinking and memory notes: the head at the last cut.
-    `wire` is the form whose tokens count; `memory` has the newest memory note shown, by its origin; `pieces` is the
+    `wire` is the form whose tokens count, `images` what images cost; `memory` has the newest memory note shown, by its origin; `pieces` is the
     last assistant message as stored, with all pieces that were joined to it.
     `row_of` is the row that a message stands for (-1: none), `shown_by` the one with which it came to be shown.
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
@@ -88,6 +89,7 @@ class Window:
     lacking: set[str] = field(default_factory=set[str])
     wire: Wire = "openai"
     model: str = ""
+    images: ImagePrice = ANY_MODEL
 
     @property
     def tokens(self) -> int:
@@ -104,6 +106,10 @@ class Window:
             self.tokens + closing_tokens,
             self.fragments,
         )
+
+    def weight(self, message: Message, size: Size) -> int:
+        """The base tokens of a message here, what is aside not among them."""
+        return size.on(self.wire) + self.images.more_in(message)
 
     def aside_of(self, message: Message, size: Size) -> int:
         """What of a message's thinking and memory notes counts here: thinking only where it is sent back.
@@ -157,6 +163,7 @@ def start(
     pins: tuple[Pinned, ...] = (),
     lead: tuple[Row, ...] = (),
     largest: int = 0,
+    images: ImagePrice = ANY_MODEL,
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -178,7 +185,7 @@ def start(
         opening = opening if cut.keeps_summary else ()
         first, plain_until, marker = cut.first, cut.plain_until, cut.marker
     sizes = [message_tokens(message, counter).on(wire) for message in opening]
-    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, first=first)
+    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, images=images, first=first)
     window.summary_tokens = sum(sizes)
     window.fold.started = bool(opening)
     window.pins, window.lead, window.asked = pins, lead, asked_at(cut, mark)
@@ -222,7 +229,7 @@ def _open_with(window: Window, groups: Sequence[Sequence[Row]], counter: TokenCo
     """
     if not any(groups):
         return 0, 0
-    aside = Window((), 0, END, 0, b"", wire=window.wire, model=window.model, fold=window.fold)
+    aside = Window((), 0, END, 0, b"", wire=window.wire, model=window.model, images=window.images, fold=window.fold)
     aside.clips, aside.verbatim, aside.keeps = window.clips, window.verbatim, window.keeps
     aside.spared, aside.clipped, aside.noted = window.spared, window.clipped, window.noted
     for rows in groups:
@@ -274,6 +281,7 @@ def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pi
         pins=pins,
         lead=lead,
         largest=old.clips.largest,
+        images=old.images,
     )
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
@@ -304,11 +312,11 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
         size = row.size if whole else message_tokens(message, counter)
         aside = 0 if plain else window.aside_of(message, size)
         if stored is not row.message:
-            window.clipped[row.place] = row.size.on(window.wire) - size.on(window.wire)
+            window.clipped[row.place] = window.weight(row.message, row.size) - window.weight(message, size)
         _add(
             window,
             message,
-            size.on(window.wire),
+            window.weight(message, size),
             aside,
             starts_group=starts_group,
             row=-1 if altered and not starts_group and repair.is_supplied(message) else None,
@@ -365,7 +373,7 @@ def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_gr
     for part in message.parts:
         if isinstance(part, Note) and part.kind == "memory":
             window.memory[part.origin] = part.text
-    tokens_freed = freed(message)
+    tokens_freed = freed(message, window.images)
     if tokens_freed and window.rows[window.row_of[index]].place not in window.keeps:
         window.pictures.append((index, tokens_freed))
 
@@ -383,5 +391,5 @@ def _join(window: Window, row: Row, *, plain: bool) -> bool:
     window.messages[-1] = shown[-1][0]
     aside = 0 if plain else window.aside_of(row.message, row.size)
     window.asides[-1] += aside
-    window.sums[-1] += row.size.on(window.wire) + aside
+    window.sums[-1] += window.weight(row.message, row.size) + aside
     return True

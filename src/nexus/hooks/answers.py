@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -93,7 +94,9 @@ def profiles_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Profi
     for given in _each(answer, "profiles"):
         profile = _checked(given, Profile)
         if not profile.name or profile.name in taken or profile.name in found:
-            notes.append(f"profile {profile.name!r} is left out: another one has that name, or it has none")
+            notes.append(
+                f"profile {profile.name[:NAME_CHARS]!r} is left out: another one has that name, or it has none"
+            )
         else:
             found[profile.name] = profile
     return found, notes
@@ -118,7 +121,8 @@ def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], li
         over = len(block.text) - FILE_CHARS
         if over > 0:
             line = f"[{over:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
-            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", left_out_chars=over)
+            left_out = block.left_out_chars + over
+            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", left_out_chars=left_out)
             warned.append(Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
         if block.text.strip():
             blocks.append(block)
@@ -142,7 +146,8 @@ def _dict(answer: object, what: str) -> dict[Any, Any]:
 
 def _each(answer: object, what: str) -> list[Any]:
     kind = _kind(answer)
-    if isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable):
+    # A set has another order in each process, and the prompt would have other bytes.
+    if isinstance(answer, (str, bytes, Mapping, AbstractSet)) or not isinstance(answer, Iterable):
         raise UnfitAnswer(f"returned {kind} and not a list of {what}")
     return list(islice(cast("Iterable[Any]", answer), MOST))
 

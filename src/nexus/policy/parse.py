@@ -112,10 +112,13 @@ def _no_principal(name: str, principal: Principal, default: Default | None) -> I
     try:
         if principal.person:
             session_key.key("dm", principal.person)
+    except BadSessionKey as error:
+        yield f"{key}.person", f"another one: {error}"
+    try:
         if principal.session:
             session_key.check(principal.session, role)
     except BadSessionKey as error:
-        yield f"{key}.{'session' if principal.session else 'person'}", f"another one: {error}"
+        yield f"{key}.session", f"another one: {error}"
 
 
 def _no_patterns(key: str, patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -170,7 +173,8 @@ def _texts(value: Any, key: str, name: str) -> tuple[str, ...]:
     try:
         return msgspec.convert(value, tuple[str, ...])
     except msgspec.ValidationError as error:
-        raise BadPolicy(name, key, f"a list of names of tools, not {_kind(value)}") from error
+        other = f"not {_kind(value)}" if not isinstance(value, list) else "and nothing else in it"
+        raise BadPolicy(name, key, f"a list of names of tools, {other}") from error
 
 
 def _kind(value: object) -> str:

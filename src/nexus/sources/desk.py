@@ -8,14 +8,13 @@ from typing import Literal, TypeAlias
 
 from nexus.block import Block, Warned
 from nexus.config import Config
-from nexus.environment import Environment
 from nexus.errors import OverCap
 from nexus.request import Request
 from nexus.skill import SkillsFound
 from nexus.sources.files import Files, FileText
 from nexus.sources.layers import FileLayer
-from nexus.sources.probe import Probe
 from nexus.sources.shelf import Shelves
+from nexus.sources.snapshot import Snapshot
 
 Mode: TypeAlias = Literal["", "repl", "server"]
 """How an agent is run, where that is known: in a terminal, or behind HTTP (document 004)."""
@@ -27,7 +26,7 @@ class Surroundings:
 
     Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `layers` are the places of instruction
     files, `mode` how the agent is run, `warned` what is to be said of the configuration in every context. `shelves` has
-    the skills as they were last read, `probe` what was found of the programs and variables that they need.
+    the skills as they were last read.
     """
 
     files: Files | None = None
@@ -38,22 +37,21 @@ class Surroundings:
     mode: Mode = ""
     warned: tuple[Warned, ...] = ()
     shelves: Shelves = field(default_factory=Shelves, kw_only=True)
-    probe: Probe = field(default_factory=Probe, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
-    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.sources.zone`). `environment`
-    is what was found to work here (None: nobody looked). `seen_skills` is what the call's first look at the skills found.
+    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.sources.zone`). `here` is
+    what was found to work here. `seen_skills` is what the call's first look at the skills found.
     """
 
     request: Request
     around: Surroundings
     at_ms: int
     timezone: str
-    environment: Environment | None = None
+    here: Snapshot = field(default_factory=Snapshot)
     seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
 
     @property

@@ -25,7 +25,7 @@ _MARKS = {"active": "✅", "ready": "⭐ (ready)", "setup": "🔧", "broken": "�
 
 def environment(desk: Desk) -> Gathered:
     """What works here, of that what the request's capabilities name; nothing where nobody looked, or nothing was found."""
-    found, names = desk.environment, desk.request.permissions.capabilities
+    found, names = desk.here.environment, desk.request.permissions.capabilities
     if found is None:
         return [], []
     text = environment_text(found if names is None else found.scoped(names))

@@ -123,8 +123,6 @@ class Expansion:
         if found is None:
             is_path = "/" in path or "." in path
             return self._refused(asked, path, "there is no such file, or it is empty") if is_path else None
-        if "\0" in found.text:
-            return self._refused(asked, path, "it is no text")
         if found.hash in self.seen:
             self.repeated += 1
             return self._refused(asked, path, f"its text stands already, from {self.seen[found.hash]}")

@@ -46,11 +46,22 @@ def layered(layers: Sequence[FileLayer], config: InstructionsConfig) -> Gathered
         for place in layer.places:
             if personal and layer.kind == "personal":
                 continue
-            block = _block(layer, place, expansion, config)
+            bare = Block("Workspace", layer.kind, "", place.origin, trust=layer.trust)
+            block = _block(bare, f"{LABELS[layer.kind]} ({place.origin})", place, expansion)
             if block is not None:
                 blocks.append(block)
                 personal = personal or layer.kind == "personal"
     shown, warned = within_total(blocks, config, "instruction files", ("personal", "global"))
+    return shown, [*expansion.warned, *warned]
+
+
+def with_includes(desk: Desk, name: str, title: str, block: Block) -> Gathered:
+    """The workspace's file as `block` with its text under a heading, and the files that it includes. Raises OverCap."""
+    if desk.files is None:
+        return [], []
+    expansion = Expansion(desk.around.config.instructions, {})
+    made = _block(replace(block, origin=name), title, Place(desk.files, name, name), expansion)
+    shown, warned = within_total([made] if made is not None else [], expansion.config, "instruction files")
     return shown, [*expansion.warned, *warned]
 
 
@@ -82,20 +93,16 @@ def within_total(blocks: list[Block], config: InstructionsConfig, what: str, fir
     return shown, warned
 
 
-def _block(layer: FileLayer, place: Place, expansion: Expansion, config: InstructionsConfig) -> Block | None:
-    """The block of one file, with what it includes; None where there is none, or its text stands already."""
+def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Block | None:
+    """`bare` with one file's text and what it includes; None where there is none, or its text stands already."""
     found, note = place.files.read(place.name)
     if note is not None:
         expansion.warned.append(Warned(place.origin, note.text))
     if found is None:
         return None
-    if "\0" in found.text:
-        expansion.warned.append(Warned(place.origin, "left out: it is no text (UTF-16 without a mark, or binary)"))
-        return None
-    if found.left_out_chars and config.caps == "error":
-        raise OverCap(place.origin, found.chars, config.file_chars)
-    bare = Block("Workspace", layer.kind, "", place.origin, trust=layer.trust, files=(found.hash,))
-    kept, repeats = once([bare], expansion.seen)
+    if found.left_out_chars and expansion.config.caps == "error":
+        raise OverCap(place.origin, found.chars, expansion.config.file_chars)
+    kept, repeats = once([replace(bare, files=(found.hash,))], expansion.seen)
     expansion.warned += repeats
     if not kept:
         return None
@@ -103,9 +110,8 @@ def _block(layer: FileLayer, place: Place, expansion: Expansion, config: Instruc
     text = expansion.expanded(place, place.name, found)
     if _only_repeats(found.text, expansion.repeated - repeated):
         return None
-    heading = f"# {LABELS[layer.kind]} ({place.origin})"
     files = (found.hash, *expansion.hashes)
-    return replace(kept[0], text=f"{heading}\n\n{text}", left_out_chars=expansion.left_out, files=files)
+    return replace(kept[0], text=f"# {heading}\n\n{text}", left_out_chars=expansion.left_out, files=files)
 
 
 def _only_repeats(text: str, repeated: int) -> bool:

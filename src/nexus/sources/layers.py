@@ -81,14 +81,17 @@ def folders_of(workspace: Path | None, home: Path) -> Folders:
 def layers_of(
     folders: Folders, local: Files, names: Sequence[str], own_names: Sequence[str], file_chars: int
 ) -> tuple[FileLayer, ...]:
-    """The places of instruction files: personal, global (`own_names`), each ancestor, local (whose files are `local`)."""
-    own = [folders.home / name for name in own_names if name != PERSONAL]
+    """The places of instruction files: personal, global (`own_names`), each ancestor, local (whose files are `local`).
+
+    Files with further names in other folders are read in all layers where they are in the local one.
+    """
+    own, links = [folders.home / name for name in own_names if name != PERSONAL], local.hard_links
     layers = [
-        FileLayer("personal", "user", _resolved(folders, personal_places(folders.home), file_chars)),
-        FileLayer("global", "user", _resolved(folders, own, file_chars)),
+        FileLayer("personal", "user", _resolved(folders, personal_places(folders.home), file_chars, hard_links=links)),
+        FileLayer("global", "user", _resolved(folders, own, file_chars, hard_links=links)),
     ]
     for folder in folders.ancestors:
-        files, shown = Files(folder, file_chars, template_texts()), folders.shown(folder)
+        files, shown = Files(folder, file_chars, template_texts(), hard_links=links), folders.shown(folder)
         places = tuple(Place(files, name, f"{shown}{name}", shown) for name in names)
         layers.append(FileLayer("ancestor", "workspace", places))
     layers.append(FileLayer("local", "workspace", tuple(Place(local, name, name) for name in names)))
@@ -113,7 +116,7 @@ def user_home() -> Path | None:
         return None
 
 
-def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int) -> tuple[Place, ...]:
+def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int, *, hard_links: bool) -> tuple[Place, ...]:
     """The user's own files, where links may lead anywhere: they often do, to a folder of dotfiles."""
     made: list[Place] = []
     for path in paths:
@@ -123,7 +126,9 @@ def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int) -> tuple
             real = path
         packaged = path == DEFAULTS
         origin = f"nexus:defaults/{path.name}" if packaged else f"{folders.shown(path.parent)}{path.name}"
-        made.append(Place(Files(real.parent, file_chars), real.name, origin, folders.shown(real.parent)))
+        made.append(
+            Place(Files(real.parent, file_chars, hard_links=hard_links), real.name, origin, folders.shown(real.parent))
+        )
     return tuple(made)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nexus.block import Warned
-from nexus.budget.images import Vendor, scaled_size, used_size
+from nexus.budget.image_price import VENDORS, makers_name
+from nexus.budget.images import scaled_size, used_size
 from nexus.budget.models import resolve
-from nexus.budget.names import bare_name
 from nexus.config import ImagesConfig
 from nexus.errors import BadImage, UnreadableFile
 from nexus.message import Image, Part, Text
@@ -27,7 +27,6 @@ from nexus.sources.lines import one_line
 LONGEST_EDGE = 2_576
 """Pixels: the largest image that a Claude model uses; taken where the model is not known, or who makes it says nothing."""
 
-VENDORS: dict[str, Vendor] = {"openai": "openai", "anthropic": "anthropic", "gemini": "gemini"}
 DEFAULTS = ImagesConfig()
 
 
@@ -119,5 +118,5 @@ def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, i
     if found is None or vendor is None:
         edge = longest_edge or LONGEST_EDGE
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
-    name = bare_name(found.name)
+    name = makers_name(found)
     return lambda width, height: used_size(width, height, vendor, name)

@@ -35,10 +35,10 @@ PLAIN_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
 
 _PNG_CHUNKS = re.compile("IHDR|PLTE|IDAT|IEND|tRNS|cHRM|gAMA|iCCP|sBIT|sRGB|cICP|bKGD|hIST|pHYs|sPLT")
 _WEBP_CHUNKS = frozenset({"VP8 ", "VP8L", "VP8X", "ALPH", "ICCP"})
-_JPEG_MARKERS = frozenset({*range(0xC0, 0xD0), 0xDB, 0xDD, 0xEE})
-_JPEG_BEGINNINGS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}
-_JFIF_BYTES = 14
-"""Of a JFIF segment without a thumbnail."""
+_JPEG_MARKERS = frozenset({*range(0xC0, 0xD0), 0xDB, 0xDD})
+_JPEG_BEGINNINGS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+_JPEG_BYTES = {0xE0: 14, 0xEE: 12}
+"""Of a JFIF segment without a thumbnail, and of Adobe's, which says how colours are stored."""
 
 _ROTATED = 0x0112
 _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexError, MemoryError, OverflowError)
@@ -166,7 +166,7 @@ def _is_plain(marker: int, segment: bytes) -> bool:
     beginning = _JPEG_BEGINNINGS.get(marker)
     if beginning is None:
         return marker in _JPEG_MARKERS
-    return segment.startswith(beginning) and (marker != 0xE0 or len(segment) == _JFIF_BYTES)
+    return segment.startswith(beginning) and len(segment) == _JPEG_BYTES.get(marker, len(segment))
 
 
 def _png_chunks(data: bytes) -> Iterator[str]:

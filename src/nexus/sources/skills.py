@@ -78,7 +78,7 @@ def _found(read: Iterable[tuple[str, list[str], Warned | None, list[Shelved]]]) 
 
 def active_skills(desk: Desk) -> Gathered:
     """In full and sorted by name: the skills that are always active, and those that the request names."""
-    found, probe = _of(desk), desk.around.probe
+    found, probe = _of(desk), desk.here.probe
     names, lacking = active_names(found, probe)
     wanted, warned = known_names(found, desk.request.skills)
     shown = {found.guides[name].skill.origin for name in wanted}
@@ -104,7 +104,7 @@ def skills(desk: Desk) -> Gathered:
     if not found.skills or desk.files is None:
         return [], list(found.warnings)
     loads = any(tool is not None and tool.name == LOADER for tool in map(offered, each(desk.request.tools)))
-    text, left_out, told = skills_index(found, desk.around.probe, reads_files=loads, most=desk.files.file_chars)
+    text, left_out, told = skills_index(found, desk.here.probe, reads_files=loads, most=desk.files.file_chars)
     warned = [*found.warnings, *([Warned(ORIGIN, told)] if told else [])]
     return [Block("Workspace", "skills", text, ORIGIN, left_out_chars=left_out)], warned
 

@@ -1,13 +1,12 @@
 """Finding out what works here: skills, the programs, variables and credentials that they require, and what was used.
 
-A survey is taken at a session's start, at a compaction and when asked for, and kept between (document 002): the system
+A look is taken at a session's start, at a compaction and when asked for, and kept between (document 002): the system
 slot must not move because a program was installed meanwhile.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,9 @@ from nexus.environment import Capability, CapabilityState, Environment
 from nexus.errors import CredentialError
 from nexus.skill import Skill
 from nexus.sources.desk import Surroundings
+from nexus.sources.probe import Probe, is_program
 from nexus.sources.skills import found_skills
+from nexus.sources.snapshot import Snapshot
 from nexus.sources.used import used_skills
 
 GENERAL = "General"
@@ -32,27 +33,26 @@ MOST_KEPT = 256
 NEEDS_SHOWN = 3
 
 _WORDS = re.compile(r"\w[\w.+#/&-]*(?: [\w.+#/&-]+)*")
-_PROGRAM = re.compile(r"[\w+-][\w.+-]*")
 _BEST: tuple[CapabilityState, ...] = ("active", "ready", "setup", "broken")
 _KINDS = (("API_KEY", "API key"), ("APIKEY", "API key"), ("KEY", "key"), ("TOKEN", "token"), ("PASSWORD", "password"))
 
 
 @dataclass(slots=True)
 class Surveys:
-    """Surveys by session and by the mark since which they hold; the one not used for longest goes first.
+    """Looks by session and by the mark since which they hold; the one not used for longest goes first.
 
     A session that is not stored yet is known by its label, then by its thread.
     """
 
-    take: Callable[[], Environment]
-    _kept: OrderedDict[tuple[int | str, int], Environment] = field(
-        default_factory=OrderedDict[tuple["int | str", int], Environment]
+    look: Callable[[], Snapshot]
+    _kept: OrderedDict[tuple[int | str, int], Snapshot] = field(
+        default_factory=OrderedDict[tuple["int | str", int], Snapshot]
     )
 
-    def of(self, session: str, thread: int | None, mark: int) -> Environment:
+    def of(self, session: str, thread: int | None, mark: int) -> Snapshot:
         """What was found for a session's thread when its compaction `mark` (an entry's seq, 0 is none) was new."""
         key = (session if thread is None else thread, mark)
-        found = self._kept.pop(key, None) or (self._kept.pop((session, 0), None) if not mark else None) or self.take()
+        found = self._kept.pop(key, None) or (self._kept.pop((session, 0), None) if not mark else None) or self.look()
         self._kept[key] = found
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
@@ -63,7 +63,7 @@ class Surveys:
         self._kept.clear()
 
 
-def survey(around: Surroundings, credentials: Credentials, now_ms: int) -> Environment:
+def survey(around: Surroundings, credentials: Credentials, now_ms: int, probe: Probe) -> Environment:
     """What works here now. No program is run, no keyring asked and no value kept; what cannot be read is a warning."""
     skills = found_skills(around).skills
     used, warned = used_skills(around.files.root) if around.files is not None else ({}, [])
@@ -74,7 +74,7 @@ def survey(around: Surroundings, credentials: Credentials, now_ms: int) -> Envir
         warned.append(Warned("nexus:credentials", str(error)))
     best: dict[tuple[str, str], Capability] = {}
     for skill in sorted(skills, key=lambda one: one.name):
-        judged = _judged(skill, credentials, known, used=skill.name in used)
+        judged = _judged(skill, probe, known, used=skill.name in used)
         for capability in _listed(skill, judged, warned):
             place = (capability.category, capability.name)
             other = best.get(place)
@@ -95,9 +95,9 @@ def declared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
-def _judged(skill: Skill, credentials: Credentials, known: Mapping[str, Entry], *, used: bool) -> Capability:
+def _judged(skill: Skill, probe: Probe, known: Mapping[str, Entry], *, used: bool) -> Capability:
     """The state of a skill, as a capability that has no name yet."""
-    needs, why = _missing(skill, credentials, known)
+    needs, why = _missing(skill, probe, known)
     entries = [known[name] for name in sorted(set(skill.requires.credentials)) if name in known]
     broken = [entry.name for entry in entries if entry.state == "broken"]
     proven = bool(entries) and all(entry.state == "ok" for entry in entries)
@@ -113,22 +113,22 @@ def _judged(skill: Skill, credentials: Credentials, known: Mapping[str, Entry], 
     )
 
 
-def _missing(skill: Skill, credentials: Credentials, known: Mapping[str, Entry]) -> tuple[set[str], list[str]]:
+def _missing(skill: Skill, probe: Probe, known: Mapping[str, Entry]) -> tuple[set[str], list[str]]:
     """What a skill requires and does not have: in a word or two each, and as sentences."""
     needs: set[str] = set()
     why: list[str] = []
     for program in sorted(set(skill.requires.bins)):
-        if not _PROGRAM.fullmatch(program):
+        if not is_program(program):
             needs.add("a program")
             why.append(f"{program!r} is no name of a program")
-        elif shutil.which(program) is None:
+        elif not probe.program(program):
             needs.add(program)
             why.append(f"program {program} is not on the path")
-    either = [program for program in skill.requires.any_bins if _PROGRAM.fullmatch(program)]
-    if skill.requires.any_bins and not any(map(shutil.which, either)):
+    either = [program for program in skill.requires.any_bins if is_program(program)]
+    if skill.requires.any_bins and not any(map(probe.program, either)):
         needs.add(" or ".join(either) or "a program")
         why.append(f"none of the programs {', '.join(either) or '(no names of such)'} is on the path")
-    unset = [one for one in sorted(set(skill.requires.env)) if not (is_variable(one) and credentials.has_variable(one))]
+    unset = [one for one in sorted(set(skill.requires.env)) if not probe.variable(one)]
     for variable in unset:
         plain = is_variable(variable)
         needs.add(_kind(variable) if plain else "a variable")

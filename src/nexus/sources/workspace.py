@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from nexus.block import Block
 from nexus.sources.desk import Desk, Gathered, file_block
+from nexus.sources.instructions import with_includes
 
 
 def rules(desk: Desk) -> Gathered:
-    """AGENTS.md."""
-    return file_block(desk, "AGENTS.md", "Workspace rules", Block("Workspace", "rules", "", ""))
+    """AGENTS.md, with the files that it includes. Raises OverCap."""
+    return with_includes(desk, "AGENTS.md", "Workspace rules", Block("Workspace", "rules", "", ""))
 
 
 def tools_guide(desk: Desk) -> Gathered:
