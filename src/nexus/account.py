@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from nexus.assembled import Item
 from nexus.block import Block
 from nexus.budget.counter import TokenCounter
@@ -16,7 +18,8 @@ from nexus.fit.window import Window
 def spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> TokenBudget:
     """The budget with what each part takes of it."""
     history = fitted.window.tokens + fitted.closing_tokens
-    return budget.with_used(
+    uncut = scaled(fitted.whole_tokens, factor) if fitted.cut is not None else 0
+    return structs.replace(budget, uncut=uncut).with_used(
         system_prompt=scaled(fixed.system, factor),
         tools=scaled(fixed.tools, factor),
         history=scaled(history, factor),

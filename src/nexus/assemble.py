@@ -21,6 +21,7 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import text_tokens_json, tools_tokens
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
+from nexus.environment import ORIGIN as ENVIRONMENT
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.broken import Ground, located, measured, named, pinned_places, shown_before
 from nexus.fit.cut import LEAST_HISTORY, Fitted, Fixed, Site, fit
@@ -30,6 +31,7 @@ from nexus.fit.view import View
 from nexus.fit.window import Window
 from nexus.gather import gather, instructions
 from nexus.history import History
+from nexus.injected import meta_of_user, of_system
 from nexus.layer import Slot
 from nexus.ledger.entries import Entry
 from nexus.legible import legible
@@ -142,6 +144,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         given=request.tools,
         routing=request.routing,
         identity=request.identity,
+        context_json=_injected(request, blocks, given),
         face=given.face,
         request=request,
     )
@@ -246,7 +249,8 @@ def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Messag
     if event.results and not event.content and not notes:
         return event.results
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
-    message = Message("user", parts, event.id, at_ms, source=event.source)
+    meta = meta_of_user(event, at_ms) if notes else ""
+    message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta)
     return (*event.results, message)
 
 
@@ -324,6 +328,14 @@ def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted, person
     return msgspec.structs.replace(
         manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds, persona=persona, images=view.images
     )
+
+
+def _injected(request: Request, blocks: list[Block], given: Materials) -> dict[str, Any]:
+    """What the system slot was made of."""
+    shown = any(block.origin == ENVIRONMENT for block in blocks)
+    found, names = given.desk.here.environment if shown else None, request.permissions.capabilities
+    told = found if found is None or names is None else found.scoped(names)
+    return of_system(blocks, request.identity.persona, told, given.last_manifest)
 
 
 def _prefix(

@@ -124,7 +124,8 @@ class AssembledContext:
     `seen` are blocks that the history shows already, `left_out` those that had no room: neither is in the message.
     `withheld` are the tools that were given and are not offered, with the reasons; `given` the definitions of the others,
     as they were given. `routing` and `identity` are the request's, as they were granted.
-    `request` is what it was assembled for; None where it was read from a file.
+    `request` is what it was assembled for; None where it was read from a file. `context_json` is document 002's record of
+    what the system prompt was made of (`nexus.injected`).
     """
 
     system_prompt: str
@@ -162,6 +163,7 @@ class AssembledContext:
     given: tuple[dict[str, Any], ...] = ()
     routing: Routing = field(default_factory=Routing)
     identity: Identity = field(default_factory=Identity)
+    context_json: dict[str, Any] = field(default_factory=dict[str, Any])
     face: Face | None = field(default=None, repr=False, compare=False)
     request: Request | None = field(default=None, repr=False, compare=False)
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,7 @@ from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, plann
 from nexus.assembled import AssembledContext
 from nexus.block import Warned
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
-from nexus.budget.image_price import ImagePrice, price_of
+from nexus.budget.image_price import price_of
 from nexus.budget.models import Model, resolve
 from nexus.budget.names import bare_name
 from nexus.config import Config
@@ -30,11 +29,9 @@ from nexus.environment import Environment
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
-from nexus.fit.view import Reading, View, empty, filled, view_of
-from nexus.fit.window import Window, extend
+from nexus.fit.view import view_of
 from nexus.learn import calibrated, calibrated_name, factor_of
-from nexus.ledger import replay
-from nexus.ledger.entries import Calibration, Committed, Cut, Entry, Place
+from nexus.ledger.entries import Calibration, Committed, Entry
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
@@ -60,6 +57,7 @@ from nexus.sources.policy import policies_of
 from nexus.sources.probe import Probe
 from nexus.sources.snapshot import Snapshot
 from nexus.sources.surveying import Surveys, survey
+from nexus.windows import Windows
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
     from nexus.compaction import Compacted, Ladder, Summarizer
@@ -69,20 +67,6 @@ DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
 NEXT_MESSAGE = "(your next message)"
 """What stands for a message that is not written yet."""
-
-WINDOWS = 64
-"""Windows kept at a time; the one not used for longest goes first."""
-
-
-@dataclass(slots=True)
-class _Kept:
-    window: Window
-    cut_number: int
-    mark: Entry | None
-    task: Place | None = None
-    live: replay.Live = field(default_factory=replay.Live)
-    after_mark: int = 0
-    instructions: tuple[Message, ...] | None = None
 
 
 class Engine:
@@ -135,7 +119,7 @@ class Engine:
         self._standing = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
         self._hooks: Hooks | None = None
-        self._kept: OrderedDict[tuple[int, str, str, ImagePrice], _Kept] = OrderedDict()
+        self._windows = Windows(ledger, self.counter, task=keep_first_task)
 
     def __enter__(self) -> Self:
         return self
@@ -203,15 +187,14 @@ class Engine:
             factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
             view = replace(view, task=self.keep_first_task, images=price_of(model, factor))
             thread = self.store.thread_of(request.routing.session)
-            kept = self._window(thread, view) if thread is not None else _Kept(empty(view, self.counter), 0, None)
+            kept = self._windows.of(thread, view)
             last = self.store.last_assembly(thread, view.name) if thread is not None else None
-            if thread is not None and kept.instructions is None and kept.window.head:
-                kept.instructions = tuple(row.message for row in self.store.instructions(thread))
         zone = str(request.event.timezone) or str(self.timezone)
+        at_ms = request.event.at_ms or self.clock_ms()
         mark = kept.mark.seq if kept.mark else 0
-        here = self._surveys.of(request.routing.session, thread, mark)
+        here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return Materials(
-            desk=Desk(request, self.around, request.event.at_ms or self.clock_ms(), zone, here),
+            desk=Desk(request, self.around, at_ms, zone, here),
             sources=self.hooks.sources,
             model=model,
             counter=self._standing,
@@ -228,8 +211,16 @@ class Engine:
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
             withheld=asked.withheld,
-            warned=asked.warned,
+            warned=(*asked.warned, *self._refused(request.model)),
         )
+
+    def _refused(self, model: str) -> tuple[Warned, ...]:
+        """A word on calls that the provider refused as too large: often, our count or the limit is wrong."""
+        times = self.recoveries[model]
+        if not times:
+            return ()
+        calls = "1 call was" if times == 1 else f"{times} calls were"
+        return (Warned("nexus:model", f"{calls} refused as too large by {model} since this engine was opened"),)
 
     def refresh_environment(self) -> Environment:
         """What works here, looked at now: capabilities with their states, and credentials. Without a workspace, none.
@@ -243,11 +234,12 @@ class Engine:
     def _probe(self) -> Probe:
         return Probe(self.credentials.has_variable)
 
-    def _look(self) -> Snapshot:
-        return Snapshot(self._probe(), self._survey)
+    def _look(self, at_ms: int = 0) -> Snapshot:
+        return Snapshot(self._probe(), partial(self._survey, at_ms=at_ms))
 
-    def _survey(self, probe: Probe) -> Environment:
-        return survey(self.around, self.credentials, self.clock_ms(), probe) if self.workspace else Environment()
+    def _survey(self, probe: Probe, at_ms: int = 0) -> Environment:
+        at_ms = at_ms or self.clock_ms()
+        return survey(self.around, self.credentials, at_ms, probe) if self.workspace else Environment()
 
     @property
     def hooks(self) -> Hooks:
@@ -280,7 +272,7 @@ class Engine:
         result, now_ms = to_result(reply), self.clock_ms()
         done = self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, now_ms))
         if done.added and ctx.cut is not None:
-            self._keep_after(ctx, ctx.cut, done.thread)
+            self._windows.keep_after(ctx, ctx.cut, done.thread)
         if done.added and self.calibrate and result.usage.input_tokens:
             earlier = self._calibration(ctx.provider, ctx.model, ctx.manifest.counter)
             if newer := calibrated(ctx, result, earlier, now_ms):
@@ -429,34 +421,6 @@ class Engine:
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
 
-    def _extended(self, window: Window, thread: int) -> bool:
-        return extend(window, self.store.entries(thread, window.head), self.counter)
-
-    def _keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
-        """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
-        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images))
-        if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
-            before.window, before.cut_number = ctx.kept, cut.number
-
-    def _window(self, thread: int, view: View) -> _Kept:
-        """The window of a view, extended by what is new in the ledger, or made anew where that is no mere append."""
-        key = (thread, view.name, _answers_as(view), view.images)
-        cut = self.store.last_cut(thread, view.name)
-        number = cut.number if cut else 0
-        kept = self._kept.get(key)
-        told = kept is not None and (kept.task is not None or not self.keep_first_task)
-        if kept is not None and told and kept.cut_number == number and self._extended(kept.window, thread):
-            self._kept.move_to_end(key)
-            return kept
-        marks = self.store.marks(thread)
-        live = replay.live(marks)
-        reading = Reading(partial(self.store.entries, thread), self.store.head(thread), live)
-        window, task = filled(reading, view, cut, self.counter, task=self.keep_first_task)
-        kept = self._kept[key] = _Kept(window, number, live.mark, task, live, marks[0].seq if marks else 0)
-        while len(self._kept) > WINDOWS:
-            self._kept.popitem(last=False)
-        return kept
-
 
 def open_engine(
     workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
@@ -487,12 +451,6 @@ def open_engine(
     except BaseException:
         store.close()
         raise
-
-
-def _answers_as(model: Model | View) -> str:
-    """The part of a model's name that decides what is shown: where thinking goes back to the model that wrote it."""
-    name = model.model if isinstance(model, View) else model.name
-    return bare_name(name) if model.wire == "anthropic" else ""
 
 
 def _ready(ledger: str | Path) -> str:

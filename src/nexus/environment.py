@@ -14,6 +14,9 @@ from msgspec.structs import replace
 
 from nexus.block import Warned
 
+ORIGIN = "nexus:environment"
+"""The origin of the block that tells of it."""
+
 CapabilityState: TypeAlias = Literal["active", "ready", "setup", "broken"]
 """`active`: works and was used or checked. `ready`: all that it needs is there. `setup`: something is missing.
 `broken`: a credential was refused when it was checked."""

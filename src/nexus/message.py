@@ -7,8 +7,9 @@ garbage collector need not look at them: with 10,000 messages at hand it would t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -85,7 +86,7 @@ Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult | Note | Unkno
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     """One message. `at_ms` is Unix time in milliseconds, 0 if unknown; `model` names who wrote an assistant's message.
 
-    `meta` is JSON text with whatever else its source knew (document 002's `context_json` among it).
+    `meta` is JSON text with whatever else its source knew; `context_json` is what document 002 keeps there.
     """
 
     role: Role
@@ -104,6 +105,12 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     def results(self) -> Iterator[ToolResult]:
         """The tool results among the parts, in order."""
         return (part for part in self.parts if isinstance(part, ToolResult))
+
+    @property
+    def context_json(self) -> dict[str, Any] | None:
+        """What context came with the message: platform, number of hooks, attached files, when. None without any."""
+        noted: Any = json.loads(self.meta) if "context_json" in self.meta else {}
+        return noted.get("context_json")
 
     def text(self) -> str:
         """All plain text of the message, notes left out, parts joined by a newline."""

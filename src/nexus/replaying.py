@@ -36,6 +36,7 @@ from nexus.profiles import named
 from nexus.recorded import RecordedCall
 from nexus.render.parts import RENDER_VERSION
 from nexus.request import Event, Request
+from nexus.sent import as_noted, as_told
 
 
 class Change(Struct, frozen=True):
@@ -141,7 +142,7 @@ def _again(past: Past) -> Replayed:
     except NexusError as error:
         raise CannotReplay(past.call.label, (*past.missing, str(error))) from error
     left = tuple(block_of(note, "") for note in past.sent.notes if note.state == "left out")
-    ctx = dataclasses.replace(ctx, cut=past.sent.made, left_out=left)
+    ctx = dataclasses.replace(as_told(ctx, past.sent, entry.rows), left_out=left)
     return Replayed(past.call, ctx, fitted, tuple(marks))
 
 
@@ -172,6 +173,7 @@ def _changed(past: Past, change: Change) -> Replayed:
     ctx, fitted = assemble_fitted(
         request, _stored(request.profile) if same else named(request.profile, kit.profiles), given
     )
+    ctx = as_noted(ctx, past.sent, entry.rows) if change.event is None else ctx
     return Replayed(past.call, ctx, fitted, tuple(marks))
 
 

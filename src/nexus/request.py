@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.message import Message, Part, ToolCall
+from nexus.message import Message, Part, ToolCall, ToolResult
 
 AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
@@ -122,3 +122,8 @@ class AgentResult(Struct, frozen=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls of the messages, in order."""
         return tuple(call for message in self.messages for call in message.calls())
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """The results of those calls that the messages have, in order; each names its call."""
+        return tuple(result for message in self.messages for result in message.results())

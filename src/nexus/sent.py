@@ -6,19 +6,21 @@ those withheld, and the model's facts with its settings. A manifest names the ha
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
 from nexus.block import Block
 from nexus.budget.models import Model
 from nexus.errors import BadEntry
 from nexus.ledger.codec import body_json
-from nexus.ledger.entries import Cut
+from nexus.ledger.entries import Cut, Row
 from nexus.ledger.text_rule import to_json
 
 NoteState: TypeAlias = Literal["placed", "seen", "left out"]
@@ -45,7 +47,8 @@ class Sent(Struct, frozen=True):
     """`body` is the body's hash ("": it had no JSON form), `inputs` the hashes of blocks, tools and settings.
 
     `events` counts the messages of the event, which begin the recorded entry; `opens` says that a user spoke; `made` is
-    the cut that this call made. All have defaults: a manifest of an earlier version has none of them.
+    the cut that this call made, `uncut` what everything would have taken without it. `context_json` is the system prompt's
+    record of document 002. All have defaults: a manifest of an earlier version has none of them.
     """
 
     body: str = ""
@@ -55,6 +58,8 @@ class Sent(Struct, frozen=True):
     opens: bool = True
     notes: tuple[NoteHead, ...] = ()
     made: Cut | None = None
+    uncut: int = 0
+    context_json: dict[str, Any] = {}
 
 
 def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -81,6 +86,8 @@ def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
             for block in found
         ),
         ctx.cut,
+        ctx.token_budget.uncut,
+        ctx.context_json,
     )
     return msgspec.to_builtins(sent), tuple(blobs.values())
 
@@ -88,6 +95,22 @@ def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
 def sent_of(manifest: Mapping[str, Any]) -> Sent:
     """What a stored manifest tells. Raises msgspec.ValidationError where a field has another shape."""
     return msgspec.convert({name: manifest[name] for name in Sent.__struct_fields__ if name in manifest}, Sent)
+
+
+def as_told(ctx: AssembledContext, sent: Sent, rows: Sequence[Row]) -> AssembledContext:
+    """A context that was made again, with what its manifest and its entry's `rows` tell and no assembly can find out."""
+    budget = replace(ctx.token_budget, uncut=sent.uncut)
+    ctx = dataclasses.replace(ctx, cut=sent.made, token_budget=budget, context_json=sent.context_json)
+    return as_noted(ctx, sent, rows)
+
+
+def as_noted(ctx: AssembledContext, sent: Sent, rows: Sequence[Row]) -> AssembledContext:
+    """The context with what was kept beside the text of its user's message, which begins the entry of `rows`."""
+    said = [row.message for row in rows][: sent.events]
+    if not said or said[-1].role != "user":
+        return ctx
+    event, current = ((*shown[:-1], replace(shown[-1], meta=said[-1].meta)) for shown in (ctx.event, ctx.current))
+    return dataclasses.replace(ctx, event=event, current=current)
 
 
 def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:

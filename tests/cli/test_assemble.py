@@ -126,6 +126,18 @@ def test_standard_input_that_is_not_utf_8_is_no_traceback(empty: Path) -> None:
     assert "caf" in ran.out or "UTF-8" in ran.err
 
 
+def test_platform_and_actions_stand_with_the_message_and_an_action_needs_its_platform(empty: Path) -> None:
+    """Document 002, "Current Event Assembly": `Platform:`, then `Available actions:` joined by a comma; not for workers."""
+    there = ("--platform", "imessage", "--action", "reply", "--action", "react")
+    ran = run("assemble", "Hello", *AT, *there, "--json", folder=empty)
+    note = ran.json["currentMessage"]["parts"][0]["text"]
+    assert note.endswith("Platform: imessage\nAvailable actions: reply, react")
+    worker = ("-s", "worker:a", "--role", "worker", "--task", "Count.")
+    assert "imessage" not in run("assemble", "Hello", *AT, *there, *worker, "--as", "openai", folder=empty).out
+    alone = run("assemble", "Hello", "--action", "reply", folder=empty)
+    assert (alone.code, "give --platform too" in alone.err) == (2, True)
+
+
 def test_time_zone_and_channel_stand_with_the_message(empty: Path) -> None:
     ran = run("assemble", "Hello", *AT, "--timezone", "Asia/Shanghai", "--channel", "web", "--json", folder=empty)
     note = ran.json["currentMessage"]["parts"][0]["text"]

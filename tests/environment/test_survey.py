@@ -229,7 +229,7 @@ def test_no_value_is_in_what_was_found(place: Place) -> None:
 
 def test_a_survey_is_kept_for_a_session_and_its_mark_and_few_are_kept() -> None:
     """Document 002, "Open Questions" 1: "How often do we regenerate it?" """
-    surveys = Surveys(Snapshot)
+    surveys = Surveys(lambda _at_ms: Snapshot())
     first = surveys.of("main", None, 0)
     assert surveys.of("main", 7, 0) is first, "the session got its thread when its first turn was stored"
     assert surveys.of("main", 7, 3) is not first, "a compaction came"

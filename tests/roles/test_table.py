@@ -123,6 +123,16 @@ def test_a_persona_that_the_worker_names_itself_stands(nx: Engine) -> None:
     assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann", persona="night").system_prompt
 
 
+def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
+    """The agent's IDENTITY.md is in the root or the persona's folder: which of them answers is never a secret."""
+
+    def told(persona: str) -> list[str]:
+        return [note.text for note in nx.assemble(EVENT, persona=persona).warnings if note.origin == "nexus:persona"]
+
+    assert told("nigth") == ["there is no SOUL.md or IDENTITY.md in personas/nigth: those of the workspace answer"]
+    assert told("night") == told("") == []
+
+
 def test_the_persona_is_found_behind_many_entries_without_a_call_and_whatever_the_view(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann", persona="night", model="gpt-4o")
     for number in range(140):

@@ -42,12 +42,13 @@ def get_model_limit(model: str) -> int:
 def ensure_budget(
     nx: Engine, budget: TokenBudget, session_label: str, *, high_mark: float = COMPACT_AT, **request: Any
 ) -> dict[str, bool]:
-    """Compacts the session to 60 % of what is available when more than `high_mark` of it is used (document 002).
+    """Compacts the session to 60 % of what is available when it takes more than `high_mark` of it (document 002).
 
-    `high_mark=1.0` is the document's letter: only when nothing remains. `request` is what `nx.assemble` takes (model,
-    tools, profile); the available tokens are the budget's. Says whether it did.
+    `high_mark=1.0` is the document's letter: only when nothing would remain. What counts is the context with nothing left
+    out: assembly has cut one that was too large, so that its own `remaining` is never below zero. `request` is what
+    `nx.assemble` takes (model, tools, profile); the available tokens are the budget's. Says whether it did.
     """
-    if budget.used.total <= high_mark * budget.available and budget.remaining > 0:
+    if budget.wanted <= high_mark * budget.available and budget.wanted < budget.available:
         return {"compacted": False}
     done = trigger_compaction(
         nx, session_label, int(COMPACT_TO * budget.available), "context_limit", **_of(budget), **request

@@ -17,6 +17,9 @@ RESERVE_TOOLS_TOKENS = 16_000
 _RESERVED_PART = 8
 """Reserves are at most an eighth of the window each, so that small models keep room for the talk itself."""
 
+_OWN = ("direct", "uncut")
+"""Fields that document 002 does not print."""
+
 
 class TokensUsed(Struct, frozen=True, rename="camel"):
     """Tokens taken by each part of a context. `tools` are the definitions of the tools, `event` the current message."""
@@ -37,7 +40,8 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
 
     `model_limit` is the model's whole window; `reserve_response` is kept for the reply, `reserve_tools` for results of
     tools that come in during the turn. `available` is what the context may take: the window less both reserves, never
-    more than the model accepts as input; or what the user set, and then `direct` is true.
+    more than the model accepts as input; or what the user set, and then `direct` is true. `uncut` is what everything
+    would take without the cut that this call makes; 0 if it makes none.
     """
 
     model_limit: int
@@ -46,6 +50,12 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
     available: int
     used: TokensUsed = TokensUsed()
     direct: bool = False
+    uncut: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """The tokens that the context would take with nothing left out."""
+        return max(self.uncut, self.used.total)
 
     @property
     def remaining(self) -> int:
@@ -59,7 +69,7 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
     def to_json(self) -> dict[str, int | dict[str, int]]:
         """The budget under document 002's printed names, `used.total` and `remaining` included."""
         used: dict[str, int] = {**msgspec.to_builtins(self.used), "total": self.used.total}
-        printed = {name: value for name, value in msgspec.to_builtins(self).items() if name != "direct"}
+        printed = {name: value for name, value in msgspec.to_builtins(self).items() if name not in _OWN}
         return {**printed, "used": used, "remaining": self.remaining}
 
 

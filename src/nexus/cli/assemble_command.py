@@ -53,6 +53,8 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 )
 @click.option("--timezone", default="", help="The user's time zone: a name (IANA), an offset, or a browser's minutes.")
 @click.option("--channel", default="", help="Channel that the message came through.")
+@click.option("--platform", default="", help="Platform that the user is on; a worker is not told.")
+@click.option("--action", "actions", multiple=True, help="What can be done on the platform; may be repeated.")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option(
     "--turn", type=click.IntRange(min=1), help="Put the message of this recorded turn's call in its place again."
@@ -80,9 +82,6 @@ def command(
     images: tuple[str, ...],
     files: tuple[str, ...],
     tools: str | None,
-    timezone: str,
-    channel: str,
-    at: str | None,
     turn: int | None,
     call: int | None,
     strategy: Strategy | None,
@@ -94,7 +93,7 @@ def command(
     explain: bool,
     every: bool,
     as_json: bool,
-    **who: str | None,
+    **who: Any,
 ) -> None:
     """Make the context of the next call for MESSAGE (`-` reads it from standard input).
 
@@ -102,9 +101,9 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
+    event = _event(who)
     _check(message, turn, call, save, who)
     text = read_input() if message == "-" else message
-    event = Event(at_ms=_at_ms(at), timezone=timezone, channel=channel)
     given = tuple(read_tools(tools)) if tools else None
     options: dict[str, Any] = {"strategy": strategy} if strategy else {}
     with open_here(workspace, ledger, **options) as nx:
@@ -130,6 +129,15 @@ def command(
         click.echo(printable_lines(str(ctx.report)))
     else:
         _show(ctx, form)
+
+
+def _event(given: dict[str, Any]) -> Event:
+    """The event without what is said, from the options that tell of it; they are taken out of `given`."""
+    at, actions = given.pop("at"), given.pop("actions")
+    fields = {name: given.pop(name) for name in ("timezone", "channel", "platform")}
+    if actions and not fields["platform"]:
+        raise click.UsageError("--action is of a platform: give --platform too.")
+    return Event(at_ms=_at_ms(at), platform_actions=actions, **fields)
 
 
 def _request(event: Event, session: str | None, who: Mapping[str, str | None]) -> Request:

@@ -14,7 +14,7 @@ from nexus.fit.sums import first_group, sums_if
 from nexus.fit.window import Window
 from nexus.ledger.entries import Entry, Place
 from nexus.ledger.replay import shown_from
-from nexus.plan import CompactionPlan, Trigger
+from nexus.plan import RECOVER_TO, CompactionPlan, Trigger
 
 SUMMARY_PART = 8
 """A summary may take this part of the room, and no more than `MOST_SUMMARY` base tokens."""
@@ -42,7 +42,8 @@ def plan_compaction(
     """The plan for a window beside which `beside` base tokens stand (system, tools, event); None if it is not worth it.
 
     By hand, the newest quarter of the messages is kept, and at most the last three turns; otherwise as much as the target
-    holds, and it has to be worth a tenth of the room.
+    holds, or the last three turns where they take no more than half of the room that the target is meant for, and it has
+    to be worth a tenth of the room.
     """
     if not window.groups:
         return None
@@ -55,7 +56,7 @@ def plan_compaction(
     if aim.trigger == "manual":
         quarter = first_group(window, sums, min(free, (sums[-1] - sums[0]) // 4))
         index = min(max(quarter, recent), last)
-    elif sums[-1] - sums[recent] <= free // 2:
+    elif sums[-1] - sums[recent] <= (_real_room(aim) - beside - limit - _pinned(window, recent)) // 2:
         index = min(index, recent)
     start, kept = shown_from(mark), _place(window, index)
     hidden = window.cut.left_out_tokens if window.cut else 0
@@ -87,6 +88,11 @@ def plan_compaction(
         start_ord=start.ord,
         factor=aim.factor,
     )
+
+
+def _real_room(aim: Aim) -> int:
+    """The room that the target is meant for: less than `room` where a provider's limit turned out to be smaller."""
+    return int(min(aim.share / RECOVER_TO, 1.0) * aim.room)
 
 
 def _place(window: Window, index: int) -> Place:

@@ -63,6 +63,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "withheld": plain(ctx.withheld),
             "routing": plain(ctx.routing),
             "identity": plain(ctx.identity),
+            "contextJson": ctx.context_json,
             "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
@@ -111,6 +112,7 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             withheld=msgspec.convert(own.get("withheld", ()), tuple[Withheld, ...]),
             routing=msgspec.convert(own.get("routing", {}), Routing),
             identity=msgspec.convert(own.get("identity", {}), Identity),
+            context_json=msgspec.convert(own.get("contextJson", {}), dict[str, Any]),
             face=face,
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:

@@ -10,7 +10,7 @@ and so is the whole block.
 from __future__ import annotations
 
 from nexus.block import Block
-from nexus.environment import Environment, Group
+from nexus.environment import ORIGIN, Environment, Group
 from nexus.sources.desk import Desk, Gathered
 
 INTRODUCTION = """## Nexus Environment
@@ -29,7 +29,7 @@ def environment(desk: Desk) -> Gathered:
     if found is None:
         return [], []
     text = environment_text(found if names is None else found.scoped(names))
-    blocks = [Block("Workspace", "environment", text, "nexus:environment", trust="system")] if text else []
+    blocks = [Block("Workspace", "environment", text, ORIGIN, trust="system")] if text else []
     return blocks, list(found.warnings)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nexus.block import Block
+from nexus.block import Block, Warned
 from nexus.sources.desk import Desk, Gathered, file_block
+from nexus.sources.lines import one_line
 
 
 def soul(desk: Desk) -> Gathered:
@@ -12,8 +13,9 @@ def soul(desk: Desk) -> Gathered:
 
 
 def identity(desk: Desk) -> Gathered:
-    """The agent's IDENTITY.md: name, emoji, vibe."""
-    return _of_persona(desk, "IDENTITY.md", "Identity", "identity")
+    """The agent's IDENTITY.md: name, emoji, vibe. A persona without any file of its own is a warning."""
+    found, warned = _of_persona(desk, "IDENTITY.md", "Identity", "identity")
+    return found, [*warned, *_unknown(desk)]
 
 
 def permissions(desk: Desk) -> Gathered:
@@ -25,6 +27,16 @@ def permissions(desk: Desk) -> Gathered:
     heading = f"# Permissions\n\nToolset: {allowed.toolset}" if allowed.toolset else "# Permissions"
     text = "\n".join([heading, "", *lines])
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
+
+
+def _unknown(desk: Desk) -> list[Warned]:
+    """A word on a persona that is nowhere: a name is misspelt easily, and another soul would answer in silence."""
+    persona = desk.request.identity.persona
+    names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
+    if not persona or desk.files is None or any(any(desk.files.read(name)) for name in names):
+        return []
+    text = f"there is no SOUL.md or IDENTITY.md in personas/{one_line(persona)}: those of the workspace answer"
+    return [Warned("nexus:persona", text)]
 
 
 def _of_persona(desk: Desk, file: str, title: str, name: str) -> Gathered:

@@ -44,16 +44,19 @@ class Surveys:
     A session that is not stored yet is known by its label, then by its thread.
     """
 
-    look: Callable[[], Snapshot]
+    look: Callable[[int], Snapshot]
     _kept: OrderedDict[tuple[int | str, int], Snapshot] = field(
         default_factory=OrderedDict[tuple["int | str", int], Snapshot]
     )
 
-    def of(self, session: str, thread: int | None, mark: int) -> Snapshot:
-        """What was found for a session's thread when its compaction `mark` (an entry's seq, 0 is none) was new."""
+    def of(self, session: str, thread: int | None, mark: int, at_ms: int = 0) -> Snapshot:
+        """What was found for a session's thread when its compaction `mark` (an entry's seq, 0 is none) was new.
+
+        `at_ms` is the time of the call, which the look is of where one is taken now.
+        """
         key = (session if thread is None else thread, mark)
-        found = self._kept.pop(key, None) or (self._kept.pop((session, 0), None) if not mark else None) or self.look()
-        self._kept[key] = found
+        found = self._kept.pop(key, None) or (self._kept.pop((session, 0), None) if not mark else None)
+        self._kept[key] = found = found or self.look(at_ms)
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
         return found

@@ -1,0 +1,94 @@
+"""The windows of an engine: kept from call to call and extended by what is new in the ledger.
+
+State over time. A window that is kept costs a call only what came since; one that another kind of mark, a cut of another
+process or a change of model has overtaken is made anew from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from nexus.assembled import AssembledContext
+from nexus.budget.counter import TokenCounter
+from nexus.budget.image_price import ImagePrice
+from nexus.budget.models import Model
+from nexus.budget.names import bare_name
+from nexus.fit.view import Reading, View, empty, filled
+from nexus.fit.window import Window, extend
+from nexus.ledger import replay
+from nexus.ledger.entries import Cut, Entry, Place
+from nexus.ledger.store import LedgerStore
+from nexus.message import Message
+
+WINDOWS = 64
+"""Windows kept at a time; the one not used for longest goes first."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """A window with what was known when it was made: the view's newest cut, the marks that hold, the first task's place."""
+
+    window: Window
+    cut_number: int
+    mark: Entry | None
+    task: Place | None = None
+    live: replay.Live = field(default_factory=replay.Live)
+    after_mark: int = 0
+    instructions: tuple[Message, ...] | None = None
+
+
+class Windows:
+    """The windows of one engine, by thread and view. `task` says whether a session's first task stays."""
+
+    def __init__(self, store: LedgerStore, counter: TokenCounter, *, task: bool) -> None:
+        self._store, self._counter, self._task = store, counter, task
+        self._kept: OrderedDict[tuple[int, str, str, ImagePrice], Kept] = OrderedDict()
+
+    def of(self, thread: int | None, view: View) -> Kept:
+        """The window of a view as the ledger stands now."""
+        if thread is None:
+            return Kept(empty(view, self._counter), 0, None, instructions=())
+        kept = self._of(thread, view)
+        if kept.instructions is None and kept.window.head:
+            kept.instructions = tuple(row.message for row in self._store.instructions(thread))
+        return kept
+
+    def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
+        """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
+        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images))
+        if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
+            before.window, before.cut_number = ctx.kept, cut.number
+
+    def _of(self, thread: int, view: View) -> Kept:
+        """The whole history's window, extended by what is new, or made anew where that is no mere append."""
+        key = (thread, view.name, _answers_as(view), view.images)
+        cut = self._store.last_cut(thread, view.name)
+        number = cut.number if cut else 0
+        kept = self._kept.get(key)
+        told = kept is not None and (kept.task is not None or not self._task)
+        if kept is not None and told and kept.cut_number == number and self._extended(kept.window, thread):
+            self._kept.move_to_end(key)
+            return kept
+        reading, marks = self._reading(thread)
+        window, task = filled(reading, view, cut, self._counter, task=self._task)
+        live = reading.live
+        kept = self._kept[key] = Kept(window, number, live.mark, task, live, marks[0].seq if marks else 0)
+        while len(self._kept) > WINDOWS:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _reading(self, thread: int) -> tuple[Reading, Sequence[Entry]]:
+        marks = self._store.marks(thread)
+        return Reading(partial(self._store.entries, thread), self._store.head(thread), replay.live(marks)), marks
+
+    def _extended(self, window: Window, thread: int) -> bool:
+        return extend(window, self._store.entries(thread, window.head), self._counter)
+
+
+def _answers_as(model: Model | View) -> str:
+    """The part of a model's name that decides what is shown: where thinking goes back to the model that wrote it."""
+    name = model.model if isinstance(model, View) else model.name
+    return bare_name(name) if model.wire == "anthropic" else ""
