@@ -16,11 +16,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from laws.scripts import Script, Step
+
 
 class Mutant(Struct, frozen=True):
     """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead.
 
-    `laws` are the names of the laws that find it; `run` are the examples and the seed of random sessions that do so.
+    `laws` are the names of the laws that find it. `script` is a session that does so, for those that random ones rarely do.
     """
 
     name: str
@@ -28,8 +30,10 @@ class Mutant(Struct, frozen=True):
     old: str
     new: str
     laws: tuple[str, ...]
-    run: tuple[int, int] = (600, 1)
+    script: Script | None = None
 
+
+ASK = Step("ask")
 
 MUTANTS = (
     Mutant(
@@ -40,7 +44,7 @@ MUTANTS = (
         "repair closes a call twice",
         "nexus.fit.repair:preview", "return [*shown, *closing(ahead)]", "return [*shown, *closing(ahead), *closing(ahead)]",
         ("valid",),
-        (70, 3),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 4, Step("ask", 94), Step("answer", 6, 1))),
     ),
     Mutant(
         "a user's pin is dropped",
@@ -105,7 +109,7 @@ MUTANTS = (
     Mutant(
         "what was cleared comes back",
         "nexus.fit.view:_pins", "reading.live.cleared_at", "0", ("first task", "marker counts"),
-        (70, 5),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (ASK, Step("clear"), *[ASK] * 5)),
     ),
     Mutant(
         "a kept window is extended across an undo",
@@ -119,7 +123,7 @@ MUTANTS = (
         "the note's place is taken by the wrong entry",
         "nexus.fit.window:_with_notes", "row.place.seq > window.clips.images", "row.place.seq >= window.clips.images",
         ("nothing vanishes", "results"),
-        (70, 3),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("talk", 74)), 1),
     ),
     Mutant(
         "images of the newest turns become notes",
@@ -128,7 +132,7 @@ MUTANTS = (
     Mutant(
         "an image that became a note comes back when a window is made anew",
         "nexus.fit.window:start", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0", ("nothing vanishes", "results"),
-        (70, 3),
+        Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 4, Step("talk", 74), ASK), 1),
     ),
 )  # fmt: skip
 
