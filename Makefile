@@ -37,7 +37,7 @@ bench: $(STAMP)  ## all figures, beside what one would use instead; `python -m b
 torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand: all figures of docs/reliability.md
 	$(BIN)/python -m torture
 
-picture: $(STAMP)  ## the picture in the README
+picture: $(STAMP)  ## the pictures in the README and the docs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh
 
 lock: $(STAMP)  ## renews requirements.lock, requirements-models.lock and the peers' requirements
