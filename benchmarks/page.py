@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "peers": "Beside other projects",
     "conformance": "What compaction keeps",
     "survival": "What survives in real sessions",
+    "frames": "Frames",
 }
 
 

@@ -21,6 +21,7 @@ NAMES = (
     "peers",
     "conformance",
     "survival",
+    "frames",
 )
 RESULTS = ROOT / ".bench" / "results.json"
 

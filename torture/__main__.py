@@ -27,6 +27,7 @@ NAMES = (
     "contention",
     "backup_load",
     "fitting",
+    "frames",
     "overflow",
 )
 

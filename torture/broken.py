@@ -1,4 +1,4 @@
-"""Builds of the ledger, and of recovery from overflow, that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, of recovery from overflow and of frames that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from nexus.ledger.entries import Commit, Committed
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
+from nexus.render.frames import escaping, places
 from nexus.request import AgentResult
 
 _commit = SqliteLedger.commit
@@ -162,6 +163,26 @@ def believed_summaries() -> None:
     _replace(ladder, "audit", audit)
 
 
+def plain_marks() -> None:
+    """Marks are looked for in ASCII only: look-alikes and what is unseen are let through."""
+    looked_like = places.shape
+
+    def shape(char: str) -> str | None:
+        return looked_like(char) if char.isascii() else None
+
+    _replace(places, "shape", shape)
+
+
+def single_backslashes() -> None:
+    """A mark that has two backslashes already gets no third one."""
+    found = escaping.spans
+
+    def spans(text: str) -> Iterator[places.Place]:
+        return (place for place in found(text) if place.run < 2)
+
+    _replace(escaping, "spans", spans)
+
+
 def _attribute(owner: Any, path: str) -> Any:
     for name in path.split("."):
         owner = getattr(owner, name)
@@ -191,5 +212,7 @@ BUILDS: dict[str, Callable[[], None]] = {
         recorded_failures,
         untiring_ladder,
         believed_summaries,
+        plain_marks,
+        single_backslashes,
     )
 }

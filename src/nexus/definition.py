@@ -33,9 +33,13 @@ def definitions_of(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[s
     """
     if not isinstance(tools, ToolSource):
         return tuple(tools)
-    given: Any = getattr(tools, "offers", tools.get_all_tool_definitions)()
+    return checked_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
+
+
+def checked_definitions(given: object, registry: object) -> tuple[dict[str, Any], ...]:
+    """What a registry gave, if it is a list of definitions. Raises BadTool."""
     if not isinstance(given, (list, tuple)) or not all(isinstance(one, Mapping) for one in cast("list[Any]", given)):
-        raise BadTool(f"get_all_tool_definitions() of {type(tools).__name__} gave no list of definitions")
+        raise BadTool(f"get_all_tool_definitions() of {type(registry).__name__} gave no list of definitions")
     return tuple(dict(one) for one in cast("Sequence[Mapping[str, Any]]", given))
 
 

@@ -32,7 +32,7 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── UnreadableFile          a file cannot be read as what it should be
     ├── BadImage                an image is not one that a provider accepts
     ├── BadReply                a reply has none of the known shapes
-    ├── BadContext              a saved context is damaged or of another version
+    ├── BadContext              a saved context, or a block of one, is damaged or of another version
     ├── BadSkill                a skill's file cannot be read, or a skill cannot be made, as the standard has it
     ├── NoSuchSkill             no skill of that name
     ├── WorkspaceMissing        the workspace folder is not there
@@ -301,7 +301,7 @@ class BadReply(NexusError):
 
 
 class BadContext(NexusError):
-    """A saved context cannot be read back."""
+    """A saved context, or a block of a tagged dialogue, cannot be read back."""
 
     exit_code = 4
 

@@ -12,10 +12,14 @@ from contracts.modules import modules
 
 MODULE_LINES = 400
 DOOR_LINES = 200
-DOORS = ("context", "broker", "agent")
+DOORS = ("context", "broker", "agent", "services")
 """The documented interfaces: thin, so that the work stays in the rooms."""
 
-DOCUMENTED = {"context.manager": ("ContextManager",), "session.manager": ("SessionManager",)}
+DOCUMENTED = {
+    "context.manager": ("ContextManager",),
+    "session.manager": ("SessionManager",),
+    "services.context.prompts": ("PromptManager",),
+}
 """Names of classes that a document prints."""
 
 FUNCTION_LINES = 60

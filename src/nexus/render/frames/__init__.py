@@ -1,0 +1,17 @@
+"""Frames that text cannot forge: what opens or closes one is escaped in all text that stands inside, and undone exactly.
+
+`escape` and `unescape` are for texts, `one_line` and `un_one_line` for values that must stay on their line, and
+`scan` finds what a careless reader could take for a mark, by rules of its own. Only text that Nexus puts into a frame of
+its own is escaped: what has a real role (an assistant's message, a tool's call or result) is never touched.
+docs/frames.md is for readers of escaped text.
+"""
+
+from __future__ import annotations
+
+from nexus.render.frames.escaping import escape, unescape
+from nexus.render.frames.line_value import one_line, un_one_line
+from nexus.render.frames.places import Scope
+from nexus.render.frames.scan import Sighting, scan
+from nexus.render.frames.vocabulary import MARKS_VERSION
+
+__all__ = ["MARKS_VERSION", "Scope", "Sighting", "escape", "one_line", "scan", "un_one_line", "unescape"]

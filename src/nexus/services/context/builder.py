@@ -1,0 +1,162 @@
+"""Document 000's ContextBuilder: the five messages of a tagged dialogue, from whatever a program has."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from nexus.block import Warned
+from nexus.definition import ToolSource, checked_definitions
+from nexus.friend import known_of
+from nexus.render.tagged import LIMIT, merged
+from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
+from nexus.services.context.prompts import PromptManager
+from nexus.services.context.reading import read_rows
+from nexus.sources.friends import ORIGIN
+
+FIRST_ROWS, MOST_ROWS = 200, 25_600
+"""Rows of a history that are asked for, and how many at most: doubled until there are enough entries."""
+
+
+class History(Protocol):
+    """What document 000 calls PersistenceService, as far as the builder needs it."""
+
+    def get_history(self, owner_key: str, limit: int) -> Awaitable[list[dict[str, Any]]] | list[dict[str, Any]]:
+        """The newest rows of a user, newest first, at most `limit`; asynchronous or not."""
+        ...
+
+
+class Configuration(Protocol):
+    """What document 000 calls ConfigService, as far as the builder needs it. A dict of the configuration will do."""
+
+    def get(self, name: str, /) -> Any:
+        """What stands under the name; None for nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The five messages, the tools' definitions for the model's API, and what is to be said of how they were made.
+
+    `left_out` counts the rows of the history that are not shown, by their role or the reason.
+    """
+
+    messages: list[dict[str, str]]
+    tools: list[dict[str, Any]]
+    warnings: tuple[Warned, ...]
+    left_out: Mapping[str, int]
+
+
+class ContextBuilder:
+    """Builds contexts of five messages. `warnings` has what was to say of the one that was built last.
+
+    `tool_registry` is a `nexus.tools.ToolRegistry` or anything with its `get_all_tool_definitions()`; `bus` is kept and
+    not used yet. `limit` is how many entries the memory has at most; `clock_ms` gives Unix time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        bus: object = None,
+        tool_registry: ToolSource | None = None,
+        config_service: Configuration | None = None,
+        persistence_service: History | None = None,
+        *,
+        limit: int = LIMIT,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.bus, self.tool_registry = bus, tool_registry
+        self.config_service, self.persistence_service = config_service, persistence_service
+        self.limit = limit
+        self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self.prompts = PromptManager()
+        self.warnings: tuple[Warned, ...] = ()
+
+    async def build_context(
+        self,
+        owner_key: str,
+        user_profile: Mapping[str, Any],
+        current_input: str,
+        timestamp_utc: str = "",
+        timezone_offset: int | str = 0,
+        current_run_id: str = "",
+    ) -> list[dict[str, str]]:
+        """The five messages: identity, tools, memory, friend, moment. Raises BadTool, and what the services raise.
+
+        `timestamp_utc` is an ISO 8601 text (the clock's time if empty); `timezone_offset` is in minutes as a browser's
+        `getTimezoneOffset` gives them (-480 is +08:00), also as text, or an IANA name.
+        """
+        built = await self.build(owner_key, user_profile, current_input, timestamp_utc, timezone_offset, current_run_id)
+        self.warnings = built.warnings
+        return built.messages
+
+    async def build(
+        self,
+        owner_key: str,
+        user_profile: Mapping[str, Any],
+        current_input: str,
+        timestamp_utc: str = "",
+        timezone_offset: int | str = 0,
+        current_run_id: str = "",
+    ) -> Dialogue:
+        """The same with the tools' definitions and a report."""
+        warned: list[Warned] = []
+        registry = self.tool_registry
+        tools: tuple[dict[str, Any], ...] = ()
+        if registry is not None:
+            tools = checked_definitions(registry.get_all_tool_definitions(), registry)
+        memory, left_out = await self._memory(owner_key, timezone_offset, current_run_id, warned)
+        moment = MomentFormatter.format_this_moment(
+            current_input, timestamp_utc, timezone_offset, now_ms=self.clock_ms(), warned=warned
+        )
+        blocks = (self.prompts.get_capabilities_prompt(tools), memory, self._friend(user_profile, warned), moment)
+        messages = [{"role": "system", "content": self.prompts.get_core_identity()}]
+        messages += [{"role": "user", "content": block} for block in blocks]
+        return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), left_out)
+
+    async def _memory(
+        self, owner_key: str, timezone_offset: int | str, current_run_id: str, warned: list[Warned]
+    ) -> tuple[str, dict[str, int]]:
+        left_out: dict[str, int] = {}
+        block = MemoryFormatter.format_shared_memory(
+            await self._rows(owner_key, current_run_id),
+            self.limit,
+            timezone_offset=timezone_offset,
+            current_run_id=current_run_id,
+            warned=warned,
+            left_out=left_out,
+        )
+        return block, left_out
+
+    async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
+        """The newest rows: all that there are, or so many that they make more entries than are shown."""
+        asked = FIRST_ROWS
+        while self.persistence_service is not None:
+            found = self.persistence_service.get_history(owner_key, limit=asked)
+            rows = await found if inspect.isawaitable(found) else found
+            if not isinstance(rows, list) or len(rows) < asked or asked >= MOST_ROWS:
+                return rows
+            if len(merged(read_rows(rows, [])[::-1], current_run_id)[0]) > self.limit:
+                return rows
+            asked *= 2
+        return []
+
+    def _friend(self, user_profile: object, warned: list[Warned]) -> str:
+        """What is known of the user; where that is nothing, what the configuration says of every user."""
+        text, strange = known_of(user_profile)
+        if strange:
+            warned.append(Warned(ORIGIN, f"not shown: {strange} is no text, and has none as its content"))
+        profile = user_profile if text else self._defaults()
+        return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
+
+    def _defaults(self) -> Any:
+        """`user_defaults.prompts` of the configuration (document 000, "config.example.yml"), by a dotted name or nested."""
+        if self.config_service is None:
+            return None
+        dotted = self.config_service.get("user_defaults.prompts")
+        if dotted is not None:
+            return dotted
+        nested = self.config_service.get("user_defaults")
+        return cast("Mapping[str, Any]", nested).get("prompts") if isinstance(nested, Mapping) else None

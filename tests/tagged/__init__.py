@@ -1,0 +1,1 @@
+"""Tests of the tagged dialogue's text."""
