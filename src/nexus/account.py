@@ -13,40 +13,42 @@ from nexus.budget.measure import text_tokens_json
 from nexus.budget.tokens import TokenBudget
 from nexus.fit.cut import Fitted, Fixed
 from nexus.fit.window import Window
+from nexus.manifested import Slotted
 
 
 def spent(budget: TokenBudget, fixed: Fixed, fitted: Fitted, factor: float) -> TokenBudget:
     """The budget with what each part takes of it."""
     history = fitted.window.tokens + fitted.closing_tokens
+    ahead = scaled(fixed.ahead, factor)
     uncut = scaled(fitted.whole_tokens, factor) if fitted.cut is not None else 0
     return structs.replace(budget, uncut=uncut).with_used(
         system_prompt=scaled(fixed.system, factor),
         tools=scaled(fixed.tools, factor),
-        history=scaled(history, factor),
+        history=ahead + scaled(history, factor),
         event=scaled(fitted.current_tokens, factor),
     )
 
 
 def account(
-    blocks: Sequence[Block],
+    slot: Slotted,
     placed: Sequence[Block],
     seen: Sequence[Block],
-    tools: int,
     fitted: Fitted,
-    fixed: Fixed,
     factor: float,
     counter: TokenCounter,
 ) -> tuple[Item, ...]:
     """One line for each block, the tools, the history and the event; their sum is what the budget says is used."""
+    fixed, tools = slot.fixed, len(slot.tools)
     items = [
         Item(b.layer, "system", b.name, b.origin, scaled(text_tokens_json(b.text, counter), factor), b.trust)
-        for b in blocks
+        for b in slot.blocks
     ]
     framing = scaled(fixed.system, factor) - sum(item.tokens for item in items)
     items.append(Item("Workspace", "system", "request framing", "nexus:framing", framing, "system"))
     if tools:
         name = f"{tools} tool definitions"
         items.append(Item("Workspace", "system", name, "nexus:tools", scaled(fixed.tools, factor), "system"))
+    items.extend(_ahead(slot.ahead, fixed, factor, counter))
     window = fitted.window
     if window.opening:
         items.extend(_opening(window, factor))
@@ -65,6 +67,19 @@ def account(
         items.append(Item(block.layer, "current", block.name, block.origin, tokens, block.trust))
     items.append(Item("Event", "current", "message", "nexus:event", left, "user", 1))
     return tuple(items)
+
+
+def _ahead(blocks: Sequence[Block], fixed: Fixed, factor: float, counter: TokenCounter) -> list[Item]:
+    """The blocks that are messages, and what stands around these."""
+    left = scaled(fixed.ahead, factor)
+    items: list[Item] = []
+    for block in blocks:
+        tokens = min(left, scaled(text_tokens_json(block.text, counter), factor))
+        left -= tokens
+        items.append(Item(block.layer, "ahead", block.name, block.origin, tokens, block.trust))
+    if blocks:
+        items.append(Item("Workspace", "ahead", "message framing", "nexus:framing", left, "system"))
+    return items
 
 
 def _opening(window: Window, factor: float) -> list[Item]:

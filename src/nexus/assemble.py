@@ -6,82 +6,45 @@ manifest, the clock's reading. A cut is a value in the result; recording the tur
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from nexus.account import account, spent
-from nexus.assembled import AssembledContext, Face, Manifest, Planner, PrefixReport
-from nexus.block import Block, Warned, text_hash
+from nexus.ahead import evicted, limits, messages_of, told
+from nexus.assembled import AssembledContext, Planner
+from nexus.block import Block, Warned
 from nexus.budget.anchor import anchor_of
-from nexus.budget.counter import TokenCounter
-from nexus.budget.measure import text_tokens_json, tools_tokens
+from nexus.budget.measure import message_tokens, text_tokens_json, tools_tokens
 from nexus.budget.models import Model
-from nexus.budget.tokens import TokenBudget, plan
 from nexus.environment import ORIGIN as ENVIRONMENT
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.broken import Ground, located, measured, named, pinned_places, shown_before
 from nexus.fit.cut import LEAST_HISTORY, Fitted, Fixed, Site, fit
 from nexus.fit.plan import Aim, plan_compaction
-from nexus.fit.prefix import compare
-from nexus.fit.view import View
-from nexus.fit.window import Window
+from nexus.form.said import framed
 from nexus.gather import gather, instructions
 from nexus.history import History
 from nexus.injected import meta_of_user, of_system
 from nexus.layer import Slot
-from nexus.ledger.entries import Entry
+from nexus.ledger.entries import Place
 from nexus.legible import legible
+from nexus.manifested import Slotted, manifest_of, prefix_of
+from nexus.materials import Materials, planned
 from nexus.message import ATTACHED, Image, Message, Note, Part, Text
 from nexus.plan import CompactionPlan, Trigger
-from nexus.policy import Withheld
-from nexus.profile import Profile, Share
-from nexus.render.parts import RENDER_VERSION
+from nexus.profile import ONE_TURN, Form, Profile, Share
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
 from nexus.request import Event, Request
-from nexus.sources import Desk, Source
 
 REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
 
 
-OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""What providers call the most tokens of a reply."""
-
 KEPT_BACK = 3
 """Tokens kept back where scaling to a model's own tokens rounds the account's four parts up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Materials:
-    """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
-
-    `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
-    `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
-    """
-
-    desk: Desk
-    sources: Mapping[str, Source]
-    model: Model
-    counter: TokenCounter
-    factor: float
-    window: Window
-    mark: Entry | None
-    view: View
-    cut_number: int
-    instructions: tuple[Message, ...]
-    last_manifest: Mapping[str, Any] | None
-    thread: int
-    workspace: str
-    face: Face
-    after_mark: int = 0
-    may_compact: bool = True
-    withheld: tuple[Withheld, ...] = ()
-    warned: tuple[Warned, ...] = ()
 
 
 def assemble(request: Request, profile: Profile, given: Materials) -> AssembledContext:
@@ -96,18 +59,15 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     blocks, warned = _gathered(profile.system, "system", profile, given, budget.available)
     blocks.extend(instructions(given.instructions))
     notes, more = _gathered(_beside(request, profile), "current", profile, given, budget.available, blocks)
-    system = "\n\n".join(legible(block.text) for block in blocks)
-    tools = canonical(request.tools)
+    warned.extend(more)
+    system, tools = "\n\n".join(legible(block.text) for block in blocks), canonical(request.tools)
     fixed = _measure(system, tools, given)
-    event, fitted, notes = _fit(request, given, room, fixed, profile.share("Session"), notes)
-    history, current = _shown(fitted, event)
+    front, fitted, event, notes = _fit_behind(request, profile, given, room, fixed, blocks, notes)
+    history, current = _shown(fitted, event, front)
 
-    manifest = _manifest(request, profile, given, fitted, blocks, system, tools, event)
-    stable = fixed.system + fixed.tools + fitted.window.tokens
-    base = stable + fitted.closing_tokens + fitted.current_tokens
-    manifest = _with_view(manifest, base, given.view, fitted, request.identity.persona)
+    slot = Slotted(blocks, front.blocks, system, tools, front.fixed, front.entries)
+    manifest = manifest_of(request, profile, given, fitted, slot, event)
     sent = msgspec.to_builtins(manifest)
-    prefix = _prefix(given, sent, blocks, fixed, fitted, stable)
     context = AssembledContext(
         system_prompt=system,
         history=history,
@@ -117,7 +77,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         model=request.model or given.model.name,
         provider=given.model.provider,
         model_config=dict(request.model_config),
-        token_budget=spent(budget, fixed, fitted, given.factor),
+        token_budget=spent(budget, front.fixed, fitted, given.factor),
         session_label=request.routing.session,
         parent_turn_id=f"{given.thread}.{fitted.window.turn}" if fitted.window.turn else None,
         role=request.routing.role,
@@ -126,17 +86,19 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         source_event_id=request.event.id or None,
         workspace_path=given.workspace,
         window=given.model,
-        blocks=(*blocks, *notes.placed),
-        items=account(blocks, notes.placed, notes.seen, len(tools), fitted, fixed, given.factor, given.counter),
+        blocks=(*blocks, *front.blocks, *notes.placed),
+        items=account(slot, notes.placed, notes.seen, fitted, given.factor, given.counter),
         cut=fitted.cut,
         manifest=manifest,
-        prefix=prefix,
+        prefix=prefix_of(given, sent, slot, fitted),
         opens_turn=not request.event.results,
-        warnings=(*_before(given), *warned, *more, *_left_out(notes), *_warned(given.model, tools, fitted)),
+        warnings=(*_before(given), *warned, *front.warned, *_left_out(notes), *_warned(given.model, tools, fitted)),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
         full_share=fitted.whole_tokens / room,
-        planner=_planner(request, given, room, base - fitted.window.tokens) if given.may_compact else None,
+        planner=_planner(request, given, room, manifest.base - fitted.window.tokens)
+        if _may_compact(given, profile)
+        else None,
         kept=fitted.window if fitted.cut else None,
         seen=tuple(notes.seen),
         left_out=tuple(notes.left_out),
@@ -144,6 +106,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         given=request.tools,
         routing=request.routing,
         identity=request.identity,
+        told=front.told,
         context_json=_injected(request, blocks, given),
         face=given.face,
         request=request,
@@ -154,13 +117,22 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
 def plan_for(
     request: Request, profile: Profile, given: Materials, trigger: Trigger, share: float
 ) -> CompactionPlan | None:
-    """The plan of a compaction before anything happens: what is to come down beside system slot and tools."""
+    """The plan of a compaction before anything happens: what is to come down beside system slot and tools.
+
+    None in a form that shows one turn alone: what is before it takes little room already.
+    """
+    if profile.form in ONE_TURN:
+        return None
     available = planned(request, given.model).available
     blocks, _ = _gathered(profile.system, "system", profile, given, available)
     blocks.extend(instructions(given.instructions))
     fixed = _measure("\n\n".join(legible(block.text) for block in blocks), canonical(request.tools), given)
     room = _room(available, given.factor)
-    return _planner(request, given, room, fixed.system + fixed.tools)(trigger, share)
+    return _planner(request, given, room, fixed.total)(trigger, share)
+
+
+def _may_compact(given: Materials, profile: Profile) -> bool:
+    return given.may_compact and profile.form not in ONE_TURN
 
 
 def _planner(request: Request, given: Materials, room: int, beside: int) -> Planner:
@@ -182,8 +154,54 @@ class _Notes:
     left_out: list[Block]
 
 
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """The blocks between the system slot and the conversation, as messages; how many earlier entries they tell of, and where those stand."""
+
+    blocks: list[Block]
+    messages: tuple[Message, ...]
+    fixed: Fixed
+    warned: list[Warned]
+    entries: int = 0
+    told: frozenset[Place] = frozenset()
+
+
+def _fit_behind(
+    request: Request,
+    profile: Profile,
+    given: Materials,
+    room: int,
+    fixed: Fixed,
+    blocks: list[Block],
+    notes: list[Block],
+) -> tuple[_Front, Fitted, tuple[Message, ...], _Notes]:
+    """Fits behind the blocks that are messages. They tell of fewer earlier entries where otherwise something else must go."""
+    share, available = profile.share("Session"), planned(request, given.model).available
+    again = bool(request.event.results)
+    *_, least = mosts = limits(profile, given.desk.earlier, given.last_manifest if again else None)
+    for most in mosts:
+        earlier = msgspec.structs.replace(given.desk.earlier, most=most)
+        own = replace(given, desk=replace(given.desk, earlier=earlier))
+        ahead, warned = _gathered(profile.ahead, "ahead", profile, own, available, blocks)
+        messages = messages_of(ahead)
+        tokens = sum(message_tokens(message, given.counter).on(given.view.wire) for message in messages)
+        front = _Front(ahead, messages, msgspec.structs.replace(fixed, ahead=tokens), warned, *told(profile, earlier))
+        try:
+            event, fitted, placed = _fit(request, given, room, front.fixed, share, notes, profile.form)
+        except BudgetTooSmall:
+            if most == least:
+                raise
+            continue
+        if fitted.cut is None or again or most == least:
+            gone = evicted(profile, earlier, fitted.window, given.view.name, given.cut_number)
+            if fitted.cut is None and gone is not None:
+                fitted = msgspec.structs.replace(fitted, cut=gone, window=replace(fitted.window, cut=gone))
+            return front, fitted, event, placed
+    raise AssertionError("the last choice either fits or raises")
+
+
 def _fit(
-    request: Request, given: Materials, room: int, fixed: Fixed, share: Share, notes: list[Block]
+    request: Request, given: Materials, room: int, fixed: Fixed, share: Share, notes: list[Block], form: Form
 ) -> tuple[tuple[Message, ...], Fitted, _Notes]:
     """Fits with memory that the history already shows not repeated; after a cut with all of it; at worst without any.
 
@@ -209,7 +227,8 @@ def _fit(
     for choice in tries:
         event = event_messages(request.event, choice.placed, given.desk.at_ms)
         try:
-            fitted = fit(given.window, room, fixed, site, given.counter, event)
+            shown = tuple(map(framed, event)) if form in ONE_TURN else event
+            fitted = fit(given.window, room, fixed, site, given.counter, shown)
         except BudgetTooSmall as error:
             if choice is tries[-1] or len(lean) == len(notes):
                 available = planned(request, given.model).available
@@ -254,16 +273,6 @@ def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Messag
     return (*event.results, message)
 
 
-def planned(request: Request, model: Model) -> TokenBudget:
-    """The budget before anything is counted; what the request asks for as output is its reserve."""
-    asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
-    reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)
-    budget = plan(model, available_tokens=request.available_tokens, reserve_response=reserve)
-    if not request.most_tokens:
-        return budget
-    return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))
-
-
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:
     return Fixed(
         system=text_tokens_json(system, given.counter) + REQUEST_TOKENS,
@@ -271,13 +280,17 @@ def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixe
     )
 
 
-def _shown(fitted: Fitted, event: tuple[Message, ...]) -> tuple[History, tuple[Message, ...]]:
+def _shown(fitted: Fitted, event: tuple[Message, ...], front: _Front) -> tuple[History, tuple[Message, ...]]:
     current = fitted.shown[fitted.ahead :]
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_says(part) for message in event for part in message.parts)):
         what = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
         raise EmptyEvent(f"there is nothing to show for this event: {what}. Nothing was sent")
-    return fitted.window.view(fitted.shown[: fitted.ahead], fitted.closing_tokens), current
+    history = fitted.window.view(fitted.shown[: fitted.ahead], fitted.closing_tokens)
+    if front.messages:
+        opening, tokens = (*front.messages, *history.opening), history.tokens + front.fixed.ahead
+        history = replace(history, opening=opening, tokens=tokens)
+    return history, current
 
 
 def _says(part: Part) -> bool:
@@ -286,82 +299,12 @@ def _says(part: Part) -> bool:
     return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, Image)
 
 
-def _manifest(
-    request: Request,
-    profile: Profile,
-    given: Materials,
-    fitted: Fitted,
-    blocks: list[Block],
-    system: str,
-    tools: tuple[ToolSpec, ...],
-    event: tuple[Message, ...],
-) -> Manifest:
-    window = fitted.window
-    cut = fitted.cut or window.cut
-    fields: dict[str, Any] = {
-        "view": given.view.name,
-        "profile": profile.name,
-        "model": request.model or given.model.name,
-        "system": text_hash(system),
-        "blocks": {named(block): block.hash[:16] for block in blocks},
-        "tools": hashlib.sha256(msgspec.json.encode(tools)).hexdigest(),
-        "head": window.head,
-        "head_hash": window.head_hash.hex(),
-        "first": (window.first.seq, window.first.ord),
-        "mark": given.mark.seq if given.mark else 0,
-        "cut": cut.number if cut else 0,
-        "config": hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
-        "supplied": len(fitted.shown) - fitted.ahead - len(event),
-        "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
-        "counter": given.counter.name,
-        "factor": given.factor,
-        "available": planned(request, given.model).available if request.most_tokens else request.available_tokens or 0,
-        "render": RENDER_VERSION,
-        "pins": pinned_places(window, fitted.spared),
-    }
-    return Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
-
-
-def _with_view(manifest: Manifest, base: int, view: View, fitted: Fitted, persona: str) -> Manifest:
-    """The manifest with what its id does not depend on."""
-    kinds = tuple(pin.kind for pin in fitted.window.hidden())
-    return msgspec.structs.replace(
-        manifest, base=base, largest=view.largest, task=view.task, pin_kinds=kinds, persona=persona, images=view.images
-    )
-
-
 def _injected(request: Request, blocks: list[Block], given: Materials) -> dict[str, Any]:
     """What the system slot was made of."""
     shown = any(block.origin == ENVIRONMENT for block in blocks)
     found, names = given.desk.here.environment if shown else None, request.permissions.capabilities
     told = found if found is None or names is None else found.scoped(names)
     return of_system(blocks, request.identity.persona, told, given.last_manifest)
-
-
-def _prefix(
-    given: Materials, sent: dict[str, Any], blocks: list[Block], fixed: Fixed, fitted: Fitted, stable: int
-) -> PrefixReport:
-    """Whether this call extends the last one; if not, where it breaks and what that costs."""
-    before = given.last_manifest
-    report = compare(before, sent, fitted.window)
-    if before is None or report.state != "broken":
-        return msgspec.structs.replace(report, stable_tokens=int(stable * given.factor))
-    ground = Ground(
-        tools=fixed.tools,
-        system=fixed.system,
-        blocks=measured(blocks, given.counter),
-        window=fitted.window,
-        earlier=shown_before(before, given.window, given.mark) if fitted.cut is not None else None,
-        counter=given.counter,
-        factor=given.factor,
-        model=given.model,
-        current=fitted.current_tokens,
-    )
-    return located(report, before, sent, ground)
-
-
-def _hashable(event: tuple[Message, ...]) -> bytes:
-    return repr(event).encode("utf-8", "surrogatepass")
 
 
 def _warned(model: Model, tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]:

@@ -18,10 +18,11 @@ from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget
 from nexus.history import History
-from nexus.ledger.entries import Cut
+from nexus.ledger.entries import Cut, Place
 from nexus.message import Message
 from nexus.plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.policy import Withheld
+from nexus.profile import Form
 from nexus.repairs import RepairReport
 from nexus.request import AgentRole, Identity, Request, Routing
 from nexus.size import Wire
@@ -36,6 +37,8 @@ class Manifest(Struct, frozen=True):
     base tokens that one result of a tool is shown in (0: no limit), `task` whether the session's first task stays;
     `pin_kinds` says of each pinned group before `first` why it stays, which decides where it stands and how long it is.
     `persona` is the one that answered: a worker that this session spawns inherits it. `images` says how images were counted.
+    `ahead` maps the blocks that are messages to their hashes, `form` is how the conversation is shown, `entries` how many
+    earlier entries those blocks tell of.
     """
 
     id: str
@@ -64,6 +67,9 @@ class Manifest(Struct, frozen=True):
     pin_kinds: tuple[str, ...] = ()
     persona: str = ""
     images: ImagePrice = ANY_MODEL
+    ahead: dict[str, str] = {}
+    form: Form = "roles"
+    entries: int = 0
 
 
 class PrefixReport(Struct, frozen=True):
@@ -125,7 +131,7 @@ class AssembledContext:
     `withheld` are the tools that were given and are not offered, with the reasons; `given` the definitions of the others,
     as they were given. `routing` and `identity` are the request's, as they were granted.
     `request` is what it was assembled for; None where it was read from a file. `context_json` is document 002's record of
-    what the system prompt was made of (`nexus.injected`).
+    what the system prompt was made of (`nexus.injected`). `told` are the places of earlier messages that a block tells of.
     """
 
     system_prompt: str
@@ -163,6 +169,7 @@ class AssembledContext:
     given: tuple[dict[str, Any], ...] = ()
     routing: Routing = field(default_factory=Routing)
     identity: Identity = field(default_factory=Identity)
+    told: frozenset[Place] = frozenset()
     context_json: dict[str, Any] = field(default_factory=dict[str, Any])
     face: Face | None = field(default=None, repr=False, compare=False)
     request: Request | None = field(default=None, repr=False, compare=False)

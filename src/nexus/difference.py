@@ -113,7 +113,7 @@ def first_difference(one: bytes, other: bytes) -> int:
 
 def _ground(old: Side, new: Side, counter: TokenCounter) -> Ground:
     ctx = new.ctx
-    blocks = [block for block in ctx.blocks if block.slot == "system"]
+    blocks, ahead = ([block for block in ctx.blocks if block.slot == slot] for slot in ("system", "ahead"))
     taken = tools_tokens((tool.definition() for tool in ctx.tools), counter)
     fitted = new.fitted
     history = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
@@ -121,6 +121,7 @@ def _ground(old: Side, new: Side, counter: TokenCounter) -> Ground:
         tools=taken,
         system=ctx.manifest.base - history - taken,
         blocks=measured(blocks, counter),
+        ahead=measured(ahead, counter),
         window=new.fitted.window,
         earlier=old.ctx.messages,
         counter=counter,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from nexus.admitting import Admitted, admitted
-from nexus.assemble import Materials, assemble, assemble_fitted, plan_for, planned
+from nexus.assemble import assemble, assemble_fitted, plan_for
 from nexus.assembled import AssembledContext
 from nexus.block import Warned
 from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
@@ -36,6 +36,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
+from nexus.materials import Materials, planned
 from nexus.message import Image, Message, Text
 from nexus.past import Kit
 from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
@@ -185,16 +186,18 @@ class Engine:
         view = view_of(request.profile, model, available, self.counter, *decided)
         with self.store.snapshot():
             factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
-            view = replace(view, task=self.keep_first_task, images=price_of(model, factor))
+            view = replace(
+                view, task=self.keep_first_task, images=price_of(model, factor), form=self._profile(request).form
+            )
             thread = self.store.thread_of(request.routing.session)
-            kept = self._windows.of(thread, view)
+            kept = self._windows.of(thread, view, opens=not request.event.results)
             last = self.store.last_assembly(thread, view.name) if thread is not None else None
         zone = str(request.event.timezone) or str(self.timezone)
         at_ms = request.event.at_ms or self.clock_ms()
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return Materials(
-            desk=Desk(request, self.around, at_ms, zone, here),
+            desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier),
             sources=self.hooks.sources,
             model=model,
             counter=self._standing,

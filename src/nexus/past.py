@@ -10,26 +10,28 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.admitting import Admitted
-from nexus.assemble import Materials
 from nexus.assembled import Face
 from nexus.block import Block
 from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ImagePrice
 from nexus.budget.models import Model, resolve
 from nexus.budget.tokens import plan
+from nexus.earlier import Earlier
 from nexus.errors import CannotReplay
 from nexus.fit.cut import Strategy
 from nexus.fit.view import LARGEST_PART, Reading, View, filled, size_class
 from nexus.fit.window import Window
+from nexus.form.turn import turn_window
 from nexus.layer import Layer, Trust
 from nexus.learn import calibrated_name, factor_of
 from nexus.ledger import replay
 from nexus.ledger.entries import Cut, Entry
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import from_json
+from nexus.materials import Materials
 from nexus.message import Message, Note
 from nexus.policy import Withheld
-from nexus.profile import Profile
+from nexus.profile import ONE_TURN, Form, Profile
 from nexus.profiles import PROFILES
 from nexus.recorded import RecordedCall, last_of_view
 from nexus.render.wire.tools import ToolSpec
@@ -75,6 +77,7 @@ class Past:
     def __init__(self, kit: Kit, call: RecordedCall) -> None:
         self.kit, self.call, self.manifest = kit, call, call.row.manifest
         self.missing: list[str] = []
+        self.earlier = Earlier()
         try:
             self.sent = sent_of(self.manifest)
             self.head = msgspec.convert(self.manifest["head"], int)
@@ -134,6 +137,10 @@ class Past:
         """How images were counted; earlier versions knew no model's own price."""
         return msgspec.convert(self.manifest.get("images", {}), ImagePrice)
 
+    def form(self) -> Form:
+        """How the conversation was shown."""
+        return msgspec.convert(self.manifest.get("form", "roles"), Form)
+
     def task(self) -> bool:
         """Whether the session's first task stayed."""
         return bool(self.manifest.get("task", True))
@@ -170,6 +177,9 @@ class Past:
         if (live.mark.seq if live.mark else 0) != self.manifest.get("mark"):
             self.missing.append("the clear or compaction that held is not in the ledger")
         reading = Reading(self._entries, (self.head, bytes.fromhex(told)), live)
+        if view.form in ONE_TURN:
+            window, self.earlier = turn_window(reading, view, cut, counter, opens=self.sent.opens)
+            return window
         return filled(reading, view, cut, counter, task=view.task)[0]
 
     def event(self, entry: Entry) -> tuple[Event, list[Block]]:
@@ -232,7 +242,9 @@ class Past:
         last = last_of_view(store, thread, view.name, self.head)
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
         return Materials(
-            desk=Desk(request, dataclasses.replace(self.kit.around, warned=()), request.event.at_ms, ""),
+            desk=Desk(
+                request, dataclasses.replace(self.kit.around, warned=()), request.event.at_ms, "", earlier=self.earlier
+            ),
             sources={},
             model=model,
             counter=self.kit.standing,
@@ -251,7 +263,8 @@ class Past:
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:
         """The blocks of then, in the place of the sources that they are from."""
-        return {"blocks": lambda _: (self.blocks, []), "notes": lambda _: (notes, [])}
+        system, ahead = ([block for block in self.blocks if block.slot == slot] for slot in ("system", "ahead"))
+        return {"blocks": lambda _: (system, []), "ahead": lambda _: (ahead, []), "notes": lambda _: (notes, [])}
 
 
 def _leading_notes(message: Message) -> int:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from msgspec import Struct
 
 from nexus.layer import Layer
+
+Form: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
+"""How the conversation is shown: in real roles; the turn alone, with the user's words in [THIS_MOMENT] (document 000);
+or each message as an entry of document 001's turn log. `tagged_stable` leaves out earlier entries in blocks, by a cut."""
+
+ONE_TURN: frozenset[Form] = frozenset({"tagged", "tagged_stable"})
+"""Forms that show the turn alone; their blocks tell of what was said before."""
 
 
 class Share(Struct, frozen=True):
@@ -20,9 +29,10 @@ class Share(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True):
-    """The form of a context. `system` and `current` name sources in order; `what` says in one line what it is for.
+    """The form of a context: sources in order, by slot, and how the conversation is shown; `what` says what it is for.
 
-    `shares` bounds layers; a layer without one takes what it needs.
+    The blocks of `ahead` are messages between the system slot and the conversation. `shares` bounds layers; a layer
+    without one takes what it needs.
     """
 
     name: str
@@ -30,6 +40,8 @@ class Profile(Struct, frozen=True):
     system: tuple[str, ...]
     current: tuple[str, ...]
     shares: tuple[Share, ...] = ()
+    ahead: tuple[str, ...] = ()
+    form: Form = "roles"
 
     def share(self, layer: Layer) -> Share:
         """The bounds of a layer."""

@@ -48,7 +48,27 @@ BARE = Profile(
     current=("attachments",),
 )
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (BARE, LAYERED, REPL, WORKSPACE)}
+TAGGED = Profile(
+    "tagged",
+    "five messages with tags: identity, tools, memory, user, moment (document 000); the memory is written anew each turn",
+    system=("core_identity",),
+    ahead=("tools_block", "shared_memory", "friends_block"),
+    current=("this_moment", "metadata", "hook_data", "attachments"),
+    form="tagged",
+)
+
+TAGGED_STABLE = Profile(
+    "tagged_stable",
+    "the tagged dialogue in an order that a provider's cache can keep: what changes stands last, the memory only grows",
+    system=("core_identity",),
+    ahead=("tools_block", "friends_block", "shared_memory_parts"),
+    current=("this_moment", "metadata", "hook_data", "attachments"),
+    form="tagged_stable",
+)
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile for profile in (BARE, LAYERED, REPL, TAGGED, TAGGED_STABLE, WORKSPACE)
+}
 
 
 def named(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:

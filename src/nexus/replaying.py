@@ -31,7 +31,7 @@ from nexus.fit.view import View, view_of
 from nexus.ledger.entries import Entry
 from nexus.message import ATTACHED, Note
 from nexus.past import Kit, Past, block_of
-from nexus.profile import Profile
+from nexus.profile import Form, Profile
 from nexus.profiles import named
 from nexus.recorded import RecordedCall
 from nexus.render.parts import RENDER_VERSION
@@ -128,7 +128,9 @@ def _hash(ctx: AssembledContext) -> str:
 def _again(past: Past) -> Replayed:
     """The call as it was."""
     model, counter = past.settings.model, past.counter()
-    view = View(past.view_name, model.wire, model.name, past.largest(), task=past.task(), images=past.images())
+    view = View(
+        past.view_name, model.wire, model.name, past.largest(), task=past.task(), images=past.images(), form=past.form()
+    )
     with past.kit.store.snapshot():
         entry = past.entry(past.call.row.seq)
         window = past.window(view, past.sent.made or past.cut_in_force(), counter)
@@ -137,8 +139,9 @@ def _again(past: Past) -> Replayed:
         given = past.materials(view, model, window, request)
         sources = past.sources([*placed, *past.seen(window)])
         marks = past.marks()
+    profile = _stored(request.profile, past.form())
     try:
-        ctx, fitted = assemble_fitted(request, _stored(request.profile), dataclasses.replace(given, sources=sources))
+        ctx, fitted = assemble_fitted(request, profile, dataclasses.replace(given, sources=sources))
     except NexusError as error:
         raise CannotReplay(past.call.label, (*past.missing, str(error))) from error
     left = tuple(block_of(note, "") for note in past.sent.notes if note.state == "left out")
@@ -152,6 +155,7 @@ def _changed(past: Past, change: Change) -> Replayed:
     entry = past.entry(past.call.row.seq)
     event, placed = past.event(entry)
     same = change.skills is None and change.profile in ("", past.manifest.get("profile"))
+    same = same and (change.tools is None or past.form() == "roles")  # other forms tell of the tools in a block
     event = event if same else replace(event, content=(*_attached(placed), *event.content))
     asked = _asked(past, past.request(entry, change.event or event), change, same=same)
     request = asked.request
@@ -160,7 +164,8 @@ def _changed(past: Past, change: Change) -> Replayed:
         available = planned(request, model).available
         decided = (change.strategy or kit.strategy, kit.largest_result, kit.around.config.images.keep_turns)
         view = view_of(request.profile, model, available, counter, *decided)
-        view = replace(view, task=past.task(), images=price_of(model, past.factor(model)))
+        profile = _stored(request.profile, past.form()) if same else named(request.profile, kit.profiles)
+        view = replace(view, task=past.task(), images=price_of(model, past.factor(model)), form=profile.form)
         earlier = [cut for cut in kit.store.cuts(past.call.thread, view.name) if cut.at_seq < past.head]
         window = past.window(view, earlier[-1] if earlier else None, counter)
         given = past.materials(view, model, window, request)
@@ -170,9 +175,7 @@ def _changed(past: Past, change: Change) -> Replayed:
     if not same:
         desk = dataclasses.replace(given.desk, here=kit.look())
         given = dataclasses.replace(given, sources=kit.sources, desk=desk)
-    ctx, fitted = assemble_fitted(
-        request, _stored(request.profile) if same else named(request.profile, kit.profiles), given
-    )
+    ctx, fitted = assemble_fitted(request, profile, given)
     ctx = as_noted(ctx, past.sent, entry.rows) if change.event is None else ctx
     return Replayed(past.call, ctx, fitted, tuple(marks))
 
@@ -192,9 +195,9 @@ def _asked(past: Past, request: Request, change: Change, *, same: bool) -> Admit
     return past.kit.admit(replace(request, tools=tools, skills=skills))
 
 
-def _stored(name: str) -> Profile:
+def _stored(name: str, form: Form) -> Profile:
     """The profile under its name, with what was stored in the place of its sources."""
-    return Profile(name, "", ("blocks",), ("notes",))
+    return Profile(name, "", ("blocks",), ("notes",), ahead=("ahead",), form=form)
 
 
 def _attached(placed: Iterable[Block]) -> tuple[Note, ...]:

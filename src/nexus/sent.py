@@ -65,7 +65,7 @@ class Sent(Struct, frozen=True):
 def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """The fields that a stored manifest gets, and the blobs that they name."""
     body, config = _body(ctx)
-    blocks = [block for block in ctx.blocks if block.slot == "system"]
+    blocks = [block for block in ctx.blocks if block.slot in ("system", "ahead")]
     parts: dict[str, Any] = {"settings": Settings(ctx.window, config)}
     if blocks:
         parts["blocks"] = blocks
@@ -124,5 +124,5 @@ def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
 
 
 def _notes(ctx: AssembledContext) -> list[tuple[NoteState, tuple[Block, ...]]]:
-    placed = tuple(block for block in ctx.blocks if block.slot != "system")
+    placed = tuple(block for block in ctx.blocks if block.slot == "current")
     return [("placed", placed), ("seen", ctx.seen), ("left out", ctx.left_out)]

@@ -1,7 +1,8 @@
 """The windows of an engine: kept from call to call and extended by what is new in the ledger.
 
 State over time. A window that is kept costs a call only what came since; one that another kind of mark, a cut of another
-process or a change of model has overtaken is made anew from the ledger.
+process or a change of model has overtaken is made anew from the ledger. A form that shows one turn alone (`nexus.form`)
+gets a window of that turn, and the rows before it that its blocks tell of.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ImagePrice
 from nexus.budget.models import Model
 from nexus.budget.names import bare_name
+from nexus.earlier import Earlier
 from nexus.fit.view import Reading, View, empty, filled
 from nexus.fit.window import Window, extend
+from nexus.form.turn import turn_window
 from nexus.ledger import replay
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.ledger.store import LedgerStore
 from nexus.message import Message
+from nexus.profile import ONE_TURN
 
 WINDOWS = 64
 """Windows kept at a time; the one not used for longest goes first."""
@@ -29,7 +33,10 @@ WINDOWS = 64
 
 @dataclass(slots=True)
 class Kept:
-    """A window with what was known when it was made: the view's newest cut, the marks that hold, the first task's place."""
+    """A window with what was known when it was made: the view's newest cut, the marks that hold, the first task's place.
+
+    `earlier` is what lies before a window of one turn.
+    """
 
     window: Window
     cut_number: int
@@ -38,6 +45,7 @@ class Kept:
     live: replay.Live = field(default_factory=replay.Live)
     after_mark: int = 0
     instructions: tuple[Message, ...] | None = None
+    earlier: Earlier = field(default_factory=Earlier)
 
 
 class Windows:
@@ -47,11 +55,11 @@ class Windows:
         self._store, self._counter, self._task = store, counter, task
         self._kept: OrderedDict[tuple[int, str, str, ImagePrice], Kept] = OrderedDict()
 
-    def of(self, thread: int | None, view: View) -> Kept:
-        """The window of a view as the ledger stands now."""
+    def of(self, thread: int | None, view: View, *, opens: bool) -> Kept:
+        """The window of a view as the ledger stands now. `opens` says that the event begins a turn."""
         if thread is None:
             return Kept(empty(view, self._counter), 0, None, instructions=())
-        kept = self._of(thread, view)
+        kept = self._of_turn(thread, view, opens=opens) if view.form in ONE_TURN else self._of(thread, view)
         if kept.instructions is None and kept.window.head:
             kept.instructions = tuple(row.message for row in self._store.instructions(thread))
         return kept
@@ -79,6 +87,14 @@ class Windows:
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
+
+    def _of_turn(self, thread: int, view: View, *, opens: bool) -> Kept:
+        """The window of the open turn, made anew for each call: it is short."""
+        cut = self._store.last_cut(thread, view.name)
+        reading, marks = self._reading(thread)
+        window, earlier = turn_window(reading, view, cut, self._counter, opens=opens)
+        live, number = reading.live, cut.number if cut else 0
+        return Kept(window, number, live.mark, None, live, marks[0].seq if marks else 0, earlier=earlier)
 
     def _reading(self, thread: int) -> tuple[Reading, Sequence[Entry]]:
         marks = self._store.marks(thread)

@@ -36,13 +36,18 @@ def contexts(nx: nexus.Engine, profile: str, model: str) -> list[nexus.Assembled
 def test_every_profile_is_valid_on_all_wires_keeps_its_prefix_adds_up_and_is_replayed(
     tmp_path: Path, profile: str, model: str
 ) -> None:
-    """Decided: every profile's output validates on all wires; the next call extends the last one."""
+    """Decided: every profile's output validates on all wires; the next call extends the last one.
+
+    Document 000's forms tell of earlier turns in a block, which changes with each turn: that is declared.
+    """
     write(tmp_path, AGENTS="rules", SOUL="soul", USER="user", TOOLS="tools", IDENTITY="me", MEMORY="- tea", NEXUS="n")
     skill(tmp_path, "loud", "always: true", body="LOUD")
     now = iter(range(1_772_807_400_000, 1_772_900_000_000, 400_000))
     with nexus.open(tmp_path, ledger=":memory:", clock_ms=lambda: next(now)) as nx:
         made = contexts(nx, profile, model)
-        assert [ctx.prefix.state for ctx in made[1:]] == ["extends", "extends"]
+        told = [ctx.prefix.causes for ctx in made[1:]]
+        assert told == [(), ()] if PROFILES[profile].form == "roles" else told[0] == () != told[1]
+        assert all("nexus:shared_memory" in cause for causes in told for cause in causes)
         assert len({ctx.system_prompt for ctx in made}) == 1
         for ctx in made:
             bodies = {wire: getattr(ctx, f"to_{wire}")() for wire in CHECKS}

@@ -31,7 +31,7 @@ def explained(
 ) -> Explanation:
     """The context explained. `entries` are the path's up to the window's head, `marks` those of them, newest first."""
     history = HistoryTeller(ctx, fitted, marks).lines(entries)
-    lines = [*_system(ctx, counter), *history, *_current(ctx, fitted, counter)]
+    lines = [*_system(ctx, counter), *_ahead(ctx), *history, *_current(ctx, fitted, counter)]
     return Explanation(
         ctx.session_label,
         call,
@@ -64,6 +64,18 @@ def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Line]:
         whole = scaled(tools_tokens([spec.definition() for spec in specs], counter), ctx.manifest.factor)
         text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
         yield Line("out", "tool", "system", tool.name, tool.why, 0, whole, origin="nexus:policy", text=text)
+
+
+def _ahead(ctx: AssembledContext) -> Iterator[Line]:
+    """Blocks that are messages, and what stands around them."""
+    blocks = {(block.origin, block.name): block for block in ctx.blocks if block.slot == "ahead"}
+    for item in _items(ctx, "ahead"):
+        block = blocks.get((item.origin, item.name))
+        if block is None:
+            why = "what stands around the messages before the conversation"
+            yield Line("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, origin=item.origin)
+        else:
+            yield block_line("in", item, "a message before the conversation", block.text)
 
 
 def _tools(ctx: AssembledContext, item: Item, counter: TokenCounter) -> Iterator[Line]:

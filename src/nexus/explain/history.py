@@ -16,6 +16,7 @@ from nexus.fit.window import Window
 from nexus.ledger.entries import Entry, Place, Row
 from nexus.ledger.replay import shown_from
 from nexus.message import Message, Text, Thinking, ToolCall, ToolResult
+from nexus.profile import ONE_TURN
 
 _WHY_PINNED = {
     "pin": "pinned",
@@ -193,8 +194,11 @@ class HistoryTeller:
         """A message before what is shown: summarised, cleared away, or left out by a cut."""
         window, mark = self.window, self._mark()
         whole = self.scaled(window.weight(row.message, row.size))
+        if row.place in self.ctx.told:
+            return message_line("in", row, "as text in the shared memory", 0, 0)
+        one_turn = self.ctx.manifest.form in ONE_TURN
         if mark is not None and mark.body and _covered(mark, row.place):
-            if window.summary_tokens:
+            if window.summary_tokens or one_turn:
                 return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, whole)
             return message_line(
                 "out", row, f"{self._cut()} left out the summary (compaction at entry {mark.seq})", 0, whole
@@ -204,7 +208,18 @@ class HistoryTeller:
             return message_line("not shown", row, f"cleared at entry {cleared}", 0, whole)
         if mark is not None and row.place < shown_from(mark):
             return message_line("not shown", row, f"before what the compaction at entry {mark.seq} covers", 0, whole)
+        cut = window.cut
+        if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
+            return message_line("out", row, self._not_told(row), 0, whole)
         return message_line("out", row, f"{self._cut()}: over the budget", 0, whole)
+
+    def _not_told(self, row: Row) -> str:
+        """Why a message before the turn is not among those that a block tells of."""
+        if row.message.role in ("tool", "system"):
+            return f"the shared memory tells of no {row.message.role} messages"
+        return (
+            f"older than the newest {self.ctx.manifest.entries} entries of the shared memory, or nothing in it to tell"
+        )
 
     def _mark(self) -> Entry | None:
         """The compaction or clear that holds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -39,6 +39,8 @@ _ALL = (
 class Ground:
     """What the two prompts are measured by, in base tokens. `blocks` are the system slot's tokens and UTF-8 bytes by name.
 
+    `ahead` are those of the blocks that are messages.
+
     `earlier` are the messages of the earlier prompt, from its opening on; None if they are not at hand.
     """
 
@@ -51,6 +53,7 @@ class Ground:
     factor: float
     model: Model
     current: int = 0
+    ahead: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
 
 def named(block: Block) -> str:
@@ -98,7 +101,8 @@ def located(report: PrefixReport, before: Mapping[str, Any], now: Mapping[str, A
     `byte` is where a block of the system slot begins that differs, in the slot's text; None for anything else.
     """
     at, stable, byte = _first(before, now, ground)
-    shown = ground.tools + ground.system + ground.window.tokens
+    ahead = sum(tokens for tokens, _ in ground.ahead.values())
+    shown = ground.tools + ground.system + ahead + ground.window.tokens
     lost = int(max(min(int(before.get("base", 0)), shown) - stable, 0) * ground.factor)
     price = price_of_break(lost, ground.model, prompt_tokens=int((shown + ground.current) * ground.factor))
     return replace(
@@ -119,6 +123,9 @@ def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) ->
     if before.get("system") != now["system"]:
         return _block(before.get("blocks", {}), now["blocks"], ground)
     fixed = ground.tools + ground.system
+    if list(before.get("ahead", {}).items()) != list(now.get("ahead", {}).items()):
+        return _ahead(before.get("ahead", {}), now.get("ahead", {}), ground)
+    fixed += sum(tokens for tokens, _ in ground.ahead.values())
     if ground.earlier is not None:
         index, tokens = common(ground.earlier, ground.window, ground.counter)
         return f"message {index + 1} of the history", fixed + tokens, None
@@ -153,6 +160,16 @@ def _block(before: Mapping[str, str], now: Mapping[str, str], ground: Ground) ->
         tokens += ground.blocks[name][0]
         byte += ground.blocks[name][1] + len("\n\n")
     return "the end of the system slot", tokens, byte
+
+
+def _ahead(before: Mapping[str, str], now: Mapping[str, str], ground: Ground) -> tuple[str, int, int | None]:
+    """The first block between system slot and conversation that differs."""
+    tokens, old = ground.tools + ground.system, iter(before.items())
+    for name, digest in now.items():
+        if next(old, None) != (name, digest):
+            return f"{name} before the conversation", tokens, None
+        tokens += ground.ahead[name][0]
+    return "the end of the blocks before the conversation", tokens, None
 
 
 def _same_places(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

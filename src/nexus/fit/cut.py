@@ -61,10 +61,16 @@ HEAD = 0.30
 
 
 class Fixed(Struct, frozen=True):
-    """Base counts of what is never cut besides the current event and the last group."""
+    """Base counts of what is never cut besides the current event and the last group: `ahead` are blocks in messages."""
 
     system: int
     tools: int
+    ahead: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.system + self.tools + self.ahead
 
 
 class Fitted(Struct, frozen=True):
@@ -169,7 +175,7 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
 
 
 def _total(fitted: Fitted, fixed: Fixed) -> int:
-    return fixed.system + fixed.tools + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
+    return fixed.total + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +214,7 @@ class _Cutting:
             "system": fixed.system,
             "tools": fixed.tools,
             "current event": fitted.current_tokens,
+            **({"blocks before the conversation": fixed.ahead} if fixed.ahead else {}),
             "last group": kept.sums[-1] + fitted.closing_tokens,
             "marker of what is left out": kept.opening_tokens - kept.pinned_tokens,
         }
@@ -281,7 +288,7 @@ class _Cutting:
     def _usual(self, least: _Measures) -> tuple[int, int, bool]:
         """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
         window, closing, sums, room = self.fitted.window, self.fitted.closing_tokens, least.sums, self.room
-        base = self.fixed.system + self.fixed.tools + self.fitted.current_tokens
+        base = self.fixed.total + self.fitted.current_tokens
         summary = window.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
         shown = base + summary + window.lead_tokens + window.pinned_tokens + sums[-1] + closing
         if shown + (least.marker if window.cut else 0) <= ENOUGH * room:

@@ -6,11 +6,12 @@ the comparison does not depend on how long the history is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nexus.assembled import PrefixReport
 from nexus.fit.window import Window
+from nexus.profile import ONE_TURN
 
 
 def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Window) -> PrefixReport:
@@ -27,10 +28,7 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     if before.get("mark") != now["mark"]:
         causes.append("the history was compacted or cleared")
     elif before.get("cut") != now["cut"]:
-        same = list(before.get("first", ())) == list(now["first"])
-        what = "older results of tools were shortened" if same else "older messages were cut"
-        only_images = same and window.cut is not None and window.cut.reason == "old images"
-        causes.append("images of older turns became notes" if only_images else f"{what} to stay within the budget")
+        causes.extend(_cut(before, now, window))
     elif not same_pins(before, now):
         causes.append("the pinned messages among those left out changed")
     elif window.hash_at(int(before.get("head", 0))) not in (None, bytes.fromhex(before.get("head_hash", ""))):
@@ -44,6 +42,21 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
 
 
+def _cut(before: Mapping[str, Any], now: Mapping[str, Any], window: Window) -> Iterator[str]:
+    """What a cut did, or that it holds no longer."""
+    same = list(before.get("first", ())) == list(now["first"])
+    what = "older results of tools were shortened" if same else "older messages were cut"
+    reason = window.cut.reason if window.cut is not None else ""
+    if now.get("form", "roles") in ONE_TURN and not reason:
+        return  # what a cut left out of an earlier turn is no part of this one
+    if reason == "older entries":
+        yield "older entries left the shared memory"
+    elif reason == "old images" and same:
+        yield "images of older turns became notes"
+    else:
+        yield f"{what} to stay within the budget"
+
+
 def same_pins(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether the same groups are shown before the first message, for the same reasons."""
     kinds = list(before.get("pin_kinds", now["pin_kinds"])) == list(now["pin_kinds"])
@@ -51,8 +64,8 @@ def same_pins(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def _moved_blocks(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What happened to the system slot's blocks."""
-    old, new = before.get("blocks", {}), now["blocks"]
+    """What happened to the system slot's blocks, and to those that are messages."""
+    old, new = ({**side.get("blocks", {}), **side.get("ahead", {})} for side in (before, now))
     causes = [f"{origin} is gone" for origin in sorted(old.keys() - new.keys())]
     causes.extend(f"{origin} is new" for origin in sorted(new.keys() - old.keys()))
     causes.extend(f"{origin} changed" for origin in sorted(old.keys() & new.keys()) if old[origin] != new[origin])

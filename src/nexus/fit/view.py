@@ -14,6 +14,7 @@ from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
 from nexus.fit.window import Window, asked_at, extend, holds, start
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import Live, shown_from, spoken
+from nexus.profile import Form
 from nexus.size import Wire
 
 LARGEST_PART = 4
@@ -28,7 +29,7 @@ class View(Struct, frozen=True):
 
     What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
     take, in base tokens; 0 is no limit. `task` says whether the session's first task stays, `image_turns` for how many turns
-    images are shown (0: always), `images` what they cost.
+    images are shown (0: always), `images` what they cost, `form` how the conversation is shown.
     """
 
     name: str
@@ -39,6 +40,7 @@ class View(Struct, frozen=True):
     task: bool = True
     image_turns: int = 0
     images: ImagePrice = ANY_MODEL
+    form: Form = "roles"
 
 
 class Reading(Struct, frozen=True):

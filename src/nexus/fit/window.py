@@ -18,6 +18,7 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
+from nexus.earlier import SUMMARY_MARKER
 from nexus.fit import repair
 from nexus.fit.clip import Clips, clip_results
 from nexus.fit.pictures import as_notes, freed
@@ -30,8 +31,6 @@ from nexus.size import Size, Wire
 
 END = 1 << 62
 """A seq beyond all others."""
-
-SUMMARY_MARKER = "[Previous conversation summary]"
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class Cut(Struct, frozen=True):
     marker is empty when nothing is left out and results are shortened only. `task` and `request` are false where not even
     the session's first task, or what `asked` names, has room. `passed` counts all messages before `first` that are neither cleared nor summarised, those that
     stay in front of the marker or as pins among them. Images in entries up to `images_until` are shown as notes; `old images`
-    is the reason of a decision about nothing else.
+    is the reason of a decision about nothing else, `older entries` that of one about what a block tells of earlier turns.
     """
 
     view: str
@@ -116,7 +116,7 @@ class Cut(Struct, frozen=True):
     left_out_tokens: int
     plain_until: int
     keeps_summary: bool = True
-    reason: Literal["over budget", "old images"] = "over budget"
+    reason: Literal["over budget", "old images", "older entries"] = "over budget"
     clip_until: int = 0
     clip_tokens: int = 0
     asked: Place | None = None

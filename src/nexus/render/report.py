@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nexus.assembled import AssembledContext, Item
+from nexus.profile import ONE_TURN
 
 
 def report(ctx: AssembledContext) -> str:
@@ -73,6 +74,9 @@ def _out(ctx: AssembledContext) -> list[str]:
         )
     if ctx.manifest.mark and not ctx.cut:
         out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
+    if ctx.manifest.form in ONE_TURN:
+        told = f"what {ctx.manifest.entries} entries of the shared memory tell"
+        out.append(f"  of earlier turns all but {told} (`nexus history` shows it)")
     capped = [block for block in ctx.blocks if block.left_out_chars]
     out.extend(f"  {block.origin}: {block.left_out_chars:,} characters beyond the size cap" for block in capped)
     out.extend(f"  {names} (tools): {why}" for why, names in _withheld(ctx).items())

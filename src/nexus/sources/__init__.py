@@ -18,6 +18,14 @@ from nexus.sources.persona import identity, permissions, soul
 from nexus.sources.skills import active_skills, skills
 from nexus.sources.subagent import subagent
 from nexus.sources.surroundings import surroundings
+from nexus.sources.tagged import (
+    core_identity,
+    friends_block,
+    shared_memory,
+    shared_memory_parts,
+    this_moment,
+    tools_block,
+)
 from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
@@ -26,8 +34,10 @@ SOURCES: dict[str, Source] = {
     "attachments": attachments,
     "bootstrap": bootstrap,
     "capabilities": capabilities,
+    "core_identity": core_identity,
     "environment": environment,
     "friends": friends,
+    "friends_block": friends_block,
     "hook_data": hook_data,
     "host": host,
     "identity": identity,
@@ -40,10 +50,14 @@ SOURCES: dict[str, Source] = {
     "nexus_identity": nexus_identity,
     "permissions": permissions,
     "rules": rules,
+    "shared_memory": shared_memory,
+    "shared_memory_parts": shared_memory_parts,
     "skills": skills,
     "soul": soul,
     "subagent": subagent,
     "surroundings": surroundings,
+    "this_moment": this_moment,
+    "tools_block": tools_block,
     "tools_guide": tools_guide,
     "user_identity": user_identity,
 }

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from nexus.block import Block, Warned
 from nexus.config import Config
+from nexus.earlier import Earlier
 from nexus.errors import OverCap
 from nexus.request import Request
 from nexus.skill import SkillsFound
@@ -44,7 +45,7 @@ class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
     `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.sources.zone`). `here` is
-    what was found to work here. `seen_skills` is what the call's first look at the skills found.
+    what was found to work here. `earlier` is what was said before the turn, for forms that tell of it. `seen_skills` is what the call's first look at the skills found.
     """
 
     request: Request
@@ -52,6 +53,7 @@ class Desk:
     at_ms: int
     timezone: str
     here: Snapshot = field(default_factory=Snapshot)
+    earlier: Earlier = field(default_factory=Earlier, kw_only=True)
     seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
 
     @property

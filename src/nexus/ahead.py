@@ -1,0 +1,69 @@
+"""Blocks that are messages: what a form puts between the system slot and the conversation (document 000). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nexus.block import Block
+from nexus.earlier import Earlier
+from nexus.fit.window import Window
+from nexus.ledger.entries import Cut, Place
+from nexus.legible import legible
+from nexus.message import Message, Text
+from nexus.profile import ONE_TURN, Profile
+from nexus.render.tagged.entries import Merged, merged
+from nexus.sources.tagged import kept_entries, rows_of
+
+FEWER = (20, 12, 6, 3, 1, 0)
+"""How many earlier entries a context tells of: fewer where the budget has no room for more (document 000, "Adaptive Limits")."""
+
+
+def limits(profile: Profile, earlier: Earlier, last: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """The numbers of entries to try, one after the other. `last` is the manifest of the turn's call before, if any.
+
+    Within a turn as many are told as before, so that what stands before the conversation stays the same.
+    """
+    if profile.form not in ONE_TURN:
+        return (earlier.most,)
+    most = earlier.most if last is None else min(int(last.get("entries", 0)), earlier.most)
+    return (most, *(fewer for fewer in FEWER if fewer < most))
+
+
+def messages_of(blocks: Iterable[Block]) -> tuple[Message, ...]:
+    """One user message for each block; one that continues the block before it is a further text of that message."""
+    made: list[tuple[Text, ...]] = []
+    for block in blocks:
+        text = Text(legible(block.text))
+        if block.continues and made:
+            made[-1] = (*made[-1], text)
+        else:
+            made.append((text,))
+    return tuple(Message("user", parts) for parts in made)
+
+
+def told(profile: Profile, earlier: Earlier) -> tuple[int, frozenset[Place]]:
+    """How many earlier entries the blocks tell of, and the places of the messages in them."""
+    if profile.form not in ONE_TURN:
+        return 0, frozenset()
+    shown = _shown(profile, earlier)
+    places = (earlier.rows[at][1].place for entry in shown for at, _ in entry.rows)
+    return len(shown), frozenset(places)
+
+
+def evicted(profile: Profile, earlier: Earlier, window: Window, view: str, number: int) -> Cut | None:
+    """The cut by which older entries leave a memory that otherwise only grows; None where all of them are told."""
+    if profile.form != "tagged_stable":
+        return None
+    groups, shown = merged(rows_of(earlier))[0], _shown(profile, earlier)
+    if len(shown) == len(groups):
+        return None
+    first = earlier.rows[shown[0].rows[0][0]][1].place if shown else window.first
+    gone = sum(len(group.rows) for group in groups[: len(groups) - len(shown)])
+    return Cut(view, number, window.head, first, "", gone, 0, 0, reason="older entries")
+
+
+def _shown(profile: Profile, earlier: Earlier) -> Sequence[Merged]:
+    groups = merged(rows_of(earlier))[0]
+    most = kept_entries(earlier) if profile.form == "tagged_stable" else earlier.most
+    return groups[-most:] if most else []

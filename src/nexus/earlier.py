@@ -1,0 +1,23 @@
+"""What was said before the turn that is answered, where a form tells of it in a block and not in messages of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nexus.ledger.entries import Row
+
+SUMMARY_MARKER = "[Previous conversation summary]"
+"""How the text begins that stands in the place of messages which a compaction summarised (document 002)."""
+
+
+class Earlier(Struct, frozen=True):
+    """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
+
+    `most` is how many entries a block may show of them at present: a context that has little room asks for fewer.
+    """
+
+    rows: Sequence[tuple[int, Row]] = ()
+    summary: str = ""
+    most: int = 20

@@ -1,0 +1,54 @@
+"""What a user says now, in document 000's frame [THIS_MOMENT]: its time, what came with it, its words."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from msgspec.structs import replace
+
+from nexus.budget.counter import TokenCounter
+from nexus.budget.measure import message_tokens
+from nexus.ledger.entries import Entry, Row
+from nexus.legible import legible
+from nexus.message import Image, Message, Note, Text
+from nexus.render.frames import escape
+from nexus.render.tagged.blocks import moment_block
+from nexus.render.tagged.times import moment_time
+
+MOMENT_ORIGIN = "nexus:this_moment"
+"""The origin of the note that holds the time."""
+
+
+def framed(message: Message) -> Message:
+    """A user's message as one text in the frame, then its images; any other message as it is.
+
+    A message that was recorded in another form has its own time, in UTC. Other notes stand as texts before the frame.
+    """
+    if message.role != "user":
+        return message
+    notes = [part for part in message.parts if isinstance(part, Note)]
+    times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
+    time = times[0] if times else moment_time(message.at_ms or None, UTC)
+    beside = [Text(escape(legible(note.text))) for note in notes if note.origin.startswith(BESIDE)]
+    images = [part for part in message.parts if isinstance(part, Image)]
+    text = moment_block(time, legible(message.text()))
+    return replace(message, parts=(*beside, Text(text), *images))
+
+
+def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
+    """An entry with its users' messages framed, and counted as they are shown then."""
+    rows = [_framed_row(row, counter) for row in entry.rows]
+    return (
+        replace(entry, rows=tuple(rows))
+        if any(new is not old for new, old in zip(rows, entry.rows, strict=True))
+        else entry
+    )
+
+
+def _framed_row(row: Row, counter: TokenCounter) -> Row:
+    message = framed(row.message)
+    return row if message is row.message else Row(row.place, message, message_tokens(message, counter))
+
+
+BESIDE = ("nexus:metadata", "nexus:hook-data", "hook:", "attachment:")
+"""Notes that came with the message, by the beginnings of their origins: those of other forms' moments are left out."""

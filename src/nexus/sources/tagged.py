@@ -1,0 +1,119 @@
+"""Document 000's blocks: who the agent is, its tools, the memory shared with the user, what is known of the user, the moment.
+
+Each is a message of its own before the conversation, but for the identity, which is the system slot, and the moment,
+which is part of the user's message (`nexus.form`). All texts are those of `nexus.render.tagged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, tzinfo
+
+from nexus.block import Block, Warned
+from nexus.earlier import SUMMARY_MARKER, Earlier
+from nexus.friend import friend_text, known_of
+from nexus.ledger.entries import Row
+from nexus.message import Image
+from nexus.prompts.core_identity import CORE_IDENTITY
+from nexus.render.frames import escape
+from nexus.render.tagged import blocks, entries, memory
+from nexus.render.tagged.times import moment_time
+from nexus.sources.desk import Desk, Gathered
+from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
+from nexus.sources.zone import zone_of
+
+MEMORY_ORIGIN = "nexus:shared_memory"
+MOMENT_ORIGIN = "nexus:this_moment"
+
+KEPT = 12
+"""Entries that stay of the memory in parts when it has one more than it may have: so it begins anew only every few turns."""
+
+_ROLES = {"user": "human", "assistant": "ai"}
+
+
+def core_identity(_desk: Desk) -> Gathered:
+    """CORE_IDENTITY, the same for everybody."""
+    return [Block("Persona", "core identity", CORE_IDENTITY, "nexus:core_identity", trust="system")], []
+
+
+def tools_block(desk: Desk) -> Gathered:
+    """[CAPABILITIES]: the request's tools, or the placeholder. Raises BadTool."""
+    text = blocks.capabilities_block(desk.request.tools)
+    return [Block("Workspace", "capabilities", text, "nexus:capabilities", trust="tool")], []
+
+
+def friends_block(desk: Desk) -> Gathered:
+    """[FRIENDS_INFO]: the user's profile, or the placeholder; a warning where a field is no text."""
+    text, strange = known_of(desk.request.identity.user_profile)
+    told = f"not shown: {strange} is no text, and has none as its content"
+    warned = [Warned(PROFILE_ORIGIN, told)] if strange else []
+    shown = blocks.friends_block(text or friend_text({}))
+    return [Block("Persona", "about the user", shown, PROFILE_ORIGIN, trust="user")], warned
+
+
+def shared_memory(desk: Desk) -> Gathered:
+    """[SHARED_MEMORY count=N]: the newest entries before this turn, each shortened; and a summary's block before it."""
+    zone, warned = _zone(desk)
+    found = entries.remembered(rows_of(desk.earlier), zone, limit=desk.earlier.most)
+    text = memory.memory_block(found.entries)
+    return [*_summary(desk), Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user")], warned
+
+
+def shared_memory_parts(desk: Desk) -> Gathered:
+    """[SHARED_MEMORY], without a count and in parts of one message, so that its beginning stays when entries are added.
+
+    When there are more entries than may be shown, the newest `KEPT` are.
+    """
+    zone, warned = _zone(desk)
+    found = entries.remembered(rows_of(desk.earlier), zone, limit=kept_entries(desk.earlier))
+    parts = memory.memory_parts(found.entries)
+    made = [
+        Block("Session", f"shared memory {at}", text, MEMORY_ORIGIN, trust="user", continues=at > 1)
+        for at, text in enumerate(parts, 1)
+    ]
+    return [*_summary(desk), *made], warned
+
+
+def this_moment(desk: Desk) -> Gathered:
+    """The time of the message in the user's zone, for [THIS_MOMENT]."""
+    zone, warned = _zone(desk)
+    time = moment_time(desk.at_ms, zone)
+    return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warned
+
+
+def kept_entries(earlier: Earlier) -> int:
+    """How many entries the memory in parts shows: all, or so few that the next turns only add to them."""
+    count = len(entries.merged(rows_of(earlier))[0])
+    return earlier.most if count <= earlier.most else min(earlier.most, KEPT)
+
+
+def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
+    """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named."""
+    for turn, row in earlier.rows:
+        message = row.message
+        calls = tuple(entries.Call(call.name, call.arguments) for call in message.calls())
+        run = message.run_id or f"turn {turn}"
+        yield entries.Row(_ROLES.get(message.role, message.role), _words(row), run, message.at_ms or None, calls)
+
+
+def _words(row: Row) -> str:
+    """What a message says, with a line for each of its images."""
+    images = [f"[image: {part.media_type}]" for part in row.message.parts if isinstance(part, Image)]
+    return "\n".join([*images, *([text] if (text := row.message.text()) else [])])
+
+
+def _summary(desk: Desk) -> list[Block]:
+    """What a compaction made of the messages before those that the memory tells of."""
+    if not desk.earlier.summary:
+        return []
+    text = f"{SUMMARY_MARKER}\n{escape(desk.earlier.summary)}"
+    return [Block("Session", "summary", text, "nexus:summary", trust="user")]
+
+
+def _zone(desk: Desk) -> tuple[tzinfo, list[Warned]]:
+    if not desk.timezone:
+        return UTC, []
+    try:
+        return zone_of(desk.timezone)[1], []
+    except ValueError as error:
+        return UTC, [Warned("nexus:this_moment", f"{error}: UTC is shown")]
