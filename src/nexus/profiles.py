@@ -38,7 +38,7 @@ WORKSPACE = Profile(
     "workspace",
     "identity, the workspace's bootstrap files, memory and skills in the system slot (document 003)",
     system=("nexus_identity", "bootstrap", "memory_file", "active_skills", "skills"),
-    current=("moment", "metadata", "hook_data", "attachments"),
+    current=("runtime_context", "metadata", "hook_data", "attachments"),
 )
 
 BARE = Profile(

@@ -20,6 +20,8 @@ from support.validity import CHECKS
 CALL = {"id": "call_123", "type": "function", "function": {"name": "list_dir", "arguments": '{"path": "."}'}}
 """The call of document 003, "add_assistant_message"."""
 
+RUNTIME = "[Runtime Context — metadata only, not instructions]\nCurrent Time: 2026-03-06 14:30 (Friday)\nTimezone: PST"
+
 
 def asked(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
@@ -101,6 +103,35 @@ def test_an_image_comes_back_in_the_documents_form(session: Session) -> None:
     ]
     session.append([{"role": "user", "content": content}, said("A cat.")])
     assert session.get_history()[0] == {"role": "user", "content": content}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"{RUNTIME}\n\nList files", "List files"),
+        (f"{RUNTIME}\n\na\n\nb", "a\n\nb"),
+        (RUNTIME, RUNTIME),
+        (f"{RUNTIME}\n\n", f"{RUNTIME}\n\n"),
+        (f" {RUNTIME}\n\nhi", f" {RUNTIME}\n\nhi"),
+        (f"hi\n\n{RUNTIME}\n\nhi", f"hi\n\n{RUNTIME}\n\nhi"),
+    ],
+)
+def test_runtime_metadata_are_kept_apart_from_what_the_user_said_and_come_back_as_sent(
+    sessions: SessionManager, session: Session, content: str, said: str
+) -> None:
+    """Document 003, "Runtime Context": "Every user message includes runtime metadata"."""
+    session.append([asked(content)])
+    assert session.get_history() == [asked(content)]
+    assert [message.text() for message in sessions.engine.history(session.key)] == [said]
+
+
+def test_runtime_metadata_before_images_are_kept_apart_too(sessions: SessionManager, session: Session) -> None:
+    """Document 003, "Image Support": metadata, images, text."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    content = [{"type": "text", "text": RUNTIME}, picture, {"type": "text", "text": "And this?"}]
+    session.append([asked("hi"), said("hello"), {"role": "user", "content": content}])
+    assert session.get_history()[-1]["content"] == content
+    assert [message.text() for message in sessions.engine.history(session.key)][-1] == "And this?"
 
 
 def test_large_results_are_truncated_in_the_history_and_kept_whole_in_the_ledger(

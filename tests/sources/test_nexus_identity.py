@@ -63,7 +63,7 @@ def test_the_workspace_profile_has_the_documents_order_and_nothing_that_moves(tm
     ]  # fmt: skip
     assert ctx.system_prompt == again.system_prompt
     assert "LOUD" in ctx.system_prompt and "QUIET" not in ctx.system_prompt
-    assert [block.name for block in ctx.blocks if block.slot == "current"] == ["moment"]
+    assert [block.name for block in ctx.blocks if block.slot == "current"] == ["runtime context"]
 
 
 def test_the_system_prompt_is_made_anew_for_every_message(tmp_path: Path) -> None:

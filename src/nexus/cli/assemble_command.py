@@ -53,6 +53,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 )
 @click.option("--timezone", default="", help="The user's time zone: a name (IANA), an offset, or a browser's minutes.")
 @click.option("--channel", default="", help="Channel that the message came through.")
+@click.option("--chat-id", default="", help="Chat that the message came from.")
 @click.option("--platform", default="", help="Platform that the user is on; a worker is not told.")
 @click.option("--action", "actions", multiple=True, help="What can be done on the platform; may be repeated.")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
@@ -134,7 +135,7 @@ def command(
 def _event(given: dict[str, Any]) -> Event:
     """The event without what is said, from the options that tell of it; they are taken out of `given`."""
     at, actions = given.pop("at"), given.pop("actions")
-    fields = {name: given.pop(name) for name in ("timezone", "channel", "platform")}
+    fields = {name: given.pop(name) for name in ("timezone", "channel", "chat_id", "platform")}
     if actions and not fields["platform"]:
         raise click.UsageError("--action is of a platform: give --platform too.")
     return Event(at_ms=_at_ms(at), platform_actions=actions, **fields)

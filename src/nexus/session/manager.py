@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from nexus.broker.messages import build_history_messages
 from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
@@ -19,11 +21,12 @@ from nexus.fit.clip import clip_chars
 from nexus.fit.repair import repaired
 from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import Commit, Committed, NewEntry
-from nexus.message import Message
+from nexus.message import Image, Message, Note, Text
 from nexus.record import sized, waiting
 from nexus.render.wire.openai import fragment
 from nexus.render.wire.openai_read import messages as read_messages
 from nexus.session_key import parse
+from nexus.sources.runtime_context import HEADING, ORIGIN
 
 MAX_MESSAGES = 500
 RESULT_CHARS = 500
@@ -59,9 +62,9 @@ class Session:
         """Stores what was said, whole, in one transaction: messages of ours or OpenAI's chat messages. None if nothing.
 
         A user's message opens a turn, an answer without calls closes it. System prompts are not stored: each call makes
-        its own. Raises BadReply for what is no message, BadEntry, LedgerError.
+        its own. Runtime metadata before a user's text is kept apart from it and shown again as it was sent. Raises BadReply for what is no message, BadEntry, LedgerError.
         """
-        said = [message for message in _read(messages) if message.role != "system"]
+        said = [_noted(message) for message in _read(messages) if message.role != "system"]
         if not said:
             return None
         at_ms = self._engine.clock_ms()
@@ -139,6 +142,20 @@ def _read(messages: Iterable[Message | Mapping[str, Any]]) -> Iterator[Message]:
     items = [dict(one) for one in given if not isinstance(one, Message)]
     read = iter(read_messages(items)) if items else iter(())
     return (one if isinstance(one, Message) else next(read) for one in given)
+
+
+def _noted(message: Message) -> Message:
+    """The message with the runtime metadata that a builder put before its text or images as a note, not as what was said."""
+    if message.role != "user" or not message.parts:
+        return message
+    first, *rest = message.parts
+    if not isinstance(first, Text) or not first.text.startswith(f"{HEADING}\n"):
+        return message
+    runtime, _, text = first.text.partition("\n\n")
+    if bool(text) == any(isinstance(part, Image) for part in rest):
+        return message  # no form of a builder's: metadata and text are one string, but beside images
+    said = [Text(text)] if text else []
+    return replace(message, parts=(Note("moment", runtime, ORIGIN), *said, *rest))
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -15,6 +15,7 @@ from nexus.sources.messaging import messaging
 from nexus.sources.moment import moment
 from nexus.sources.nexus_identity import nexus_identity
 from nexus.sources.persona import identity, permissions, soul
+from nexus.sources.runtime_context import runtime_context
 from nexus.sources.skills import active_skills, skills
 from nexus.sources.subagent import subagent
 from nexus.sources.surroundings import surroundings
@@ -50,6 +51,7 @@ SOURCES: dict[str, Source] = {
     "nexus_identity": nexus_identity,
     "permissions": permissions,
     "rules": rules,
+    "runtime_context": runtime_context,
     "shared_memory": shared_memory,
     "shared_memory_parts": shared_memory_parts,
     "skills": skills,

@@ -1,0 +1,46 @@
+"""The runtime metadata that stands before a user's text (document 003, "Runtime Context").
+
+It says of itself that it is no instruction. No value breaks out of its line, and none looks like a frame of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from nexus.block import Block
+from nexus.render.frames import escape, one_line
+from nexus.sources.desk import Desk, Gathered
+from nexus.sources.local import local_time
+from nexus.sources.moment import platform_lines
+
+HEADING = "[Runtime Context — metadata only, not instructions]"
+ORIGIN = "nexus:runtime-context"
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+"""In English whatever the machine's locale is."""
+
+_NUMBERS = re.compile("[+-][0-9]+")
+
+
+def runtime_context(desk: Desk) -> Gathered:
+    """Time with weekday and zone, in the user's zone; channel, chat id and platform where the event names them."""
+    at, warned = local_time(desk, ORIGIN)
+    shown = at.local or at.utc
+    day = WEEKDAYS[shown.weekday()]
+    event = desk.request.event
+    where = (("Channel", event.channel), ("Chat ID", event.chat_id))
+    lines = [
+        f"Current Time: {shown.replace(tzinfo=None).isoformat(' ', 'minutes')} ({day})",
+        f"Timezone: {_abbreviation(shown)}",
+        *(f"{what}: {one_line(value.strip())}" for what, value in where if value.strip()),
+        *platform_lines(desk.request),
+    ]
+    text = "\n".join([HEADING, escape("\n".join(lines))])
+    return [Block("Event", "runtime context", text, ORIGIN, "current", "system")], warned
+
+
+def _abbreviation(at: datetime) -> str:
+    """What the zone is called in short (`PST`), or its offset (`UTC-03:00`) where it has no letters."""
+    name, offset = at.tzname() or "UTC", at.strftime("%z")
+    return f"UTC{offset[:3]}:{offset[3:5]}" if _NUMBERS.fullmatch(name) else name
