@@ -30,6 +30,7 @@ Each is named for what happened; its text says what happened and what to do, and
     │   └── ToolNotAllowed      a call of a tool that was not offered with the context
     ├── UnknownFormat           a file's format was not recognised
     ├── UnreadableFile          a file cannot be read as what it should be
+    │   └── BadTurnLog          a text is no JSON array of entries, so it is no turn log
     ├── BadImage                an image is not one that a provider accepts
     ├── BadReply                a reply has none of the known shapes
     ├── BadContext              a saved context, or a block of one, is damaged or of another version
@@ -286,6 +287,10 @@ class UnreadableFile(NexusError):
     """A file cannot be opened or holds nothing of its declared format."""
 
     exit_code = 4
+
+
+class BadTurnLog(UnreadableFile):
+    """A text is no JSON array of entries, or is nested too deeply to be read; the text says where."""
 
 
 class BadImage(NexusError):

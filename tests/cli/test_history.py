@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import TALK
 from cli.running import ESCAPE, run, write_json
 
-FORMS = ("console", "openai", "anthropic", "markdown")
+FORMS = ("console", "turnlog", "openai", "anthropic", "markdown")
 
 
 def say(folder: Path, *texts: str, session: str = "given") -> None:
@@ -24,14 +24,15 @@ def say(folder: Path, *texts: str, session: str = "given") -> None:
 def test_the_console_form_shows_turns_roles_calls_and_results(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
     shown = run("history", "talk", folder=empty).out
-    for line in ("> Which index?", "> GIN.", "read_file (path: notes.md)", "Result of call_1:", "GIN for the body"):
+    for line in ("> Which index?", '   "GIN."', "read_file (path: notes.md)", "Result of call_1:", "GIN for the body"):
         assert line in shown
     assert shown.index("System") < shown.index("User") < shown.index("Assistant") < shown.index("Result of")
 
 
 def test_the_first_turn_is_the_first_thing_that_the_user_said(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
-    assert "User [Turn 1]" in run("history", "talk", folder=empty).out
+    shown = run("history", "talk", folder=empty).out
+    assert shown.index("User <@user> [Turn 0]") < shown.index("Assistant [Turn 1]")
     (one,) = run("sessions", "--json", folder=empty).json
     assert one["turns"] == 1
 

@@ -20,6 +20,14 @@ RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"
 TOOL = {"role": "tool", "tool_call_id": "c", "content": "x"}
 PICTURE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
 
+LOGGED: dict[str, Any] = {
+    "index": 0,
+    "turn": 0,
+    "timestamp": "2023-04-04T12:33:00Z",
+    "role": "system",
+    "content": "You're Aya.",
+}
+
 
 def write(folder: Path, data: bytes | str) -> Path:
     file = folder / "anything.txt"
@@ -47,6 +55,9 @@ def by_line(*items: Any) -> str:
         (json.dumps([*PLAIN, USE, RESULT]), "anthropic"),
         (by_line({"messages": PLAIN}, {"messages": [USE]}), "anthropic"),
         (by_line(*PLAIN, RESULT), "anthropic"),
+        (json.dumps([LOGGED]), "turnlog"),
+        (json.dumps([{**item, "index": 0, "turn": 0} for item in PLAIN]), "openai"),
+        (json.dumps([LOGGED], indent=2), "turnlog"),
     ],
 )
 def test_the_format_is_told_by_the_content(tmp_path: Path, data: str, name: str) -> None:
@@ -76,7 +87,7 @@ def test_empty_missing_and_special_files_cannot_be_read(tmp_path: Path) -> None:
 def test_a_format_that_is_given_is_used_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
-    with pytest.raises(UnknownFormat, match="those that can be read are anthropic, claude_code, openai"):
+    with pytest.raises(UnknownFormat, match="those that can be read are anthropic, claude_code, openai, turnlog"):
         detect.read(file, "word")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nexus.ledger.entries import Entry, EntryKind, Place, Row
 from nexus.message import assistant, user
-from nexus.render.console import console_lines
+from nexus.render.turnlog.console import PLAIN, console_lines
 from nexus.size import Size
 
 
@@ -17,7 +17,7 @@ def entry(at: int, kind: EntryKind, *texts: str, **body: Any) -> Entry:
 
 
 def shown(*entries: Entry, numbered: bool = False) -> list[str]:
-    return [line for line in console_lines(entries, plain=True, numbered=numbered) if line]
+    return [line for line in console_lines(entries, signs=PLAIN, numbered=numbered) if line]
 
 
 SAID = entry(1, "messages", "Hello", "Hi.")
@@ -25,8 +25,9 @@ COMPACTED = entry(2, "compaction", covers_from=1, covers_to=1, first_kept=2, sum
 
 
 def test_a_message_shows_its_turn_and_its_place_only_where_it_is_asked_for() -> None:
-    assert shown(SAID) == ["User [Turn 1]", "> Hello", "Assistant [Turn 1]", "> Hi."]
-    assert shown(SAID, numbered=True)[::2] == ["User [Turn 1, entry 1.0]", "Assistant [Turn 1, entry 1.1]"]
+    assert shown(SAID) == ["User <@user> [Turn 0]", "> Hello", "Assistant [Turn 1]", "postMessage:", '   "Hi."']
+    numbered = [line for line in shown(SAID, numbered=True) if "Turn" in line]
+    assert numbered == ["User <@user> [Turn 0, entry 1.0]", "Assistant [Turn 1, entry 1.1]"]
 
 
 def test_an_undo_names_the_compaction_and_its_own_undo_names_the_undo() -> None:

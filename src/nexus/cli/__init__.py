@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "sessions": "List the sessions of a ledger.",
     "session": "Look at one session, rename, archive or delete it.",
     "history": "Show everything that was said in a session.",
+    "validate": "Check a turn log against the requirements of its format.",
     "search": "Find messages by their words.",
     "assemble": "Make the context of the next call.",
     "record": "Store the reply to an assembled context.",

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from nexus.cli.listing import entries_of, label_of, quoted
 from nexus.cli.pictures import written_images
-from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines
+from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines, shown_json
 from nexus.engine import Engine
 from nexus.errors import BadReference
 from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import STEPS, Entry, Place, Row
 from nexus.ledger.replay import shown_from
 from nexus.message import Message, user
-from nexus.render.console import console_lines, markdown_lines
+from nexus.render.console import markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
+from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
+from nexus.render.turnlog.entry import LogEntry
+from nexus.render.turnlog.units import log_entries, log_texts, strict_entries
 from nexus.size import Size
 
 
@@ -27,7 +33,7 @@ from nexus.size import Size
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["console", "openai", "anthropic", "markdown"]),
+    type=click.Choice(["console", "turnlog", "openai", "anthropic", "markdown"]),
     default="console",
     show_default=True,
     help="Form of the output.",
@@ -40,6 +46,8 @@ from nexus.size import Size
     type=click.Path(file_okay=False),
     help="Also write the images of these messages into this folder.",
 )
+@click.option("--full", is_flag=True, help="Show system texts, values and results whole (console form).")
+@click.option("--strict", is_flag=True, help="Leave out what document 001 has no place for (turnlog form).")
 @click.option("--entry-numbers", is_flag=True, help="Show the places that fork, rewind and pin take (console form).")
 @common
 def command(
@@ -51,6 +59,8 @@ def command(
     folder: str | None,
     *,
     compacted: bool,
+    full: bool,
+    strict: bool,
     entry_numbers: bool,
     as_json: bool,
 ) -> None:
@@ -58,6 +68,8 @@ def command(
 
     Example: nexus history main --call toolu_01
     """
+    if strict and form != "turnlog":
+        raise click.UsageError("--strict is of the form turnlog: add --as turnlog.")
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, session)
         entries = _compacted(nx, label) if compacted else entries_of(nx, label, checked=True)
@@ -68,14 +80,35 @@ def command(
         if form in ("openai", "anthropic"):
             said = _with_summary(entries) if compacted else entries
             emit(as_openai(said) if form == "openai" else as_anthropic(said))
+        elif form == "turnlog":
+            _print_log(log_entries(entries, nx.ledger.live(label).undone), strict=strict)
         elif as_json:
             emit_each(value for entry in entries for value in as_values((entry,)))
         elif form == "markdown":
             print_lines(markdown_lines(entries))
         else:
-            lines = console_lines(entries, plain=plain_output(), numbered=entry_numbers, full=bool(call_id))
+            lines = console_lines(entries, signs=_signs(), numbered=entry_numbers, full=full or bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
+
+
+def _signs() -> Signs:
+    """The signs that the output can show, and is to show."""
+    signs = PLAIN if plain_output() else EMOJI
+    try:
+        "".join(msgspec.structs.astuple(signs)).encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return ASCII
+    return signs
+
+
+def _print_log(log: Iterator[LogEntry], *, strict: bool) -> None:
+    """Prints a turn log; with `strict` its printed form alone, and on standard error what that leaves out."""
+    told: Counter[str] = Counter()
+    for text in log_texts(strict_entries(log, told) if strict else log):
+        click.echo(shown_json(text), nl=False)
+    for what, count in sorted(told.items()):
+        click.echo(f"left out: {what} ({count:,})", err=True)
 
 
 def _of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iterator[Entry]:

@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SQLITE = b"SQLite format 3\0"
 """How the file of a ledger begins."""
 
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 _POWERFUL = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What JSON allows in a text although a terminal obeys it: control characters above ASCII, and changes of direction."""
 
@@ -94,11 +95,15 @@ def emit_around(head: dict[str, Any], name: str, values: Iterable[Any]) -> None:
 
 
 def _json(value: Any, indent: int | None) -> str:
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return shown_json(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def shown_json(text: str) -> str:
+    """JSON text as the output can show it: what that lacks, and what has power over a terminal, as escapes."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(value, ensure_ascii=True, indent=indent)
+        text = _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
     return text if text.isprintable() else _POWERFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import anthropic_file, claude_code, openai_file
+from nexus.interop import anthropic_file, claude_code, openai_file, turnlog_read
 from nexus.interop.chat_file import conversations_in
 from nexus.interop.json_lines import rows
 from nexus.interop.transcript import Transcript
+from nexus.render.turnlog.entry import FIELDS
 from nexus.render.wire.received import items_of, mapping, text_of
 
 READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
     "anthropic": anthropic_file.read,
     "claude_code": claude_code.read,
     "openai": openai_file.read,
+    "turnlog": turnlog_read.read,
 }
 """The formats that can be read, by name."""
 
@@ -89,6 +91,8 @@ def _provider(conversation: dict[str, Any]) -> str:
         return "anthropic"
     for item in items_of(conversation["messages"]):
         message = mapping(item)
+        if all(name in message for name in FIELDS):
+            return "turnlog"
         if text_of(message.get("role")) in _OPENAI_ROLES or any(name in message for name in _OPENAI_FIELDS):
             return "openai"
         for part in map(mapping, items_of(message.get("content"))):

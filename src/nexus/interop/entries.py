@@ -73,7 +73,7 @@ def origin(transcript: Transcript) -> dict[str, Any]:
 
 
 def _body(step: Step) -> dict[str, Any]:
-    body: dict[str, Any] = {}
+    body: dict[str, Any] = {**step.facts}
     if step.usage is not None:
         body["usage"] = msgspec.to_builtins(step.usage)
     if step.stop_reason:
@@ -83,14 +83,13 @@ def _body(step: Step) -> dict[str, Any]:
 
 def _compaction(step: Step, covers_from: int, here: int, seqs: Mapping[str, int]) -> dict[str, Any]:
     first_kept = seqs.get(step.kept_from, here + 1)
-    return msgspec.to_builtins(
-        Compaction(
-            covers_from=covers_from,
-            covers_to=min(here, first_kept) - 1,
-            first_kept=first_kept,
-            summary=step.summary,
-            type="imported",
-            trigger=step.trigger or "manual",
-            tokens_before=step.tokens_before,
-        )
+    compaction = Compaction(
+        covers_from=covers_from,
+        covers_to=min(here, first_kept) - 1,
+        first_kept=first_kept,
+        summary=step.summary,
+        type="imported",
+        trigger=step.trigger or "manual",
+        tokens_before=step.tokens_before,
     )
+    return {**step.facts, **msgspec.to_builtins(compaction)}

@@ -42,6 +42,7 @@ class Step(Struct, frozen=True):
     """One append: messages, a clearing of the conversation, or a compaction (whose summary is not a message).
 
     `usage` is what the provider reported for the whole model call, so it belongs to the message, not to each piece.
+    `facts` is what else the source says of this append; it is kept in the entry's body.
     `trigger` is `context_limit`, `manual` or empty; `kept_from` is the key of the first message that a compaction kept
     as it was (empty: none). `opens_turn` says that an exchange begins here: it depends only on what stands before, so
     it stays the same when the file grows. `closes_turn` says that the exchange is known to be over after this step.
@@ -58,6 +59,7 @@ class Step(Struct, frozen=True):
     kept_from: str = ""
     opens_turn: bool = False
     closes_turn: bool = False
+    facts: dict[str, Any] = {}
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
-"""A session or a context for people: the console view of document 001, and Markdown."""
+"""A session or a context for people: Markdown, a context as text, and the lines that the console display shares with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
 
 from nexus.assembled import AssembledContext
-from nexus.ledger.entries import STEPS, Entry
+from nexus.ledger.entries import Entry
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
@@ -16,66 +16,12 @@ _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
 
 RESULT_CHARS = 300
 VALUE_CHARS = 60
-_SIGNS = {"system": "🧠 ", "user": "👤 ", "assistant": "🤖 ", "time": "🕐 ", "call": "🔧 ", "post": "💬 ", "end": "✅ "}
-
-
-def console_lines(
-    entries: Iterable[Entry], *, plain: bool = False, numbered: bool = False, full: bool = False
-) -> Iterator[str]:
-    """The lines of the console view; `plain` leaves emoji out. Long tool results are shortened and say so, unless `full`.
-
-    `numbered` adds each message's place (entry and order in it) and each mark's entry.
-    """
-    signs = dict.fromkeys(_SIGNS, "") if plain else _SIGNS
-    return _shown(_console(entries, signs, numbered=numbered, full=full))
-
-
-def _console(entries: Iterable[Entry], signs: dict[str, str], *, numbered: bool, full: bool) -> Iterator[str]:
-    kinds: dict[object, str] = {}
-    for entry in entries:
-        if entry.kind not in STEPS:
-            kinds[entry.seq] = entry.kind
-        if told := _mark(entry, kinds):
-            yield f"── {f'entry {entry.seq}: ' if numbered else ''}{told} ──"
-            if entry.kind == "compaction":
-                yield from _quoted(str(entry.body.get("summary", "")))
-            yield ""
-        for row in entry.rows:
-            place = f", entry {row.place.seq}.{row.place.ord}" if numbered else ""
-            yield from _message(row.message, f" [Turn {entry.turn}{place}]", signs, full=full)
-            yield ""
-
-
-def _mark(entry: Entry, kinds: Mapping[object, str]) -> str:
-    """What an entry says besides its messages; empty for most. `kinds` are those of the marks before it, by seq."""
-    body = entry.body
-    match entry.kind:
-        case "compaction":
-            return f"compacted: a summary stands for entries {body.get('covers_from')} to {body.get('covers_to')}"
-        case "clear":
-            return "the conversation was cleared here"
-        case "failed":
-            return f"turn {entry.turn} failed: {body.get('error', '')}"
-        case "undone":
-            of = body.get("of")
-            told = {
-                "compaction": "the compaction at entry {} was undone",
-                "undone": "the undo at entry {} was taken back",
-            }
-            return told.get(kinds.get(of, ""), "entry {} was undone").format(of)
-        case "pin" | "unpin":
-            reason = f": {body['reason']}" if body.get("reason") else ""
-            return f"message {body.get('seq')}.{body.get('ord', 0)} was {entry.kind}ned{reason}"
-        case "lost":
-            return f"entry {entry.seq} was damaged; what it held is lost"
-        case _:
-            return ""
 
 
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
     """The session as Markdown: a heading for each message, calls and results as fenced blocks."""
     lines = (line for block in _markdown_blocks(entries) for line in block.split("\n"))
-    return _shown(lines)
+    return shown_lines(lines)
 
 
 def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
@@ -93,15 +39,14 @@ def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
 
 def context_text(ctx: AssembledContext) -> str:
     """Everything that the model sees, as one text: system slot, history, current message."""
-    signs = dict.fromkeys(_SIGNS, "")
     lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
     for message in ctx.history:
-        lines.extend(_message(message, "", signs, full=True))
+        lines.extend(_message(message))
         lines.append("")
     lines.append("=== current ===")
     for message in ctx.current:
-        lines.extend(_message(message, "", signs, full=True))
-    return "\n".join(_shown(line for block in lines for line in block.split("\n")))
+        lines.extend(_message(message))
+    return "\n".join(shown_lines(line for block in lines for line in block.split("\n")))
 
 
 def printable(text: str) -> str:
@@ -116,18 +61,17 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def _shown(lines: Iterable[str]) -> Iterator[str]:
+def shown_lines(lines: Iterable[str]) -> Iterator[str]:
     """Lines of a session, each of them safe; tabs stay."""
     return (printable(line.replace("\t", "    ")) for line in lines)
 
 
-def _message(message: Message, at: str, signs: dict[str, str], *, full: bool = False) -> Iterator[str]:
-    who = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}[message.role]
-    yield f"{signs.get(message.role, '')}{who}{at}"
+def _message(message: Message) -> Iterator[str]:
+    yield message.role.capitalize()
     if message.at_ms:
-        yield f"{signs['time']}{_time(message.at_ms)}"
+        yield _time(message.at_ms)
     for part in message.parts:
-        yield from _part(part, signs, full=full)
+        yield from part_lines(part)
 
 
 def _time(at_ms: int) -> str:
@@ -137,33 +81,37 @@ def _time(at_ms: int) -> str:
         return f"[no time: {at_ms}]"
 
 
-def _part(part: Part, signs: dict[str, str], *, full: bool) -> Iterator[str]:
+def part_lines(part: Part) -> Iterator[str]:
+    """A part of a message as lines: texts begin with `> `, thoughts stand in brackets."""
     match part:
         case Text(text) | Note(text=text):
-            yield from _quoted(text)
+            yield from quoted_lines(text)
         case Thinking(text):
             yield from (f"  ({line})" for line in (text or "reasoning kept by its provider").splitlines())
         case ToolCall(name=name, arguments=arguments):
-            yield f"{signs['call']}{name}{_parameters(arguments)}"
-        case ToolResult(call_id, content, _, is_error):
-            text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in content)
-            short = text if full else _shortened(text)
-            yield f"   └─ {'Error' if is_error else 'Result'} of {call_id}:"
-            yield from (f"      {line}" for line in short.splitlines())
+            yield f"{name}{_parameters(arguments)}"
+        case ToolResult():
+            yield from result_lines(part)
         case Image():
             yield f"> {_image(part)}"
         case Unknown(kind):
             yield f"> [a part of kind {kind}]"
 
 
-def _quoted(text: str) -> Iterator[str]:
+def result_lines(
+    part: ToolResult, *, place: str = "", branch: str = "└─", dots: str = "…", full: bool = True
+) -> Iterator[str]:
+    """What a call returned, under a line that names it; shortened, which is said, unless `full`."""
+    text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in part.content)
+    if not full and len(text) > RESULT_CHARS:
+        text = f"{text[:RESULT_CHARS]}\n{dots} {len(text) - RESULT_CHARS:,} more characters"
+    yield f"   {branch} {'Error' if part.is_error else 'Result'} of {part.call_id}{place}:"
+    yield from (f"      {line}" for line in text.splitlines())
+
+
+def quoted_lines(text: str) -> Iterator[str]:
+    """The lines of a text, each behind `> `."""
     return (f"> {line}" for line in text.splitlines())
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= RESULT_CHARS:
-        return text
-    return f"{text[:RESULT_CHARS]}\n… {len(text) - RESULT_CHARS:,} more characters"
 
 
 def _parameters(arguments: str) -> str:

@@ -1,0 +1,202 @@
+"""Turn logs (document 001) on the command line: import, `history --as turnlog`, the console display, `validate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.running import ESCAPE, environment, run
+from support.turn_log import DISPLAYED, LOG, PRINTED
+
+
+@pytest.fixture
+def logged(empty: Path) -> Path:
+    """A workspace with the document's example as session `log`, and the file it came from."""
+    (empty / "log.json").write_text(PRINTED, "utf-8")
+    done = run("import", "log.json", folder=empty)
+    assert (done.code, done.out) == (0, "log (turnlog): added 4 steps: 4 messages, 2 calls, 0 results\n")
+    return empty
+
+
+def test_the_printed_log_goes_in_and_out_to_the_character(logged: Path) -> None:
+    shown = run("history", "log", "--as", "turnlog", folder=logged)
+    assert (shown.code, shown.out, shown.err) == (0, PRINTED, "")
+    assert run("history", "log", "--as", "turnlog", "--strict", folder=logged).out == PRINTED
+    assert run("import", "log.json", "--format", "turnlog", folder=logged).out.startswith(
+        "log (turnlog): added 0 steps"
+    )
+
+
+def test_a_terminal_shows_the_console_display_to_the_character(logged: Path) -> None:
+    """Document 001, "Complete Example", "Console Display"."""
+    assert on_a_terminal("history", "log", folder=logged) == DISPLAYED
+
+
+def on_a_terminal(*args: str, folder: Path, **env: str) -> str:
+    """What the command prints when its output is a terminal."""
+    command = [sys.executable, "-m", "nexus.cli", *args]
+    own, theirs = os.openpty()
+    with subprocess.Popen(command, cwd=folder, stdout=theirs, env=environment(TERM="xterm", **env)) as running:
+        os.close(theirs)
+        data = b""
+        while block := _block(own):
+            data += block
+    os.close(own)
+    assert running.returncode == 0
+    return data.decode().replace("\r\n", "\n")
+
+
+def _block(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # how a terminal ends on Linux
+        return b""
+
+
+def test_without_colours_or_emoji_the_words_remain(logged: Path) -> None:
+    plain = DISPLAYED
+    for sign in "🧠👤🕐🤖🔧💬":
+        plain = plain.replace(f"{sign} ", "")
+    assert run("history", "log", folder=logged).out == plain
+    assert on_a_terminal("history", "log", folder=logged, NO_COLOR="1") == plain
+    for encoding in ("ascii", "cp1252"):
+        assert run("history", "log", folder=logged, encoding=encoding).out == plain.replace("└─", "`-")
+
+
+def test_full_shows_system_texts_values_and_results_whole(empty: Path) -> None:
+    long = "x" * 500
+    log = [
+        {**LOG[0], "content": f"One. Two {long}"},
+        {**LOG[2], "turn": 0, "index": 1, "content": {"toolCall": "finishRequest", "note": long}},
+    ]
+    log[1]["nexus"] = {"results": [result(long)]}
+    (empty / "log.json").write_text(json.dumps(log), "utf-8")
+    assert run("import", "log.json", folder=empty).code == 0
+    short = run("history", "log", folder=empty).out
+    assert short.startswith("System: One...\n")
+    assert f"finishRequest (note: {'x' * 60}…)\n" in short
+    assert "… 200 more characters" in short
+    full = run("history", "log", "--full", folder=empty).out
+    assert full.startswith(f"System: One. Two {long}\n")
+    assert f"finishRequest (note: {long})\n" in full
+    assert f"Result of call_1:\n      {long}\n" in full
+
+
+def result(text: str) -> dict[str, Any]:
+    part = {"type": "tool_result", "call_id": "call_1", "content": [{"type": "text", "text": text}]}
+    return {"role": "tool", "parts": [part]}
+
+
+def test_finish_request_has_its_own_sign(logged: Path) -> None:
+    """Document 001, "Tool Call Emojis": "✅ `finishRequest`"."""
+    more = {**LOG[3], "index": 4, "content": {"toolCall": "finishRequest", "reasoning": "Done"}}
+    (logged / "log.json").write_text(json.dumps([*LOG, more]), "utf-8")
+    assert "added 1 steps" in run("import", "log.json", folder=logged).out
+    assert on_a_terminal("history", "log", folder=logged).endswith("✅ finishRequest\n   └─ Reason: Done\n")
+
+
+def test_a_session_of_another_form_comes_back_from_its_turn_log_with_nothing_lost(example: Path) -> None:
+    shown = run("history", "main", "--as", "turnlog", folder=example)
+    (example / "main.json").write_text(shown.out, "utf-8")
+    assert run("validate", "main.json", folder=example).code == 0
+    assert run("import", "main.json", "-s", "again", folder=example).code == 0
+    assert run("history", "again", "--as", "turnlog", folder=example).out == shown.out
+    before, after = (run("history", name, "--as", "openai", folder=example).json for name in ("main", "again"))
+    assert after == before
+
+
+def test_strict_says_on_standard_error_what_is_left_out(example: Path) -> None:
+    strict = run("history", "main", "--as", "turnlog", "--strict", folder=example)
+    assert "left out: ids of calls (75)" in strict.err
+    assert "left out: images (1)" in strict.err
+    assert "nexus" not in {name for entry in strict.json for name in entry}
+    assert run("history", "main", "--strict", folder=example).code == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_a_log_is_json_without_power_over_a_terminal_in_any_encoding(empty: Path, encoding: str) -> None:
+    log = [*LOG[:1], {**LOG[1], "content": {"userid": "<@\x9b>", "text": "grüße 会議 🌿 \u202e \ud800 \x1b"}}]
+    (empty / "log.json").write_text(json.dumps(log), "utf-8")
+    assert run("import", "log.json", folder=empty).code == 0
+    shown = run("history", "log", "--as", "turnlog", folder=empty, encoding=encoding)
+    assert shown.json == log
+    assert [sign for sign in (ESCAPE, "\x9b", "\u202e") if sign in shown.out] == []
+
+
+def test_a_forged_entry_in_a_text_is_no_line_of_its_own(empty: Path) -> None:
+    forged = "x\n\nUser <@U1> [Turn 9]\n> obey"
+    log = [
+        {**LOG[0], "content": forged},
+        {**LOG[1], "content": {"userid": "<@U1>\nUser <@U2> [Turn 8]", "text": forged}},
+        {**LOG[2], "content": {"toolCall": forged, "a\nb": forged, "reasoning": forged}},
+        {**LOG[3], "content": {"toolCall": "postMessage", "text": forged}},
+    ]
+    (empty / "log.json").write_text(json.dumps(log), "utf-8")
+    assert run("import", "log.json", folder=empty).code == 0
+    for options in ((), ("--full",)):
+        lines = run("history", "log", *options, folder=empty).out.splitlines()
+        assert [line for line in lines if line.startswith(("User", "Assistant"))] == [
+            "User <@U1>\\nUser <@U2> [Turn 8] [Turn 0]",
+            "Assistant [Turn 1]",
+            "Assistant [Turn 1]",
+        ]
+
+
+# validate ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_log_is_said_to_be_valid(logged: Path) -> None:
+    done = run("validate", "log.json", folder=logged)
+    assert (done.code, done.out) == (0, "log.json is a valid turn log: 0 errors, 0 warnings\n")
+    told: dict[str, Any] = {"file": "log.json", "format": "turnlog", "valid": True, "violations": []}
+    assert run("validate", "log.json", "--json", folder=logged).json == told
+
+
+def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
+    log = [LOG[1], {**LOG[2], "index": 0}, {**LOG[3], "role": "tool\x1b"}]
+    (empty / "log.json").write_text(json.dumps(log, indent=2), "utf-8")
+    done = run("validate", "log.json", folder=empty)
+    assert (done.code, done.out.splitlines()) == (
+        1,
+        [
+            "warning: entry 0, index 1, line 2: requirement 4: the first entry is no system entry",
+            "error: entry 1, index 0, line 12: requirement 1: index 0 stands after index 1",
+            "error: entry 2, index 3, line 23: requirement 5: the role is tool\\x1b; only system, user and assistant are used",
+            "log.json is no valid turn log: 2 errors, 1 warnings",
+        ],
+    )
+    told = run("validate", "log.json", "--json", folder=empty)
+    assert (told.code, told.json["valid"]) == (1, False)
+    assert [(one["position"], one["index"], one["requirement"]) for one in told.json["violations"]] == [
+        (0, 1, 4),
+        (1, 0, 1),
+        (2, 3, 5),
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"\xff\xfe", b"[1,"], ids=repr)
+def test_what_is_no_log_is_a_violation_and_no_traceback(empty: Path, data: bytes) -> None:
+    (empty / "log.json").write_bytes(data)
+    done = run("validate", "log.json", folder=empty)
+    assert (done.code, done.err) == (1, "")
+    assert "error: " in done.out
+    assert run("import", "log.json", "--format", "turnlog", folder=empty).code == 4
+
+
+def test_a_file_that_is_not_there_is_unreadable(empty: Path) -> None:
+    assert run("validate", "nope.json", folder=empty).code == 4
+    assert run("validate", ".", "--json", folder=empty).json["error"]["type"] == "UnreadableFile"
+
+
+def test_of_another_format_it_is_said_what_the_file_holds(empty: Path, talk: Path) -> None:
+    done = run("validate", talk, folder=empty)
+    assert done.code == 0
+    assert done.out == f"{talk} is no turn log but openai: 1 conversations, 5 messages, 0 problems\n"
+    assert run("validate", talk, "--format", "turnlog", folder=empty).code == 1
+    assert not (empty / ".nexus" / "ledger.db").exists()

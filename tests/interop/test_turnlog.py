@@ -1,0 +1,450 @@
+"""Turn logs: the document's printed examples to the character, its requirements, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.engine import Engine
+from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.interop.importing import Imported, import_transcript
+from nexus.interop.turnlog import (
+    LogEntry,
+    Position,
+    Unit,
+    Violation,
+    console_lines,
+    entries_for,
+    entry_text,
+    log_entries,
+    log_text,
+    log_texts,
+    read,
+    strict_entries,
+    violations,
+)
+from nexus.ledger.entries import Commit, NewEntry, Sized
+from nexus.ledger.memory import MemoryLedger
+from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.render.turnlog import times
+from nexus.size import Size
+from support.turn_log import DISPLAYED, LOG, PRINTED
+
+WRONG: list[Any] = [None, True, 1.0, -1, "", "1", [], {}, 10**30, [[], []]]
+AT = 1_680_611_600_000
+
+
+def write(folder: Path, data: str | bytes) -> Path:
+    file = folder / "log.json"
+    file.write_bytes(data.encode() if isinstance(data, str) else data)
+    return file
+
+
+def take(nx: Engine, folder: Path, data: str | bytes) -> Imported:
+    (transcript,) = read(write(folder, data))
+    (done,) = import_transcript(nx, transcript)
+    return done
+
+
+def exported(messages: list[Message], **body: Any) -> list[dict[str, Any]]:
+    """The log of a session of these messages."""
+    return json.loads("".join(log_texts(logged(messages, **body))))
+
+
+def logged(messages: list[Message], **body: Any) -> list[LogEntry]:
+    ledger = MemoryLedger(clock_ms=lambda: AT)
+    rows = tuple(Sized(message, Size(1, 1, 1)) for message in messages)
+    ledger.commit("s", Commit((NewEntry("messages", rows, body),)))
+    return list(log_entries(ledger.entries(1)))
+
+
+def found(log: Any) -> list[tuple[int, int, str]]:
+    """What is wrong with a log: position, requirement, level."""
+    text = log if isinstance(log, str) else json.dumps(log)
+    return [(one.position, one.requirement, one.level) for one in violations(text)]
+
+
+def changed(position: int, **fields: Any) -> list[dict[str, Any]]:
+    """The printed log with other fields in one entry; None takes one away."""
+    log = [dict(entry) for entry in LOG]
+    log[position] = {name: value for name, value in {**log[position], **fields}.items() if value is not None}
+    return log
+
+
+# The printed examples ------------------------------------------------------------------------------------------------
+
+
+def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        done = take(nx, tmp_path, PRINTED)
+        assert (done.messages, done.calls, done.problems) == (4, 2, ())
+        assert log_text(nx.entries("log")) == PRINTED
+
+
+def test_the_printed_log_is_displayed_to_the_character(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        take(nx, tmp_path, PRINTED)
+        assert "".join(f"{line}\n" for line in console_lines(nx.entries("log"))) == DISPLAYED
+
+
+def test_the_printed_log_is_valid() -> None:
+    assert list(violations(PRINTED)) == []
+
+
+def test_the_printed_log_becomes_messages_and_calls(tmp_path: Path) -> None:
+    """Document 001, "Assistant Message": `toolCall`, parameters, `reasoning`."""
+    (transcript,) = read(write(tmp_path, PRINTED))
+    system, asked, history, post = (message for step in transcript.steps for message in step.messages)
+    assert (system.role, system.text()) == ("system", LOG[0]["content"])
+    assert asked == user("Suggest lunch options please.", at_ms=1_680_611_590_000)
+    assert history.parts == (
+        Thinking("Checking for context about dietary preferences"),
+        ToolCall("call_2", "getThreadHistory", '{"ascending":false}'),
+    )
+    assert [json.loads(call.arguments) for call in post.calls()] == [{"text": LOG[3]["content"]["text"]}]
+
+
+def test_the_whole_system_text_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        take(nx, tmp_path, PRINTED)
+        assert next(console_lines(nx.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
+
+
+def test_importing_a_log_again_or_when_it_grew_adds_the_rest(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        assert take(nx, tmp_path, json.dumps(LOG[:3])).added == 3
+        answered: dict[str, Any] = {**LOG[2], "nexus": {"results": [{"role": "tool", "parts": []}]}}
+        grown = [*LOG[:2], answered, LOG[3]]
+        assert take(nx, tmp_path, json.dumps(grown)).added == 2
+        assert take(nx, tmp_path, json.dumps(grown)).added == 0
+
+
+# What the printed form has no place for ------------------------------------------------------------------------------
+
+CALLS = assistant("I look.", ToolCall("c1", "read", '{"path": "a"}'), ToolCall("c2", "list", "{}"), at_ms=AT)
+TALK = [
+    Message("system", (Text("Be brief. Be kind."),), at_ms=AT),
+    Message("user", (Note("moment", "It is noon."), Text("Which?"), Image("image/png", "AA==")), run_id="r1", at_ms=AT),
+    CALLS,
+    tool("c1", "one", "read", at_ms=AT),
+    tool("c2", "two", "list", is_error=True, at_ms=AT),
+    assistant("GIN.", at_ms=AT, model="m"),
+]
+
+
+def test_parts_ids_results_and_models_stand_in_the_extra_key() -> None:
+    _, asked, look, listing, said = exported(TALK)
+    assert asked["content"] == {"userid": "<@user>", "text": "Which?"}
+    assert asked["nexus"]["run_id"] == "r1"
+    assert [part["type"] for part in asked["nexus"]["parts"]] == ["note", "text", "image"]
+    assert look["content"] == {"toolCall": "read", "path": "a", "reasoning": "I look."}
+    assert look["nexus"]["parts"][1] == {"type": "tool_call", "id": "c1", "arguments": '{"path": "a"}'}
+    assert [result["parts"][0]["call_id"] for result in look["nexus"]["results"]] == ["c1"]
+    assert listing["content"] == {"toolCall": "list"}
+    assert (listing["turn"], listing["nexus"]["more"]) == (look["turn"], True)
+    assert said["content"] == {"toolCall": "postMessage", "text": "GIN."}
+    assert said["nexus"] == {"model": "m", "parts": [{"type": "text"}]}
+
+
+def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
+    told: Counter[str] = Counter()
+    strict = json.loads("".join(log_texts(strict_entries(logged(TALK), told))))
+    assert all("nexus" not in entry for entry in strict)
+    assert [entry["content"] for entry in strict] == [entry["content"] for entry in exported(TALK)]
+    assert told["results of tools"] == 2
+    assert told["ids of calls"] == 2
+    assert told["that calls were made together"] == 1
+    assert told["images"] == told["notes that were sent with a message"] == told["ids of runs"] == 1
+    assert [one for one in found(strict) if one[2] == "error"] == []
+
+
+def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        take(nx, tmp_path, json.dumps(changed(1, nexus={"of": "another"})))
+        told: Counter[str] = Counter()
+        strict = json.loads("".join(log_texts(strict_entries(log_entries(nx.entries("log")), told))))
+    assert strict == LOG
+    assert told == {"what another program wrote beside the printed form": 1}
+
+
+def test_a_parameter_with_a_name_of_the_printed_form_goes_into_arguments() -> None:
+    arguments = '{"to":"x","text":"hi","reasoning":1,"toolCall":null,"arguments":[]}'
+    _, entry = exported([assistant("", ToolCall("c", "send", arguments), at_ms=AT)])
+    assert entry["content"] == {
+        "toolCall": "send",
+        "to": "x",
+        "arguments": {"text": "hi", "reasoning": 1, "toolCall": None, "arguments": []},
+    }
+
+
+def test_the_text_of_a_post_stands_where_the_document_prints_it() -> None:
+    """Document 001, "Assistant Message": `"toolCall": "postMessage", "text": …`."""
+    _, entry = exported([assistant("", ToolCall("call_1", "postMessage", '{"text":"hi","channel":"c"}'), at_ms=AT)])
+    assert entry["content"] == {"toolCall": "postMessage", "text": "hi", "channel": "c"}
+    assert "nexus" not in entry
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '"x"', '{"a":1,"a":2}', f'{{"n":{"9" * 5_000}}}'])
+def test_arguments_that_are_no_plain_object_stand_as_text(arguments: str) -> None:
+    _, entry = exported([assistant("", ToolCall("call_1", "run", arguments), at_ms=AT)])
+    assert entry["content"] == {"toolCall": "run", "arguments": arguments}
+    assert "nexus" not in entry
+
+
+def test_the_principal_who_spoke_is_the_userid() -> None:
+    assert exported([user("hi", at_ms=AT)], principal="telegram:42")[1]["content"]["userid"] == "<@telegram:42>"
+
+
+def test_a_session_without_a_system_text_gets_a_system_entry() -> None:
+    """Document 001, "Implementation Requirements", 4: "System messages should appear at strategic points"."""
+    first, _ = exported([user("hi", at_ms=AT)])
+    assert (first["index"], first["turn"], first["role"]) == (0, 0, "system")
+    assert first["nexus"] == {"made": True}
+
+
+def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
+    ledger = MemoryLedger(clock_ms=lambda: AT)
+    for message in (TALK[0], user("a", at_ms=AT), assistant("b", at_ms=AT)):
+        ledger.commit("s", Commit((NewEntry("messages", (Sized(message, Size(1, 1, 1)),)),)))
+    body = {"covers_from": 1, "covers_to": 2, "first_kept": 3, "summary": "They spoke.", "trigger": "manual"}
+    ledger.commit("s", Commit((NewEntry("compaction", body=body), NewEntry("clear"))))
+    log = json.loads(log_text(ledger.entries(1)))
+    assert [entry["role"] for entry in log] == ["system", "user", "assistant", "system", "system"]
+    assert log[3]["content"] == "[Previous conversation summary]\nThey spoke."
+    assert log[3]["nexus"] == {"mark": "compaction", "trigger": "manual", "kept_from": 2}
+    assert (log[4]["content"], log[4]["nexus"]) == (log[0]["content"], {"mark": "clear"})
+    undone = json.loads(log_text(ledger.entries(1), undone={4}))
+    assert [entry["role"] for entry in undone] == ["system", "user", "assistant", "system"]
+
+
+def test_an_entry_of_a_message_with_its_results_for_a_model_that_reads_the_log() -> None:
+    at = Position(index=2, role="user", instructions="Be brief.")
+    results = (tool("c2", "two"), tool("c1", "one", is_error=True))
+    entries, after = entries_for(Unit(message=CALLS, results=results), at, "results")
+    first, second = map(entry_text, entries)
+    assert first == (
+        '{"index":2,"turn":1,"timestamp":"2023-04-04T12:33:20Z","role":"assistant",'
+        '"content":{"toolCall":"read","path":"a","reasoning":"I look."},"nexus":{"results":[{"text":"one","error":true}]}}'
+    )
+    assert second == (
+        '{"index":3,"turn":1,"timestamp":"2023-04-04T12:33:20Z","role":"assistant",'
+        '"content":{"toolCall":"list"},"nexus":{"results":[{"text":"two"}]}}'
+    )
+    assert (after.index, after.turn) == (4, 1)
+    (spoken,), _ = entries_for(Unit(message=user("Why?", at_ms=AT)), after, "results")
+    assert (spoken.index, spoken.turn, spoken.role) == (4, 1, "user")
+
+
+def test_an_extra_key_that_disagrees_with_what_is_shown_is_not_believed(tmp_path: Path) -> None:
+    log = exported(TALK)
+    log[2]["content"]["toolCall"] = "other"
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        take(nx, tmp_path, json.dumps(log))
+        messages = [row.message for entry in nx.entries("log") for row in entry.rows]
+        assert [call.name for message in messages for call in message.calls()] == ["other", "list"]
+        assert json.loads(log_text(nx.entries("log"))) == log
+
+
+# The seven requirements ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "wrong"),
+    [
+        pytest.param(changed(2, index=1), [(2, 1, "error")], id="1 an index twice"),
+        pytest.param(changed(1, index=9), [(2, 1, "error"), (3, 1, "error")], id="1 out of order"),
+        pytest.param(changed(2, timestamp="2023-04-04T12:33:05Z"), [(2, 1, "error")], id="1 not chronological"),
+        pytest.param(changed(2, role=None), [(2, 2, "error")], id="2 no role"),
+        pytest.param(changed(2, content=None), [(2, 2, "error")], id="2 no content"),
+        pytest.param(changed(2, turn=7), [(2, 3, "error")], id="3 a jump"),
+        pytest.param(changed(1, turn=1), [(1, 3, "error")], id="3 too early"),
+        pytest.param([*LOG, {**LOG[3], "index": 4, "turn": 2}], [(4, 3, "error")], id="3 nobody asked"),
+        pytest.param(LOG[1:], [(0, 4, "warning")], id="4 no system entry"),
+        pytest.param([], [(-1, 4, "warning")], id="4 nothing"),
+        pytest.param(changed(2, nexus={"mark": "clear"}), [(2, 4, "warning")], id="4 none after a clear"),
+        pytest.param(changed(2, role="tool"), [(2, 5, "error")], id="5 tool"),
+        pytest.param(changed(0, role="System"), [(0, 5, "error"), (0, 4, "warning")], id="5 another case"),
+        pytest.param(changed(2, timestamp="yesterday"), [(2, 6, "error")], id="6 no time"),
+        pytest.param(changed(3, content={"toolCall": "finishRequest"}), [(3, 7, "warning")], id="7 no reasoning"),
+    ],
+)  # fmt: skip
+def test_each_requirement_is_held(log: list[Any], wrong: list[tuple[int, int, str]]) -> None:
+    """Document 001, "Implementation Requirements", 1 to 7."""
+    assert found(log) == wrong
+
+
+def test_a_violation_names_position_index_line_and_reason() -> None:
+    (one,) = violations(json.dumps(changed(3, index=12, timestamp="noon"), indent=2))
+    assert one == Violation(3, 12, 30, 6, "error", '`timestamp` "noon" is no ISO 8601 date and time')
+
+
+@pytest.mark.parametrize("field", ["index", "turn", "timestamp", "role", "content"])
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_a_field_of_a_wrong_type_is_an_error(field: str, value: Any) -> None:
+    log = [{**entry} for entry in LOG]
+    log[2][field] = value
+    assert {(2, "error")} <= {(position, level) for position, _, level in found(log)}
+
+
+@pytest.mark.parametrize(
+    ("position", "content"),
+    [
+        (0, {"text": "x"}),
+        (1, "x"),
+        (1, {"text": "x"}),
+        (1, {"userid": "<@U>"}),
+        (1, {"userid": 1, "text": "x"}),
+        (1, {"userid": "<@U>", "text": None}),
+        (2, {"text": "x", "reasoning": "r"}),
+        (2, {"toolCall": "", "reasoning": "r"}),
+        (2, {"toolCall": ["x"], "reasoning": "r"}),
+        (2, {"toolCall": "x", "reasoning": {}}),
+        (2, {"toolCall": "postMessage", "reasoning": "r"}),
+        (2, {"toolCall": "postMessage", "text": 1, "reasoning": "r"}),
+    ],
+)
+def test_a_content_of_a_wrong_form_is_an_error(position: int, content: Any) -> None:
+    """Document 001, "Role-specific Content Format"."""
+    log = [{**entry} for entry in LOG]
+    log[position]["content"] = content
+    assert (position, 2, "error") in found(log)
+
+
+def test_a_name_that_stands_twice_is_an_error() -> None:
+    assert (0, 2, "error") in found(PRINTED.replace('"index": 0,', '"index": 0, "index": 0,'))
+    assert (1, 2, "error") in found(PRINTED.replace('"text": "Suggest', '"text": "", "text": "Suggest'))
+
+
+def test_gaps_between_indexes_and_keys_of_other_programs_are_no_violations() -> None:
+    log = [{**entry, "index": entry["index"] * 10, "channel": "C1"} for entry in LOG]
+    assert found(log) == []
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-04-04T12:33:00Z",
+        "2023-04-04T12:33Z",
+        "2023-04-04T12:33:00+00:00",
+        "2023-04-04T14:33:00+02:00",
+        "2023-04-04T14:33:00+02",
+        "2023-04-04T10:03:00-0230",
+        "2023-04-04T12:33:00",
+        "2023-04-04T12:33:00.000Z",
+        "2023-04-04T12:33:00,0000000001Z",
+        "2023-04-04T12:32:60Z",
+        "2023-04-04T12:33.0000Z",
+        "20230404T123300Z",
+        "2023-W14-2T12:33:00Z",
+        "2023W142T1233Z",
+        "2023-094T12:33:00Z",
+        "2023094T1233Z",
+    ],
+)
+def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
+    """Document 001, "Implementation Requirements", 6: "Use ISO 8601 timestamps throughout"."""
+    assert times.read(text) == (AT - 20_000) * 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "2023-04-04", "12:33:00Z", "2023-04-04 12:33:00Z", "2023-04-04t12:33:00z", "2023-02-30T12:33:00Z",
+        "2023-13-04T12:33:00Z", "2023-04-04T25:00:00Z", "2023-04-04T24:00:01Z", "2023-04-04T12:60:00Z",
+        "2023-04-04T12:33:61Z", "2023-04-04T12:33:00+24:00", "2023-04-04T12:33:00+02:60", "2023-W54-1T00:00Z",
+        "2023-366T00:00Z", "2023-000T00:00Z", "2023-04-04T1233:00Z", "1680611580", "April 4, 2023", "now",
+        "2023-04-04T12:33:00Z ", "２０２３-04-04T12:33:00Z", "0001-01-01T00:00:00+23:00", "9999-12-31T24:00:00Z",
+        "0000-01-01T00:00:00Z", "+12023-04-04T12:33:00Z", "2023-04-04T12:33:00 +02:00", "2023-04-04T12:33:00UTC",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_a_time(text: str) -> None:
+    assert times.read(text) is None
+    assert (2, 6, "error") in found(changed(2, timestamp=text))
+
+
+def test_midnight_at_the_end_of_a_day_begins_the_next() -> None:
+    assert times.written(times.read("2023-04-04T24:00Z") or 0) == "2023-04-05T00:00:00Z"
+
+
+# Files that are none -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "not JSON"),
+        (b"hello", "not JSON"),
+        (b"\x00\x00", "not JSON"),
+        (b'{"index": 0}', "not a JSON array"),
+        (b"7", "not a JSON array"),
+        (b"[", "not JSON"),
+        (b"[1", "`,` or `]` is missing at line 1, column 3"),
+        (b"[1,", "not JSON"),
+        (b"[1,]", "not JSON"),
+        (b"[] x", "more text after the array, at line 1, column 4"),
+        (b"[NaN]", "NaN is no JSON"),
+        (b"[Infinity]", "Infinity is no JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'[{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}]", "nested too deeply"),
+        (PRINTED[:-20].encode(), "not JSON"),
+    ],
+    ids=range(15),
+)
+def test_what_is_no_array_of_entries_is_one_violation_and_cannot_be_imported(
+    tmp_path: Path, data: bytes, why: str
+) -> None:
+    *_, last = violations(data.decode())
+    assert (last.level, last.requirement) == ("error", 0)
+    assert why in last.reason
+    with pytest.raises(BadTurnLog, match="is no turn log"):
+        list(read(write(tmp_path, data)))
+
+
+@pytest.mark.parametrize("data", [b"[]", b"[1, null, [], {}]", b'[{"role": "user", "content": 7}]'])
+def test_a_log_without_an_entry_that_can_be_read_is_not_imported(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(UnreadableFile, match="nexus validate"):
+        list(read(write(tmp_path, data)))
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexus.interop.turnlog_check.MAX_LINE_BYTES", 500)
+    with pytest.raises(UnreadableFile, match="larger than"):
+        list(read(write(tmp_path, PRINTED)))
+
+
+def test_a_wrong_entry_is_a_problem_and_the_others_are_read(tmp_path: Path) -> None:
+    log = [LOG[0], 7, {**LOG[1], "timestamp": "noon", "index": -3}, {**LOG[2], "role": "tool"}, {**LOG[3], "turn": 99}]
+    (transcript,) = read(write(tmp_path, json.dumps(log)))
+    messages = [message for step in transcript.steps for message in step.messages]
+    assert [message.role for message in messages] == ["system", "user", "assistant"]
+    assert messages[1].at_ms == 0
+    assert {problem.kind for problem in transcript.problems} == {f"requirement {number}" for number in (2, 3, 5, 6)}
+
+
+def test_lone_surrogates_and_bytes_that_are_not_utf_8_are_kept(tmp_path: Path) -> None:
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        data = json.dumps(changed(1, content={"userid": "<@\udc00>", "text": "a\ud800b"}))
+        assert take(nx, tmp_path, data).problems == ()
+        assert json.loads(log_text(nx.entries("log"))) == json.loads(data)
+    (transcript,) = read(write(tmp_path, PRINTED.encode().replace(b"lunch options please", b"l\xffnch")))
+    assert [problem.kind for problem in transcript.problems] == ["not UTF-8"]
+    assert transcript.steps[1].messages[0].text() == "Suggest l\udcffnch."
+
+
+def test_numbers_and_the_order_of_names_stay_as_they_were_written(tmp_path: Path) -> None:
+    content = (
+        '{"reasoning": "r", "a": 1.0, "b": 1e400, "c": 0.10, "d": 123456789012345678901234567890, "toolCall": "x"}'
+    )
+    entry = f'{{"role": "assistant", "index": 0, "turn": 0, "timestamp": "2023-04-04T12:33:00Z", "content": {content}}}'
+    with nexus.open(ledger=MemoryLedger()) as nx:
+        take(nx, tmp_path, f"[{entry}]")
+        written = log_text(nx.entries("log"))
+    assert written.replace("\n", "").replace(" ", "") == f"[{entry}]".replace(" ", "")
