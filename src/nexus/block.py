@@ -20,7 +20,7 @@ class Block(Struct, frozen=True):
     """One labelled piece of context.
 
     `origin` is a path relative to the workspace, `nexus:NAME` for text that Nexus makes, `hook:PLUGIN/SOURCE` for a
-    plugin's, `attachment:PATH` for a file that came with the event.
+    plugin's, `fed:NAME` for an application's, `attachment:PATH` for a file that came with the event.
     `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
     the files whose text stands in it, by which a text that two sources reach is shown once. `continues` says that it
     stands in one message with the block before it, where blocks are messages.

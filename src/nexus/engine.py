@@ -42,7 +42,7 @@ from nexus.past import Kit
 from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.policy import Policy
 from nexus.profile import Profile
-from nexus.profiles import PROFILES, named
+from nexus.profile_files.known import known_profiles
 from nexus.record import commit_of
 from nexus.recorded import call_before, recorded_call
 from nexus.render.face import FACE
@@ -92,7 +92,7 @@ class Engine:
         largest_result: int | None = None,
         calibrate: bool = True,
         summarizer: Summarizer | None = None,
-        profiles: Mapping[str, Profile] | None = None,
+        profiles: Mapping[str, Profile | str | Path] | None = None,
         home: str | Path | None = None,
         config: Config | None = None,
         mode: Mode = "",
@@ -112,7 +112,8 @@ class Engine:
         self.counter = counter or get_counter()
         self.keep_first_task, self.largest_result = keep_first_task, largest_result
         self.strategy: Strategy = strategy
-        self.calibrate, self.profiles = calibrate, {**PROFILES, **(profiles or {})}
+        self.calibrate, mine = calibrate, Path(home).expanduser() if home is not None else home_folder()
+        self.profiles = known_profiles(profiles or {}, mine, workspace, lambda: self.hooks)
         self._summarizer = summarizer
         self._ladder: Ladder | None = None
         self.recoveries: Counter[str] = Counter()
@@ -149,9 +150,10 @@ class Engine:
 
         `budget` sets the available tokens directly, otherwise the model's window less the reserves. `routing` takes
         `role` (manager, worker, unified), `task` and `manager` (what a worker is for, the session that spawned it),
-        `persona`, `principal` (who speaks), `user_profile`, `toolset` and `permissions`. Without a session it is the one
-        that the policy has for the principal, else `main`. Writes nothing; a session that does not exist is a new, empty
-        one. Raises BudgetTooSmall, EmptyEvent, UnknownProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError.
+        `persona`, `principal` (who speaks), `user_profile`, `toolset`, `permissions`, `skills`, and `blocks` (texts of yours
+        by name, shown where the profile places them). Without a session it is the one that the policy has for the
+        principal, else `main`. Writes nothing; a session that does not exist is a new, empty one. Raises BudgetTooSmall,
+        EmptyEvent, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError.
         """
         given: dict[str, Any] = {"model": model, "tools": tools, "budget": budget, "profile": profile}
         request = self._request(event_of(event, images), session, **given, model_config=model_config, **routing)
@@ -180,15 +182,13 @@ class Engine:
     def _materials(self, asked: Admitted) -> Materials:
         """What assembly needs for a request, read in one snapshot of the ledger."""
         request = asked.request
-        model = self.resolve(request.model or self.model)
+        model, found = self.resolve(request.model or self.model), self.profiles.found(request.profile)
         available = planned(request, model).available
         decided = (self.strategy, self.largest_result, self.around.config.images.keep_turns)
         view = view_of(request.profile, model, available, self.counter, *decided)
         with self.store.snapshot():
             factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
-            view = replace(
-                view, task=self.keep_first_task, images=price_of(model, factor), form=self._profile(request).form
-            )
+            view = replace(view, task=self.keep_first_task, images=price_of(model, factor), form=found.profile.form)
             thread = self.store.thread_of(request.routing.session)
             kept = self._windows.of(thread, view, opens=not request.event.results)
             last = self.store.last_assembly(thread, view.name) if thread is not None else None
@@ -198,7 +198,7 @@ class Engine:
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return Materials(
             desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier),
-            sources=self.hooks.sources,
+            sources=self.profiles.sources(found),
             model=model,
             counter=self._standing,
             factor=factor,
@@ -214,7 +214,7 @@ class Engine:
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
             withheld=asked.withheld,
-            warned=(*asked.warned, *self._refused(request.model)),
+            warned=(*asked.warned, *self._refused(request.model), *self.profiles.warned(found, request)),
         )
 
     def _refused(self, model: str) -> tuple[Warned, ...]:
@@ -250,7 +250,7 @@ class Engine:
         if self._hooks is None:
             from nexus.hooks.load import load_hooks
 
-            self._hooks = load_hooks(self.around.config.hooks, self._plugins, self.profiles)
+            self._hooks = load_hooks(self.around.config.hooks, self._plugins, self.profiles.taken)
         return self._hooks
 
     def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[Warned, ...]]:
@@ -258,12 +258,8 @@ class Engine:
             return request, ()
         return self.hooks.asked(request, request.event.at_ms or self.clock_ms(), moment=moment)
 
-    @property
-    def _profiles(self) -> dict[str, Profile]:
-        return {**self.hooks.profiles, **self.profiles}
-
     def _profile(self, request: Request) -> Profile:
-        return named(request.profile, self._profiles)
+        return self.profiles.found(request.profile).profile
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -418,8 +414,8 @@ class Engine:
     def kit(self) -> Kit:
         """What past calls are made again with (`nexus.replaying`)."""
         named = (self.strategy, self.largest_result, self._look, partial(self._admitted, moment=False))
-        known = (self._profiles, self.hooks.sources)
-        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, *known)
+        known = self.profiles.resolved
+        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, known)
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
         return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
@@ -435,7 +431,7 @@ def open_engine(
     `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
-    rule), profiles (your own, by name), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
+    rule), profiles (your own by name, or their files), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
     `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
     source `surroundings` tells), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
     folder and in the workspace's `.nexus`), plugins (modules or objects with hooks, beside those that are installed).

@@ -23,6 +23,7 @@ Each is named for what happened; its text says what happened and what to do, and
     ├── MemoryBusy              another program held or changed the memory files all the time
     ├── EmptyEvent              the event holds nothing that the model could be shown
     ├── UnknownProfile          no profile of that name
+    ├── BadProfile              a profile's file cannot be used, or says something that is no profile
     ├── BadPolicy               a policy file cannot be read, or says something that is no rule
     ├── BadSessionKey           a session key is none, or an agent of that role does not belong there
     ├── EmptyTask               a worker without a task
@@ -235,6 +236,17 @@ class UnknownProfile(NexusError):
     """No profile of that name; the text lists those that exist."""
 
     exit_code = 2
+
+
+class BadProfile(NexusError, ValueError):
+    """A profile's file cannot be used: `file`, the `key` in it, and what was `expected` there."""
+
+    exit_code = 4
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        where = f"{file}: {key}" if key else file
+        super().__init__(f"{where}: expected {expected}")
 
 
 class BadPolicy(NexusError):

@@ -32,7 +32,7 @@ from nexus.materials import Materials
 from nexus.message import Message, Note
 from nexus.policy import Withheld
 from nexus.profile import ONE_TURN, Form, Profile
-from nexus.profiles import PROFILES
+from nexus.profiles import named
 from nexus.recorded import RecordedCall, last_of_view
 from nexus.render.wire.tools import ToolSpec
 from nexus.request import Event, Identity, Permissions, Request, Routing
@@ -54,7 +54,7 @@ IN_FULL, SKILL_FILE = "skill ", "/SKILL.md"
 class Kit:
     """What past calls are made again with. All but the first four matters where something is changed.
 
-    `admit` is what a call's request has to pass, `profiles` and `sources` are all that a call could use.
+    `admit` is what a call's request has to pass, `resolved` the profile of a name with all sources that it could use.
     """
 
     store: LedgerStore
@@ -67,8 +67,7 @@ class Kit:
     largest_result: int | None = None
     look: Callable[[], Snapshot] = Snapshot
     admit: Callable[[Request], Admitted] = Admitted
-    profiles: Mapping[str, Profile] = dataclasses.field(default_factory=lambda: PROFILES)
-    sources: Mapping[str, Source] = dataclasses.field(default_factory=lambda: SOURCES)
+    resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (named(name), SOURCES)
 
 
 class Past:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,8 @@ or each message as an entry of document 001's turn log. `tagged_stable` leaves o
 
 ONE_TURN: frozenset[Form] = frozenset({"tagged", "tagged_stable"})
 """Forms that show the turn alone; their blocks tell of what was said before."""
+
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 class Share(Struct, frozen=True):

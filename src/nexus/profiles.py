@@ -24,21 +24,21 @@ LAYERED = Profile(
         "host",
         "messaging",
     ),
-    current=("moment", "metadata", "hook_data", "memory", "attachments"),
+    current=("moment", "metadata", "hook_data", "mood", "constraints", "memory", "attachments"),
 )
 
 REPL = Profile(
     "repl",
     "instruction files in layers and the surroundings, for an agent in a terminal (document 004)",
     system=("instructions", "active_skills", "skills", "surroundings"),
-    current=("moment", "metadata", "hook_data", "attachments"),
+    current=("moment", "metadata", "hook_data", "mood", "constraints", "attachments"),
 )
 
 WORKSPACE = Profile(
     "workspace",
     "identity, the workspace's bootstrap files, memory and skills in the system slot (document 003)",
     system=("nexus_identity", "bootstrap", "memory_file", "active_skills", "skills"),
-    current=("runtime_context", "metadata", "hook_data", "attachments"),
+    current=("runtime_context", "metadata", "hook_data", "mood", "constraints", "attachments"),
 )
 
 BARE = Profile(

@@ -364,5 +364,6 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
         "toolset": ctx.toolset_name,
         "permissions": ctx.permissions_granted,
         "skills": ctx.request.skills if ctx.request else (),
+        "blocks": ctx.request.blocks if ctx.request else {},
         **budget,
     }

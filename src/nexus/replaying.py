@@ -32,7 +32,6 @@ from nexus.ledger.entries import Entry
 from nexus.message import ATTACHED, Note
 from nexus.past import Kit, Past, block_of
 from nexus.profile import Form, Profile
-from nexus.profiles import named
 from nexus.recorded import RecordedCall
 from nexus.render.parts import RENDER_VERSION
 from nexus.request import Event, Request
@@ -164,7 +163,7 @@ def _changed(past: Past, change: Change) -> Replayed:
         available = planned(request, model).available
         decided = (change.strategy or kit.strategy, kit.largest_result, kit.around.config.images.keep_turns)
         view = view_of(request.profile, model, available, counter, *decided)
-        profile = _stored(request.profile, past.form()) if same else named(request.profile, kit.profiles)
+        profile, known = (_stored(request.profile, past.form()), None) if same else kit.resolved(request.profile)
         view = replace(view, task=past.task(), images=price_of(model, past.factor(model)), form=profile.form)
         earlier = [cut for cut in kit.store.cuts(past.call.thread, view.name) if cut.at_seq < past.head]
         window = past.window(view, earlier[-1] if earlier else None, counter)
@@ -172,9 +171,9 @@ def _changed(past: Past, change: Change) -> Replayed:
         sources = past.sources([*placed, *past.seen(window)])
         marks = past.marks()
     given = dataclasses.replace(given, sources=sources, withheld=asked.withheld, warned=asked.warned)
-    if not same:
+    if known is not None:
         desk = dataclasses.replace(given.desk, here=kit.look())
-        given = dataclasses.replace(given, sources=kit.sources, desk=desk)
+        given = dataclasses.replace(given, sources=known, desk=desk)
     ctx, fitted = assemble_fitted(request, profile, given)
     ctx = as_noted(ctx, past.sent, entry.rows) if change.event is None else ctx
     return Replayed(past.call, ctx, fitted, tuple(marks))

@@ -82,7 +82,8 @@ class Request(Struct, frozen=True):
 
     `tools` are definitions in any of the three providers' forms; `available_tokens` overrides the model's window.
     `most_tokens` bounds both, as a provider's refusal taught; 0 is no bound.
-    `skills` names those that are to be shown in full.
+    `skills` names those that are to be shown in full. `blocks` are texts of the application by name, for the sources
+    `mood`, `constraints` and `fed:NAME`.
     """
 
     event: Event
@@ -96,6 +97,7 @@ class Request(Struct, frozen=True):
     profile: str = "layered"
     most_tokens: int = 0
     skills: tuple[str, ...] = ()
+    blocks: dict[str, str] = {}
 
 
 class TokenUsage(Struct, frozen=True):

@@ -31,6 +31,7 @@ def request_of(
     toolset: str = "",
     permissions: str | Iterable[str] = (),
     skills: str | Iterable[str] = (),
+    blocks: Mapping[str, str] | None = None,
 ) -> Request:
     """The request as given; the engine fills in its own model, persona and limits. Without a session: `Routing.own`."""
     return Request(
@@ -44,6 +45,7 @@ def request_of(
         available_tokens=budget,
         profile=profile,
         skills=(skills,) if isinstance(skills, str) else tuple(skills),
+        blocks=dict(blocks or {}),
     )
 
 

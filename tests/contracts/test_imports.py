@@ -91,8 +91,9 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     },
     {"past": ("past",), "windows": ("windows",)},
     {"replaying": ("replaying",)},
+    {"profile files": ("profile_files",)},
     {"engine": ("engine",)},
-    {"recovery": ("recovery",), "promotion": ("policy.promote",)},
+    {"recovery": ("recovery",), "promotion": ("policy.promote",), "profile check": ("profile_check",)},
     {"public face": ("nexus",)},
     {
         "interop": ("interop",),

@@ -82,10 +82,17 @@ class Replay:
     """
 
     def __init__(
-        self, nx: Engine, session: Recorded, model: Model, *, budget: int | None, tools: Sequence[dict[str, Any]] = ()
+        self,
+        nx: Engine,
+        session: Recorded,
+        model: Model,
+        *,
+        budget: int | None,
+        tools: Sequence[dict[str, Any]] = (),
+        profile: str = "layered",
     ) -> None:
         self.model, self.available = model, plan(model, available_tokens=budget).available
-        self._tools = tuple(tools)
+        self._tools, self._profile = tuple(tools), profile
         self._sizes: dict[Message, int] = {}
         self._groups = _Groups([], [], 0, 0)
         self._whole, self._fitted = _copy(nx), _copy(nx)
@@ -125,7 +132,8 @@ class Replay:
         """The context of the call, already recorded with its answer; None where it is refused: then all is appended."""
         _append(engine, point.before)
         event = msgspec.structs.replace(point.event, at_ms=at_ms)
-        request = Request(event, Routing(), model=self.model.name, tools=self._tools, available_tokens=budget)
+        given: dict[str, Any] = {"tools": self._tools, "available_tokens": budget, "profile": self._profile}
+        request = Request(event, Routing(), model=self.model.name, **given)
         try:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
@@ -188,6 +196,8 @@ def _copy(nx: Engine) -> Engine:
         "timezone": nx.timezone,
         "models": nx.models,
         "config": nx.around.config,
+        "home": nx.profiles.files.home,
+        "profiles": nx.profiles.given,
     }
     return open_engine(nx.workspace, ledger=":memory:", counter=nx.counter, **given)
 

@@ -121,14 +121,16 @@ def simulate_session(
     interval_ms: int = 30_000,
     tools: Sequence[dict[str, Any]] = (),
     least_kept: int | None = None,
+    profile: str = "layered",
     progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
     """Plays the session again with each policy and sends every call through a simulated cache of the model.
 
     `budget` is what a prompt may take (default: the model's window less the reserves), `hour` Anthropic's longer life of
     the cache, `interval_ms` the time between calls that have none of their own. `least_kept` is the history that a cut
-    must keep where the cheapest marks are sought (default: a quarter of the budget). `progress` is told the calls done
-    and their number. Nothing is written. Raises NoSuchSession, BadBudget, LedgerError.
+    must keep where the cheapest marks are sought (default: a quarter of the budget). `profile` is the form of the
+    contexts. `progress` is told the calls done and their number. Nothing is written. Raises NoSuchSession, BadBudget,
+    UnknownProfile, LedgerError.
     """
     entries = nx.entries(session)
     found = recorded(entries)
@@ -136,7 +138,7 @@ def simulate_session(
     courses = {name: _Course(Cache(rule)) for name in NAMES}
     cutter = Cutter(model, nx.counter)
     cutter.learn_images(row.message for entry in entries for row in entry.rows)
-    with closing(Replay(nx, found, model, budget=budget, tools=tools)) as replay:
+    with closing(Replay(nx, found, model, budget=budget, tools=tools, profile=profile)) as replay:
         growth = _play(replay, cutter, found, courses, interval_ms, progress)
         least = replay.available * LEAST_KEPT_PERCENT // 100 if least_kept is None else least_kept
         marks = cheapest_marks(replay.course(growth, least), rule.rates) if found.points else None

@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "replay": "Make a recorded call again, proven by its hash.",
     "diff": "Show how a call's prompt differs from an earlier one.",
     "context": "Show what fills the window of the next call.",
+    "profile": "List, show and check profiles: what stands where in a context.",
     "skill": "List, show, use, check and begin skills.",
     "fork": "Make a session that goes on from an earlier place.",
     "rewind": "Take a session back to an earlier place.",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nexus.assembled import AssembledContext
 from nexus.block import Warned
 from nexus.cli.explaining import show
-from nexus.cli.shared import common, emit, open_here, read_input, read_tools, write_text
+from nexus.cli.shared import common, emit, named_profile, open_here, read_input, read_tools, write_text
 from nexus.engine import Engine
 from nexus.fit.cut import Strategy
 from nexus.message import Image, Message, Part, Text
@@ -40,7 +40,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 )
 @click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
-@click.option("--profile", help="Form of the context [layered, or that of the recorded call].")
+@click.option("--profile", help="Form of the context, a name or a file [layered, or the recorded call's].")
 @click.option(
     "--as", "form", type=click.Choice(FORMS), help="Print a request body, the messages or the text [a report]."
 )
@@ -63,6 +63,7 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [its last].")
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="What a cut leaves out [oldest_first].")
 @click.option("--skill", "skills", multiple=True, help="Show this skill in full; may be repeated.")
+@click.option("--block", multiple=True, metavar="NAME=TEXT", help="Text of yours by name; may be repeated.")
 @click.option("--explain", is_flag=True, help="Show what becomes of each block, tool and message.")
 @click.option("--all", "every", is_flag=True, help="With --explain: list each message, also of long ranges.")
 @click.option("--principal", default="", help="Who speaks, as the policy names them (telegram:42).")
@@ -107,11 +108,12 @@ def command(
     text = read_input() if message == "-" else message
     given = tuple(read_tools(tools)) if tools else None
     options: dict[str, Any] = {"strategy": strategy} if strategy else {}
-    with open_here(workspace, ledger, **options) as nx:
+    profile, more = named_profile(profile or "")
+    with open_here(workspace, ledger, **options, **more) as nx:
         event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))
         if turn is not None:
             said = event if event.content else None
-            change = Change(model, budget, profile or "", strategy, given, said, skills or None)
+            change = Change(model, budget, profile, strategy, given, said, skills or None)
             made = what_if(nx.kit, recorded_call(nx.store, session or "main", turn, call), change)
             ctx, told = made.ctx, explained_call(nx.kit, made) if explain else None
         else:
@@ -141,15 +143,13 @@ def _event(given: dict[str, Any]) -> Event:
     return Event(at_ms=_at_ms(at), platform_actions=actions, **fields)
 
 
-def _request(event: Event, session: str | None, who: Mapping[str, str | None]) -> Request:
-    """The request with who speaks, as whom and in which role the agent answers."""
-    given: dict[str, Any] = {name: value for name, value in who.items() if value}
-    return request_of(event, session, **given)
+def _request(event: Event, session: str | None, who: Mapping[str, Any]) -> Request:
+    """The request with who speaks, as whom and in which role the agent answers, and blocks of the application."""
+    given = {name: value for name, value in who.items() if value and name != "block"}
+    return request_of(event, session, **given, blocks=_blocks(who["block"]))
 
 
-def _check(
-    message: str | None, turn: int | None, call: int | None, save: str | None, who: Mapping[str, str | None]
-) -> None:
+def _check(message: str | None, turn: int | None, call: int | None, save: str | None, who: Mapping[str, Any]) -> None:
     """Raises UsageError for options that do not go together."""
     if message is None and turn is None:
         raise click.UsageError("Missing argument 'MESSAGE': what is said, or `-`, or --turn for a recorded one.")
@@ -170,6 +170,17 @@ def _content(nx: Engine, text: str | None, images: tuple[str, ...], model: str) 
         shown.append(image)
         _warn(told)
     return (*((Text(text),) if text is not None else ()), *shown)
+
+
+def _blocks(given: tuple[str, ...]) -> dict[str, str]:
+    """The texts by their names. Raises BadParameter for one without a name."""
+    blocks: dict[str, str] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{one!r} is no NAME=TEXT", param_hint="--block")
+        blocks[name] = text
+    return blocks
 
 
 def _attached(nx: Engine, files: tuple[str, ...]) -> tuple[Attachment, ...]:

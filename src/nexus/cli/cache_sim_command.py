@@ -12,7 +12,7 @@ import msgspec
 from nexus.budget.models import Model
 from nexus.cachesim import Row, Simulation, simulate_session
 from nexus.cli.listing import label_of, quoted
-from nexus.cli.shared import common, emit, open_here, progress_bar, read_tools
+from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar, read_tools
 from nexus.cli.table import print_table
 from nexus.cost import dollars
 from nexus.engine import Engine
@@ -45,6 +45,7 @@ COLUMNS = ("policy", "calls", "input", "read", "written", "fresh", "cached", "in
 )
 @click.option("--keep", type=click.IntRange(min=0), help="History that a cut must keep [a quarter of the budget].")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, sent with each call.")
+@click.option("--profile", default="layered", show_default=True, help="Form of the contexts, a name or a file.")
 @common
 def command(
     session: str,
@@ -55,6 +56,7 @@ def command(
     interval: int,
     keep: int | None,
     tools: str | None,
+    profile: str,
     workspace: str | None,
     ledger: str | None,
     *,
@@ -67,7 +69,8 @@ def command(
     Example: nexus cache-sim main --budget 16000
     """
     given = read_tools(tools) if tools else ()
-    with open_here(workspace, ledger) as nx, progress_bar("Simulating") as told:
+    profile, more = named_profile(profile)
+    with open_here(workspace, ledger, **more) as nx, progress_bar("Simulating") as told:
         found = simulate_session(
             nx,
             label_of(nx, session),
@@ -77,6 +80,7 @@ def command(
             interval_ms=interval * 1000,
             tools=given,
             least_kept=keep,
+            profile=profile,
             progress=told,
         )
     if as_json:

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from nexus.cli.listing import dotted, label_of, quoted
-from nexus.cli.shared import common, emit, open_here, progress_bar
+from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar
 from nexus.compaction import NOTHING, Compacted
 from nexus.plan import CompactionPlan
 from nexus.render.console import printable, printable_lines
@@ -17,7 +17,7 @@ from nexus.render.console import printable, printable_lines
 @click.argument("focus", default="")
 @click.option("-m", "--model", default="", help="Model whose window counts [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
-@click.option("--profile", default="layered", show_default=True, help="Form of the context.")
+@click.option("--profile", default="layered", show_default=True, help="Form of the context, a name or a file.")
 @click.option(
     "--to",
     "percent",
@@ -54,7 +54,8 @@ def command(
 
     Example: nexus compact main "focus on decisions"
     """
-    with open_here(workspace, ledger) as nx:
+    profile, more = named_profile(profile)
+    with open_here(workspace, ledger, **more) as nx:
         label = label_of(nx, session)
         plan = nx.plan(label, share=percent / 100, model=model, budget=budget, profile=profile)
         if dry_run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from nexus.cli.explaining import show
-from nexus.cli.shared import common, open_here, read_tools
+from nexus.cli.shared import common, named_profile, open_here, read_tools
 from nexus.engine import NEXT_MESSAGE
 from nexus.message import Text
 from nexus.recorded import recorded_call
@@ -21,7 +21,7 @@ from nexus.request import Event, Request, Routing
 @click.option("--unproven", is_flag=True, help="Show a recorded call also where it cannot be proven, with a warning.")
 @click.option("-m", "--model", default="", help="Model of the next call [claude-sonnet-4-5].")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens of the next call.")
-@click.option("--profile", default="layered", show_default=True, help="Form of the next call.")
+@click.option("--profile", default="layered", show_default=True, help="Form of the next call, a name or a file.")
 @click.option("--message", default=NEXT_MESSAGE, help="The next message, to be counted too.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with the next call's tool definitions.")
 @common
@@ -49,7 +49,8 @@ def command(
     """
     if turn is None and (call is not None or unproven):
         raise click.UsageError("--call and --unproven are of a recorded call: name its TURN.")
-    with open_here(workspace, ledger) as nx:
+    profile, more = named_profile(profile)
+    with open_here(workspace, ledger, **more) as nx:
         nx.ledger.thread(session)
         if turn is not None:
             told = explained_call(

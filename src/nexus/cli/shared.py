@@ -66,6 +66,17 @@ def open_here(workspace: str | None, ledger: str | None, *, writes: bool = False
     return open_engine(root, ledger=there, **options)
 
 
+def named_profile(given: str) -> tuple[str, dict[str, Any]]:
+    """The profile's name for `--profile`, and what to open the engine with: a path given by hand is a file to be used.
+
+    Only here may a text name a file: a name that a program was sent must not run one.
+    """
+    path = Path(given).expanduser()
+    if path.suffix not in (".toml", ".py") and path.name == given:
+        return given, {}
+    return path.stem, {"profiles": {path.stem: path}}
+
+
 def nearest_workspace(folder: Path) -> Path:
     """The folder or its nearest parent that has `.nexus`; the folder itself if none has."""
     return next((place for place in (folder, *folder.parents) if (place / ".nexus").is_dir()), folder)

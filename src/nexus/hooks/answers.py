@@ -35,7 +35,8 @@ def private_request(request: Request) -> Request:
     event = replace(request.event, hook_data=_copied(request.event.hook_data), metadata=_copied(request.event.metadata))
     identity = replace(request.identity, user_profile=_copied(request.identity.user_profile))
     tools, settings = _copied(request.tools), _copied(request.model_config)
-    return replace(request, event=event, identity=identity, tools=tools, model_config=settings)
+    blocks = dict(request.blocks)
+    return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
 
 
 def private_desk(desk: Desk) -> Desk:

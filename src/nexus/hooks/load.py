@@ -50,7 +50,7 @@ def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collectio
         own, troubles = _registered(guard, name, load)
         functions = _offered(guard, name, own, "nexus_sources", partial(sources_of, taken=set(sources)), troubles)
         shown = _offered(guard, name, own, "nexus_profiles", partial(profiles_of, taken={*profiles, *forms}), troubles)
-        sources.update({one: _guarded(guard, name, one, function) for one, function in functions.items()})
+        sources.update({one: guarded(guard, name, one, function) for one, function in functions.items()})
         forms.update(shown)
         for what, ask in own.items():
             asks.setdefault(what, {})[name] = ask
@@ -113,7 +113,9 @@ def _offered(
     return found[0] if found else {}
 
 
-def _guarded(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
+def guarded(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
+    """The function as a source that is called through the guard, and whose answer is made into blocks of its own origin."""
+
     def source(desk: Desk) -> Gathered:
         work = partial(_of_source, function, plugin, name, desk)
         found, note = guard.call(plugin, f"source {name}", work)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from nexus.sources.bootstrap import bootstrap
 from nexus.sources.capabilities import capabilities
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.environment import environment
 from nexus.sources.event import attachments, hook_data, metadata
+from nexus.sources.fed import constraints, mood
 from nexus.sources.friends import friends
 from nexus.sources.host import host
 from nexus.sources.instructions import instructions
@@ -35,6 +38,7 @@ SOURCES: dict[str, Source] = {
     "attachments": attachments,
     "bootstrap": bootstrap,
     "capabilities": capabilities,
+    "constraints": constraints,
     "core_identity": core_identity,
     "environment": environment,
     "friends": friends,
@@ -48,6 +52,7 @@ SOURCES: dict[str, Source] = {
     "messaging": messaging,
     "metadata": metadata,
     "moment": moment,
+    "mood": mood,
     "nexus_identity": nexus_identity,
     "permissions": permissions,
     "rules": rules,
@@ -64,4 +69,45 @@ SOURCES: dict[str, Source] = {
     "user_identity": user_identity,
 }
 
-__all__ = ["SOURCES", "Desk", "Gathered", "Source", "Surroundings"]
+Volatility: TypeAlias = Literal["never", "files", "session", "turn"]
+"""When a source's text changes while a call's role, persona and skills stay: from the most stable on."""
+
+VOLATILITY: dict[str, Volatility] = {
+    "active_skills": "files",
+    "attachments": "turn",
+    "bootstrap": "files",
+    "capabilities": "session",
+    "constraints": "turn",
+    "core_identity": "never",
+    "environment": "session",
+    "friends": "session",
+    "friends_block": "session",
+    "hook_data": "turn",
+    "host": "never",
+    "identity": "files",
+    "instructions": "files",
+    "memory": "files",
+    "memory_file": "files",
+    "messaging": "never",
+    "metadata": "turn",
+    "moment": "turn",
+    "mood": "turn",
+    "nexus_identity": "never",
+    "permissions": "session",
+    "rules": "files",
+    "runtime_context": "turn",
+    "shared_memory": "turn",
+    "shared_memory_parts": "session",
+    "skills": "files",
+    "soul": "files",
+    "subagent": "session",
+    "surroundings": "never",
+    "this_moment": "turn",
+    "tools_block": "session",
+    "tools_guide": "files",
+    "user_identity": "files",
+}
+"""`session` is with another session, who speaks in it, its tools and permissions, or a new look at what works here.
+`shared_memory_parts` only grows within one, but for cuts of its own."""
+
+__all__ = ["SOURCES", "VOLATILITY", "Desk", "Gathered", "Source", "Surroundings", "Volatility"]

@@ -136,7 +136,7 @@ class Files:
         except OSError as error:
             return None, [], Warned(f"{name}/", f"left out: {error.strerror or error}")
         note = None if whole else Warned(f"{name}/", "has too many entries: not all were looked at")
-        return None if state is None or _is_young(state) else state, found, note
+        return None if state is None or is_young(state) else state, found, note
 
     def _load(self, name: str, key: State) -> tuple[State | None, FileText | None, Warned | None]:
         """The state under which what was read holds (None: for this call only), the text, and what to say."""
@@ -156,7 +156,7 @@ class Files:
         found, said = self._shown(name, data, text, warned)
         if warned is not None and said is not None and said != warned:
             said = Warned(name, f"{warned.text}; {said.text}")
-        return None if state is None or others or _is_young(state) else state, found, said
+        return None if state is None or others or is_young(state) else state, found, said
 
     def _bytes(self, name: str) -> tuple[State | None, bytes]:
         """The file's state, None if it changed while it was read, and its bytes: one more than is used if there are more."""
@@ -203,7 +203,7 @@ def _is_steady(read: tuple[State | None, bytes]) -> bool:
     return read[0] is not None
 
 
-def _is_young(state: State) -> bool:
+def is_young(state: State) -> bool:
     """Whether the file could change once more without getting another state."""
     newest = max(state[2], state[3])
     step = COARSE_STEP_NS if newest % 1_000_000_000 == 0 else STEP_NS

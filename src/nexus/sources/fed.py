@@ -1,0 +1,73 @@
+"""Blocks that the application feeds, by name: `nx.assemble(…, blocks={"mood": "calm"})`.
+
+Two names are sources of their own, after document 000's future blocks [MOOD] and [CONSTRAINTS]; a profile places any other
+one as `fed:NAME`. The text may change with every call, so its place is the current message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from nexus.block import Block, Warned
+from nexus.profile import Profile
+from nexus.sources.desk import Desk, Gathered, Source
+from nexus.sources.files import FILE_CHARS
+from nexus.sources.lines import one_line
+
+PREFIX = "fed:"
+NAMED = ("mood", "constraints")
+"""Blocks whose sources are called as they are."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def fed(name: str) -> Source:
+    """The source of the application's block of that name."""
+
+    def source(desk: Desk) -> Gathered:
+        return _block(name, desk.request.blocks.get(name))
+
+    return source
+
+
+mood = fed("mood")
+constraints = fed("constraints")
+
+
+def fed_name(source: str) -> str:
+    """The name of the block that a source `fed:NAME` shows; empty for another source, and for what can be no such name."""
+    name = source.removeprefix(PREFIX)
+    return name if name != source and name not in NAMED and _NAME.fullmatch(name) else ""
+
+
+def fed_sources(profile: Profile) -> dict[str, Source]:
+    """The sources `fed:NAME` that a profile names."""
+    return {one: fed(name) for one in (*profile.system, *profile.current) if (name := fed_name(one))}
+
+
+def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
+    """What to say about given blocks that a profile has no place for."""
+    places = {fed_name(one) or one for one in (*profile.system, *profile.current)}
+    return [
+        Warned(f"{PREFIX}{one_line(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it")
+        for name in sorted(blocks, key=str)
+        if name not in places
+    ]
+
+
+def _block(name: str, text: object) -> Gathered:
+    origin = f"{PREFIX}{name}"
+    if text is None:
+        return [], []
+    if not isinstance(text, str):
+        return [], [Warned(origin, f"left out: it is {type(text).__name__} and no text")]
+    if not text.strip():
+        return [], []
+    over, warned = len(text) - FILE_CHARS, list[Warned]()
+    if over > 0:
+        text = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
+        warned.append(Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
+    title = name.replace("_", " ").capitalize()
+    shown = f"[{title} — from the application]\n{text.strip()}"
+    return [Block("Event", name, shown, origin, "current", "tool", max(over, 0))], warned
