@@ -21,7 +21,7 @@ from nexus.cost import price_of_break
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.layer import Slot
 from nexus.message import Text
-from nexus.profile import Profile
+from nexus.profile import ONE_TURN, Profile
 from nexus.profile_files.known import Found
 from nexus.sources import VOLATILITY, Desk, Gathered, Volatility
 from nexus.sources.fed import fed_name
@@ -158,17 +158,15 @@ def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, hist
         first = next((at for at, row in enumerate(system) if _moves(row, volatility)), None)
         if first is None:
             continue
+        # In a form of one turn the history is that turn, in which all blocks stay.
+        to_end = volatility == "turn" and profile.form not in ONE_TURN
         behind = [
             row for row in system[first:] if row.changes != "" and _rank(row) < ORDER.index(volatility) and row.tokens
         ]
         last = max((at for at, row in enumerate(system) if row in behind), default=len(system))
-        movers = [
-            row.source
-            for at, row in enumerate(system)
-            if _moves(row, volatility) and (volatility == "turn" or at < last)
-        ]
-        tokens = sum(row.tokens for row in behind) + (history if volatility == "turn" else 0)
-        before = [row.source for row in behind] + (["the history"] if volatility == "turn" else [])
+        movers = [row.source for at, row in enumerate(system) if _moves(row, volatility) and (to_end or at < last)]
+        tokens = sum(row.tokens for row in behind) + (history if to_end else 0)
+        before = [row.source for row in behind] + (["the history"] if to_end else [])
         if before:
             yield _finding(movers, volatility, before, tokens, ctx, profile)
 

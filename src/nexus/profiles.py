@@ -52,7 +52,7 @@ TAGGED = Profile(
     "tagged",
     "five messages with tags: identity, tools, memory, user, moment (document 000); the memory is written anew each turn",
     system=("core_identity",),
-    ahead=("tools_block", "shared_memory", "friends_block"),
+    ahead=("tools_block", "shared_memory", "friends_block", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
     form="tagged",
 )
@@ -61,7 +61,7 @@ TAGGED_STABLE = Profile(
     "tagged_stable",
     "the tagged dialogue in an order that a provider's cache can keep: what changes stands last, the memory only grows",
     system=("core_identity",),
-    ahead=("tools_block", "friends_block", "shared_memory_parts"),
+    ahead=("tools_block", "friends_block", "shared_memory_parts", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
     form="tagged_stable",
 )

@@ -118,9 +118,7 @@ def test_a_memory_that_is_written_anew_before_what_stays_says_what_that_costs(ro
     """Document 000: the memory block, whose head counts its entries, stands before the user's; `tagged_stable` mends it."""
     with nexus.open(root, ledger=":memory:") as nx:
         (warning, *_) = look(nx, "tagged").findings
-        assert warning.text.startswith(
-            "shared_memory changes with each turn and stands before friends_block and the history"
-        )
+        assert warning.text.startswith("shared_memory changes with each turn and stands before friends_block: ")
         assert [one.changes for one in look(nx, "tagged_stable").findings if one.level == "warning"] == []
 
 

@@ -23,8 +23,10 @@ from nexus.sources.skills import active_skills, skills
 from nexus.sources.subagent import subagent
 from nexus.sources.surroundings import surroundings
 from nexus.sources.tagged import (
+    constraints_block,
     core_identity,
     friends_block,
+    mood_block,
     shared_memory,
     shared_memory_parts,
     this_moment,
@@ -39,6 +41,7 @@ SOURCES: dict[str, Source] = {
     "bootstrap": bootstrap,
     "capabilities": capabilities,
     "constraints": constraints,
+    "constraints_block": constraints_block,
     "core_identity": core_identity,
     "environment": environment,
     "friends": friends,
@@ -53,6 +56,7 @@ SOURCES: dict[str, Source] = {
     "metadata": metadata,
     "moment": moment,
     "mood": mood,
+    "mood_block": mood_block,
     "nexus_identity": nexus_identity,
     "permissions": permissions,
     "rules": rules,
@@ -78,6 +82,7 @@ VOLATILITY: dict[str, Volatility] = {
     "bootstrap": "files",
     "capabilities": "session",
     "constraints": "turn",
+    "constraints_block": "turn",
     "core_identity": "never",
     "environment": "session",
     "friends": "session",
@@ -92,6 +97,7 @@ VOLATILITY: dict[str, Volatility] = {
     "metadata": "turn",
     "moment": "turn",
     "mood": "turn",
+    "mood_block": "turn",
     "nexus_identity": "never",
     "permissions": "session",
     "rules": "files",

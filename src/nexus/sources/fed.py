@@ -43,12 +43,12 @@ def fed_name(source: str) -> str:
 
 def fed_sources(profile: Profile) -> dict[str, Source]:
     """The sources `fed:NAME` that a profile names."""
-    return {one: fed(name) for one in (*profile.system, *profile.current) if (name := fed_name(one))}
+    return {one: fed(name) for one in _named(profile) if (name := fed_name(one))}
 
 
 def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
     """What to say about given blocks that a profile has no place for."""
-    places = {fed_name(one) or one for one in (*profile.system, *profile.current)}
+    places = {fed_name(one) or one.removesuffix("_block") for one in _named(profile)}
     return [
         Warned(f"{PREFIX}{one_line(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it")
         for name in sorted(blocks, key=str)
@@ -56,18 +56,27 @@ def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
     ]
 
 
-def _block(name: str, text: object) -> Gathered:
+def fed_text(name: str, text: object) -> tuple[str, int, list[Warned]]:
+    """A block's text within the cap ("" for none), how many characters the cap kept out, and what to say."""
     origin = f"{PREFIX}{name}"
-    if text is None:
-        return [], []
     if not isinstance(text, str):
-        return [], [Warned(origin, f"left out: it is {type(text).__name__} and no text")]
-    if not text.strip():
-        return [], []
-    over, warned = len(text) - FILE_CHARS, list[Warned]()
-    if over > 0:
-        text = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
-        warned.append(Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
+        none = text is None
+        return "", 0, [] if none else [Warned(origin, f"left out: it is {type(text).__name__} and no text")]
+    over = len(text) - FILE_CHARS if text.strip() else 0
+    if over <= 0:
+        return text.strip(), 0, []
+    short = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
+    return short.strip(), over, [Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}")]
+
+
+def _named(profile: Profile) -> tuple[str, ...]:
+    return (*profile.system, *profile.ahead, *profile.current)
+
+
+def _block(name: str, text: object) -> Gathered:
+    shown, over, warned = fed_text(name, text)
+    if not shown:
+        return [], warned
     title = name.replace("_", " ").capitalize()
-    shown = f"[{title} — from the application]\n{text.strip()}"
-    return [Block("Event", name, shown, origin, "current", "tool", max(over, 0))], warned
+    framed = f"[{title} — from the application]\n{shown}"
+    return [Block("Event", name, framed, f"{PREFIX}{name}", "current", "tool", over)], warned

@@ -6,7 +6,7 @@ which is part of the user's message (`nexus.form`). All texts are those of `nexu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.block import Block, Warned
@@ -19,6 +19,7 @@ from nexus.render.frames import escape
 from nexus.render.tagged import blocks, entries, memory
 from nexus.render.tagged.times import moment_time
 from nexus.sources.desk import Desk, Gathered
+from nexus.sources.fed import PREFIX, fed_text
 from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
 from nexus.sources.zone import zone_of
 
@@ -49,6 +50,16 @@ def friends_block(desk: Desk) -> Gathered:
     warned = [Warned(PROFILE_ORIGIN, told)] if strange else []
     shown = blocks.friends_block(text or friend_text({}))
     return [Block("Persona", "about the user", shown, PROFILE_ORIGIN, trust="user")], warned
+
+
+def mood_block(desk: Desk) -> Gathered:
+    """[MOOD]: how the user seems to feel, where the application feeds it."""
+    return _fed(desk, "mood", blocks.mood_block)
+
+
+def constraints_block(desk: Desk) -> Gathered:
+    """[CONSTRAINTS]: limits of the present task, where the application feeds them."""
+    return _fed(desk, "constraints", blocks.constraints_block)
 
 
 def shared_memory(desk: Desk) -> Gathered:
@@ -100,6 +111,13 @@ def _words(row: Row) -> str:
     """What a message says, with a line for each of its images."""
     images = [f"[image: {part.media_type}]" for part in row.message.parts if isinstance(part, Image)]
     return "\n".join([*images, *([text] if (text := row.message.text()) else [])])
+
+
+def _fed(desk: Desk, name: str, framed: Callable[[str], str]) -> Gathered:
+    text, over, warned = fed_text(name, desk.request.blocks.get(name))
+    if not text:
+        return [], warned
+    return [Block("Event", name, framed(text), f"{PREFIX}{name}", trust="tool", left_out_chars=over)], warned
 
 
 def _summary(desk: Desk) -> list[Block]:
