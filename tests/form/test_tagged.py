@@ -152,6 +152,7 @@ def test_the_newest_twenty_entries_are_told_and_older_ones_are_out_with_the_reas
         nx.record(ctx, nexus.AgentResult((assistant("yes"),)))
         told = nx.explain("main", 16)
         assert sum(line.tokens for line in told.lines) == told.used
+        assert not [line for line in told.lines if line.state == "clipped"]
         out = [line.why for line in told.lines if line.state == "out"]
         assert out == ["older than the newest 20 entries of the shared memory, or nothing in it to tell"] * 10
 

@@ -75,7 +75,10 @@ def _out(ctx: AssembledContext) -> list[str]:
     if ctx.manifest.mark and not ctx.cut:
         out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
     if ctx.manifest.form in ONE_TURN:
-        told = f"what {ctx.manifest.entries} entries of the shared memory tell"
+        count = ctx.manifest.entries
+        told = (
+            f"what {count} {'entry' if count == 1 else 'entries'} of the shared memory tell{'s' if count == 1 else ''}"
+        )
         out.append(f"  of earlier turns all but {told} (`nexus history` shows it)")
     capped = [block for block in ctx.blocks if block.left_out_chars]
     out.extend(f"  {block.origin}: {block.left_out_chars:,} characters beyond the size cap" for block in capped)
