@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "the budget is checked without the tools",
-        "nexus.fit.cut:_total", "fixed.system + fixed.tools +", "fixed.system +", ("within budget",),
+        "nexus.fit.cut:_total", "fixed.total", "fixed.system", ("within budget",),
     ),
     Mutant(
         "the first task is dropped without a word",
