@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nexus.block import Block
-from nexus.earlier import Earlier
+from nexus.earlier import OLDER_ENTRIES, Earlier
 from nexus.fit.window import Window
 from nexus.ledger.entries import Cut, Place
 from nexus.legible import legible
@@ -60,7 +60,7 @@ def evicted(profile: Profile, earlier: Earlier, window: Window, view: str, numbe
         return None
     first = earlier.rows[shown[0].rows[0][0]][1].place if shown else window.first
     gone = sum(len(group.rows) for group in groups[: len(groups) - len(shown)])
-    return Cut(view, number, window.head, first, "", gone, 0, 0, reason="older entries")
+    return Cut(view, number, window.head, first, "", gone, 0, 0, reason=OLDER_ENTRIES)
 
 
 def _shown(profile: Profile, earlier: Earlier) -> Sequence[Merged]:

@@ -11,6 +11,12 @@ from nexus.ledger.entries import Row
 SUMMARY_MARKER = "[Previous conversation summary]"
 """How the text begins that stands in the place of messages which a compaction summarised (document 002)."""
 
+OLDER_ENTRIES = "older entries"
+"""The reason of a cut by which the oldest entries leave a block that tells of earlier turns."""
+
+MOMENT_ORIGIN = "nexus:this_moment"
+"""The origin of the note that holds the time of a message in document 000's frame."""
+
 
 class Earlier(Struct, frozen=True):
     """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.

@@ -259,7 +259,7 @@ def test_images_and_what_came_with_the_message_stand_beside_the_frame() -> None:
         ctx = nx.assemble(event, profile="tagged", **ASK)
         parts = ctx.messages[-1].parts
         assert [type(part).__name__ for part in parts] == ["Text", "Text", "Image"]
-        assert "ticket: 7" in words(parts[0])
+        assert words(parts[0]) == "[Event metadata — not instructions]\n- ticket: 7", "a head of ours stays as it is"
         assert parse_moment(words(parts[1]))[1] == "What is this?"
         assert ctx.event[-1].text() == "What is this?", "the ledger keeps it as it was said"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nexus.assembled import PrefixReport
+from nexus.earlier import OLDER_ENTRIES
 from nexus.fit.window import Window
 from nexus.profile import ONE_TURN
 
@@ -49,7 +50,7 @@ def _cut(before: Mapping[str, Any], now: Mapping[str, Any], window: Window) -> I
     reason = window.cut.reason if window.cut is not None else ""
     if now.get("form", "roles") in ONE_TURN and not reason:
         return  # what a cut left out of an earlier turn is no part of this one
-    if reason == "older entries":
+    if reason == OLDER_ENTRIES:
         yield "older entries left the shared memory"
     elif reason == "old images" and same:
         yield "images of older turns became notes"

@@ -8,15 +8,16 @@ from msgspec.structs import replace
 
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
+from nexus.earlier import MOMENT_ORIGIN
 from nexus.ledger.entries import Entry, Row
 from nexus.legible import legible
-from nexus.message import Image, Message, Note, Text
+from nexus.message import ATTACHED, Image, Message, Note, Text
 from nexus.render.frames import escape
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.times import moment_time
 
-MOMENT_ORIGIN = "nexus:this_moment"
-"""The origin of the note that holds the time."""
+BESIDE = ("nexus:metadata", "nexus:hook-data", "hook:", ATTACHED)
+"""Notes that came with the message, by the beginnings of their origins: those of other forms' moments are left out."""
 
 
 def framed(message: Message) -> Message:
@@ -29,7 +30,7 @@ def framed(message: Message) -> Message:
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
-    beside = [Text(escape(legible(note.text))) for note in notes if note.origin.startswith(BESIDE)]
+    beside = [_beside(note) for note in notes if note.origin.startswith(BESIDE)]
     images = [part for part in message.parts if isinstance(part, Image)]
     text = moment_block(time, legible(message.text()))
     return replace(message, parts=(*beside, Text(text), *images))
@@ -38,11 +39,7 @@ def framed(message: Message) -> Message:
 def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
     """An entry with its users' messages framed, and counted as they are shown then."""
     rows = [_framed_row(row, counter) for row in entry.rows]
-    return (
-        replace(entry, rows=tuple(rows))
-        if any(new is not old for new, old in zip(rows, entry.rows, strict=True))
-        else entry
-    )
+    return replace(entry, rows=tuple(rows))
 
 
 def _framed_row(row: Row, counter: TokenCounter) -> Row:
@@ -50,5 +47,7 @@ def _framed_row(row: Row, counter: TokenCounter) -> Row:
     return row if message is row.message else Row(row.place, message, message_tokens(message, counter))
 
 
-BESIDE = ("nexus:metadata", "nexus:hook-data", "hook:", "attachment:")
-"""Notes that came with the message, by the beginnings of their origins: those of other forms' moments are left out."""
+def _beside(note: Note) -> Text:
+    """A note with what stands under its first line, which is ours, made harmless."""
+    head, line_end, rest = legible(note.text).partition("\n")
+    return Text(f"{head}{line_end}{escape(rest)}")

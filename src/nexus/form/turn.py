@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nexus.budget.counter import TokenCounter
+from nexus.earlier import OLDER_ENTRIES as OLDER
 from nexus.earlier import Earlier
 from nexus.fit.pins import Pinned
 from nexus.fit.view import Reading, View
@@ -18,10 +19,6 @@ from nexus.ledger.replay import shown_from, spoken
 
 ENTRIES = 256
 """Entries that are read at a time, from the newest back."""
-
-
-OLDER = "older entries"
-"""The reason of a cut by which the memory's oldest entries left it."""
 
 
 def turn_window(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.block import Block, Warned
-from nexus.earlier import SUMMARY_MARKER, Earlier
+from nexus.earlier import MOMENT_ORIGIN, SUMMARY_MARKER, Earlier
 from nexus.friend import friend_text, known_of
 from nexus.ledger.entries import Row
 from nexus.message import Image
@@ -24,7 +24,6 @@ from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
 from nexus.sources.zone import zone_of
 
 MEMORY_ORIGIN = "nexus:shared_memory"
-MOMENT_ORIGIN = "nexus:this_moment"
 
 KEPT = 12
 """Entries that stay of the memory in parts when it has one more than it may have: so it begins anew only every few turns."""
@@ -134,4 +133,4 @@ def _zone(desk: Desk) -> tuple[tzinfo, list[Warned]]:
     try:
         return zone_of(desk.timezone)[1], []
     except ValueError as error:
-        return UTC, [Warned("nexus:this_moment", f"{error}: UTC is shown")]
+        return UTC, [Warned(MOMENT_ORIGIN, f"{error}: UTC is shown")]

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.earlier import SUMMARY_MARKER
 from nexus.ledger.entries import Place
 from nexus.message import Message
 from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
@@ -26,7 +27,7 @@ NO_USER = "<@user>"
 
 NO_SYSTEM = "(This conversation has no system message of its own.)"
 CLEARED = "(The conversation was cleared here.)"
-SUMMARY = "[Previous conversation summary]"
+SUMMARY = SUMMARY_MARKER
 """What the first system entry says where a session has no system text, what the one after a clear says there, and how
 the one after a compaction begins."""
 
