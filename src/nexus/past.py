@@ -164,7 +164,7 @@ class Past:
         found = [cut for cut in self.kit.store.cuts(self.call.thread, self.view_name) if cut.number == number]
         if number and not found:
             self.missing.append(f"cut {number} of its view is not in the ledger")
-        return found[0] if found else None
+        return found[-1] if found else None  # a fork may have made its own of that number: it comes after its parent's
 
     def window(self, view: View, cut: Cut | None, counter: TokenCounter) -> Window:
         """The view's window as it was when the path ended where the call began."""

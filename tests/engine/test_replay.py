@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nexus
@@ -196,6 +196,7 @@ def say(nx: Engine, text: str, answer: str = "ok", **given: Any) -> AssembledCon
 
 
 @settings(max_examples=12, deadline=None)
+@example(seed=105027, steps=10, in_memory=True)  # a fork whose first cut has the number of its parent's
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 45), in_memory=st.booleans())
 def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
     tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, *, in_memory: bool

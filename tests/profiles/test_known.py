@@ -199,6 +199,9 @@ def test_a_python_file_of_a_workspace_is_not_run_and_the_refusal_says_why(root: 
     with opened() as nx:
         with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: a Python file counts in your"):
             system(nx)
+        with pytest.raises(UnknownProfile) as unknown:
+            system(nx, "another")
+        assert "mine" not in str(unknown.value), "what is not run is not offered"
         rows, _ = nx.profiles.listed()
         assert [(row.name, row.trouble[:7]) for row in rows if row.kind == "workspace"] == [("mine", "not run")]
     assert not ran.exists()

@@ -206,7 +206,8 @@ class Profiles:
         refused = self.files.refused(name) if NAME.fullmatch(name) else None
         if refused is not None:
             return f"there is no profile {name!r}, and {refused.origin} is {NOT_RUN}"
-        known = sorted({*self.taken, *self.hooks().profiles, *self.files.names()[0]})
+        there = (one for one in self.files.names()[0] if self.files.own(one) or self.files.workspaces(one))
+        known = sorted({*self.taken, *self.hooks().profiles, *there})
         return f"there is no profile {name[:80]!r}; there are: {', '.join(known)}"
 
 
