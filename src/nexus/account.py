@@ -86,8 +86,15 @@ def _opening(window: Window, factor: float) -> list[Item]:
     """What stands before the conversation: summary and marker, then pinned groups."""
     whole, pinned = scaled(window.opening_tokens, factor), scaled(window.pinned_tokens, factor)
     marks = len(window.opening) - window.pinned
-    name = "summary or marker of what is left out"
-    items = [Item("Session", "history", name, "nexus:ledger", whole - pinned, "user", marks)]
+    items: list[Item] = []
+    if window.opens.begun:
+        marks -= 1
+        begun = scaled(window.begun_tokens, factor) if marks else whole - pinned
+        items.append(Item("Session", "history", "session start", "nexus:session-start", begun, "system", 1))
+        whole -= begun
+    if marks:
+        name = "summary or marker of what is left out"
+        items.append(Item("Session", "history", name, "nexus:ledger", whole - pinned, "user", marks))
     if window.pinned:
         name = "first task and pinned messages"
         items.append(Item("Session", "history", name, "nexus:ledger", pinned, "user", window.pinned))

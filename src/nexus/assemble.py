@@ -24,9 +24,9 @@ from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.fit.cut import LEAST_HISTORY, Fitted, Fixed, Site, fit
 from nexus.fit.plan import Aim, plan_compaction
 from nexus.form.said import framed
-from nexus.gather import gather, instructions
+from nexus.gather import event_messages, gather, instructions, thawed
 from nexus.history import History
-from nexus.injected import meta_of_user, of_system
+from nexus.injected import of_system
 from nexus.layer import Slot
 from nexus.ledger.entries import Place
 from nexus.legible import legible
@@ -37,7 +37,7 @@ from nexus.plan import CompactionPlan, Trigger
 from nexus.profile import ONE_TURN, Form, Profile, Share
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
-from nexus.request import Event, Request
+from nexus.request import Request
 
 REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
@@ -56,8 +56,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     """The context for `request`, and how it was made to fit. Raises BudgetTooSmall, EmptyEvent."""
     budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
-    blocks, warned = _gathered(profile.system, "system", profile, given, budget.available)
-    blocks.extend(instructions(given.instructions))
+    blocks, warned = _system(request, profile, given, budget.available)
     notes, more = _gathered(_beside(request, profile), "current", profile, given, budget.available, blocks)
     warned.extend(more)
     system, tools = "\n\n".join(legible(block.text) for block in blocks), canonical(request.tools)
@@ -124,8 +123,7 @@ def plan_for(
     if profile.form in ONE_TURN:
         return None
     available = planned(request, given.model).available
-    blocks, _ = _gathered(profile.system, "system", profile, given, available)
-    blocks.extend(instructions(given.instructions))
+    blocks, _ = _system(request, profile, given, available)
     fixed = _measure("\n\n".join(legible(block.text) for block in blocks), canonical(request.tools), given)
     room = _room(available, given.factor)
     return _planner(request, given, room, fixed.total)(trigger, share)
@@ -250,6 +248,13 @@ def _left_out(notes: _Notes) -> tuple[Warned, ...]:
     )
 
 
+def _system(request: Request, profile: Profile, given: Materials, most: int) -> tuple[list[Block], list[Warned]]:
+    """The system slot's blocks and what the user should know of them."""
+    blocks, warned = _gathered(profile.system, "system", profile, given, most)
+    blocks.extend(instructions(given.instructions))
+    return (blocks, warned) if given.frozen is None else thawed(given.frozen, blocks, warned, request.skills)
+
+
 def _gathered(
     names: tuple[str, ...], slot: Slot, profile: Profile, given: Materials, most: int, earlier: Iterable[Block] = ()
 ) -> tuple[list[Block], list[Warned]]:
@@ -261,16 +266,6 @@ def _beside(request: Request, profile: Profile) -> tuple[str, ...]:
     if not request.event.results:
         return profile.current
     return tuple(name for name in profile.current if name == "attachments" and request.event.attachments)
-
-
-def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
-    """The event as it will be stored: results as they are, then one user message with its notes before the content."""
-    if event.results and not event.content and not notes:
-        return event.results
-    parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
-    meta = meta_of_user(event, at_ms) if notes else ""
-    message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta)
-    return (*event.results, message)
 
 
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:

@@ -39,6 +39,8 @@ class Manifest(Struct, frozen=True):
     `persona` is the one that answered: a worker that this session spawns inherits it. `images` says how images were counted.
     `ahead` maps the blocks that are messages to their hashes, `form` is how the conversation is shown, `entries` how many
     earlier entries those blocks tell of.
+    `begun` is what the first message says of the session's start, and `heading` what stands before a summary, where the
+    profile has them.
     """
 
     id: str
@@ -70,6 +72,8 @@ class Manifest(Struct, frozen=True):
     ahead: dict[str, str] = {}
     form: Form = "roles"
     entries: int = 0
+    begun: str = ""
+    heading: str = ""
 
 
 class PrefixReport(Struct, frozen=True):

@@ -8,9 +8,6 @@ from msgspec import Struct
 
 from nexus.ledger.entries import Row
 
-SUMMARY_MARKER = "[Previous conversation summary]"
-"""How the text begins that stands in the place of messages which a compaction summarised (document 002)."""
-
 OLDER_ENTRIES = "older entries"
 """The reason of a cut by which the oldest entries leave a block that tells of earlier turns."""
 

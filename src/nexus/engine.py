@@ -30,6 +30,7 @@ from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMis
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Strategy
 from nexus.fit.view import view_of
+from nexus.going_on import frozen_blocks, opens_of
 from nexus.learn import calibrated, calibrated_name, factor_of
 from nexus.ledger.entries import Calibration, Committed, Entry
 from nexus.ledger.operations import Ledger
@@ -186,19 +187,24 @@ class Engine:
         available = planned(request, model).available
         decided = (self.strategy, self.largest_result, self.around.config.images.keep_turns)
         view = view_of(request.profile, model, available, self.counter, *decided)
+        zone = str(request.event.timezone) or str(self.timezone)
+        at_ms = request.event.at_ms or self.clock_ms()
+        desk = Desk(request, self.around, at_ms, zone)
         with self.store.snapshot():
             factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
             view = replace(view, task=self.keep_first_task, images=price_of(model, factor), form=found.profile.form)
             thread = self.store.thread_of(request.routing.session)
-            kept = self._windows.of(thread, view, opens=not request.event.results)
-            last = self.store.last_assembly(thread, view.name) if thread is not None else None
-        zone = str(request.event.timezone) or str(self.timezone)
-        at_ms = request.event.at_ms or self.clock_ms()
+            row = self.store.last_assembly(thread, view.name) if thread is not None else None
+            last = {**row.manifest, "recorded_at": row.seq} if row else None
+            opens = partial(opens_of, found.profile, self.store, thread, last, desk=desk)
+            kept = self._windows.of(thread, view, opens, begins=not request.event.results)
+            frozen = frozen_blocks(found.profile, self.store, last, kept.mark)
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return Materials(
             desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier),
             sources=self.profiles.sources(found),
+            frozen=frozen,
             model=model,
             counter=self._standing,
             factor=factor,
@@ -207,7 +213,7 @@ class Engine:
             view=view,
             cut_number=kept.cut_number + 1,
             instructions=kept.instructions or (),
-            last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
+            last_manifest=last,
             thread=thread or 0,
             workspace=str(self.workspace or ""),
             face=FACE,
@@ -444,7 +450,7 @@ def open_engine(
         ledger = root / LEDGER_FILE if root else ":memory:"
     if not isinstance(ledger, (str, Path)):
         return Engine(root, ledger, **options)
-    store = SqliteLedger(_ready(ledger))
+    store = SqliteLedger(_ready(ledger), clock_ms=options.get("clock_ms"))
     try:
         return Engine(root, store, **options)
     except BaseException:

@@ -10,9 +10,11 @@ from nexus.block import Block, Warned
 from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import text_tokens_json
 from nexus.fit.clip import LEAST_TOKENS, clip_text
+from nexus.injected import meta_of_user
 from nexus.layer import Slot
-from nexus.message import Message
+from nexus.message import Message, Note
 from nexus.profile import Share
+from nexus.request import Event
 from nexus.sources import Desk, Source
 from nexus.sources.once import once
 
@@ -56,6 +58,40 @@ def instructions(messages: Iterable[Message]) -> list[Block]:
     return [
         Block("Session", "session instructions", f"# Session instructions\n\n{text}", origin) for text in texts if text
     ]
+
+
+def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
+    """The event as it will be stored: results as they are, then one user message with its notes before the content."""
+    if event.results and not event.content and not notes:
+        return event.results
+    parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.origin) for n in notes), *event.content)
+    meta = meta_of_user(event, at_ms) if notes else ""
+    message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta)
+    return (*event.results, message)
+
+
+def thawed(
+    frozen: Iterable[Block], blocks: Iterable[Block], warned: list[Warned], skills: Iterable[str]
+) -> tuple[list[Block], list[Warned]]:
+    """The blocks that a session's system slot began with; what this call adds after them; and what has changed.
+
+    Added are skills that the request names and system messages of the session, which are no files. What a file says now is
+    shown after the next compaction; a warning says so for each.
+    """
+    before, now = list(frozen), list(blocks)
+    shown, told = set(map(_identity, before)), set(map(_identity, now))
+    asked = {f"skill {name}" for name in skills}
+    kept = [block for block in before if block.layer != "Session" or _identity(block) in told]
+    added = [b for b in now if (b.layer == "Session" or b.name in asked) and _identity(b) not in shown]
+    gone = [block for block in kept if _identity(block) not in told]
+    new = [block for block in now if _identity(block) not in shown and block not in added]
+    changed = dict.fromkeys(block.origin for block in (*gone, *new) if block.name not in asked)
+    why = "it is not the same any more: this session shows it as it was until it is compacted or cleared"
+    return [*kept, *added], [*warned, *(Warned(origin, why) for origin in changed)]
+
+
+def _identity(block: Block) -> tuple[str, str, str]:
+    return block.name, block.origin, block.hash
 
 
 def _within(blocks: list[Block], share: Share, most: int, counter: TokenCounter) -> list[Warned]:

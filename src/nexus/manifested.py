@@ -15,6 +15,7 @@ from nexus.fit.cut import Fitted, Fixed
 from nexus.fit.prefix import compare
 from nexus.materials import Materials, planned
 from nexus.message import Message
+from nexus.opens import PLAIN
 from nexus.profile import Profile
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec
@@ -64,9 +65,12 @@ def manifest_of(
         "pins": pinned_places(window, fitted.spared),
         "ahead": {named(block): block.hash[:16] for block in slot.ahead},
         "form": profile.form,
+        "begun": window.opens.begun,
+        "heading": "" if window.opens.heading == PLAIN.heading else window.opens.heading,
     }
     if profile.form == "roles":  # the ids of the form that there was first are those of earlier versions
         fields = {name: value for name, value in fields.items() if name not in ("ahead", "form")}
+    fields = {name: value for name, value in fields.items() if value or name not in ("begun", "heading")}
     made = Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
     return msgspec.structs.replace(
         made,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nexus.assembled import Face
-from nexus.block import Warned
+from nexus.block import Block, Warned
 from nexus.budget.counter import TokenCounter
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget, plan
@@ -30,6 +30,7 @@ class Materials:
     """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
 
     `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
+    `frozen` are the system slot's blocks that the session goes on with, where the profile does not change them meanwhile.
     `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
     """
 
@@ -49,6 +50,7 @@ class Materials:
     face: Face
     after_mark: int = 0
     may_compact: bool = True
+    frozen: tuple[Block, ...] | None = None
     withheld: tuple[Withheld, ...] = ()
     warned: tuple[Warned, ...] = ()
 

@@ -30,6 +30,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_rule import from_json
 from nexus.materials import Materials
 from nexus.message import Message, Note
+from nexus.opens import PLAIN, Opens
 from nexus.policy import Withheld
 from nexus.profile import ONE_TURN, Form, Profile
 from nexus.profiles import named
@@ -139,6 +140,11 @@ class Past:
     def form(self) -> Form:
         """How the conversation was shown."""
         return msgspec.convert(self.manifest.get("form", "roles"), Form)
+
+    def opens(self) -> Opens:
+        """How the history opened."""
+        begun, heading = (str(self.manifest.get(name) or "") for name in ("begun", "heading"))
+        return Opens(begun, heading or PLAIN.heading)
 
     def task(self) -> bool:
         """Whether the session's first task stayed."""

@@ -17,6 +17,11 @@ ONE_TURN: frozenset[Form] = frozenset({"tagged", "tagged_stable"})
 
 FORMS: tuple[Form, ...] = get_args(Form)
 
+SummaryMarker: TypeAlias = Literal["previous", "context"]
+"""What a summary stands under: `[Previous conversation summary]` (document 002), or `[CONTEXT SUMMARY]` (document 004)."""
+
+SUMMARY_MARKERS: tuple[SummaryMarker, ...] = get_args(SummaryMarker)
+
 
 class Share(Struct, frozen=True):
     """What a layer may take of the available tokens at most (`ceiling`), and keeps in any case (`floor`).
@@ -34,7 +39,9 @@ class Profile(Struct, frozen=True):
     """The form of a context: sources in order, by slot, and how the conversation is shown; `what` says what it is for.
 
     The blocks of `ahead` are messages between the system slot and the conversation. `shares` bounds layers; a layer
-    without one takes what it needs.
+    without one takes what it needs. `summary` is the marker that a summary stands under. `says_start`: the first message
+    of a new session says when it was started. `frozen`: the system slot stays as a session began with it until a
+    compaction or clear, whatever becomes of the files.
     """
 
     name: str
@@ -44,6 +51,9 @@ class Profile(Struct, frozen=True):
     shares: tuple[Share, ...] = ()
     ahead: tuple[str, ...] = ()
     form: Form = "roles"
+    summary: SummaryMarker = "previous"
+    says_start: bool = False
+    frozen: bool = False
 
     def share(self, layer: Layer) -> Share:
         """The bounds of a layer."""

@@ -30,8 +30,11 @@ LAYERED = Profile(
 REPL = Profile(
     "repl",
     "instruction files in layers and the surroundings, for an agent in a terminal (document 004)",
-    system=("instructions", "active_skills", "skills", "surroundings"),
-    current=("moment", "metadata", "hook_data", "mood", "constraints", "attachments"),
+    system=("configurations", "active_skills", "skills", "surroundings"),
+    current=("date_time", "metadata", "hook_data", "mood", "constraints", "attachments"),
+    summary="context",
+    says_start=True,
+    frozen=True,
 )
 
 WORKSPACE = Profile(

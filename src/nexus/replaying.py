@@ -28,14 +28,18 @@ from nexus.errors import CannotReplay, NexusError
 from nexus.explain import Explanation, explained
 from nexus.fit.cut import Fitted, Strategy
 from nexus.fit.view import View, view_of
+from nexus.going_on import opens_of
+from nexus.ledger import replay
 from nexus.ledger.entries import Entry
 from nexus.message import ATTACHED, Note
+from nexus.opens import Opens
 from nexus.past import Kit, Past, block_of
 from nexus.profile import Form, Profile
 from nexus.recorded import RecordedCall
 from nexus.render.parts import RENDER_VERSION
 from nexus.request import Event, Request
 from nexus.sent import as_noted, as_told
+from nexus.sources import Desk
 
 
 class Change(Struct, frozen=True):
@@ -128,8 +132,9 @@ def _again(past: Past) -> Replayed:
     """The call as it was."""
     model, counter = past.settings.model, past.counter()
     view = View(
-        past.view_name, model.wire, model.name, past.largest(), task=past.task(), images=past.images(), form=past.form()
-    )
+        past.view_name, model.wire, model.name, past.largest(), task=past.task(), images=past.images(), form=past.form(),
+        opens=past.opens(),
+    )  # fmt: skip
     with past.kit.store.snapshot():
         entry = past.entry(past.call.row.seq)
         window = past.window(view, past.sent.made or past.cut_in_force(), counter)
@@ -165,6 +170,8 @@ def _changed(past: Past, change: Change) -> Replayed:
         view = view_of(request.profile, model, available, counter, *decided)
         profile, known = (_stored(request.profile, past.form()), None) if same else kit.resolved(request.profile)
         view = replace(view, task=past.task(), images=price_of(model, past.factor(model)), form=profile.form)
+        opens = past.opens() if same else _opens(past, profile, request)
+        view = replace(view, opens=opens)
         earlier = [cut for cut in kit.store.cuts(past.call.thread, view.name) if cut.at_seq < past.head]
         window = past.window(view, earlier[-1] if earlier else None, counter)
         given = past.materials(view, model, window, request)
@@ -177,6 +184,13 @@ def _changed(past: Past, change: Change) -> Replayed:
     ctx, fitted = assemble_fitted(request, profile, given)
     ctx = as_noted(ctx, past.sent, entry.rows) if change.event is None else ctx
     return Replayed(past.call, ctx, fitted, tuple(marks))
+
+
+def _opens(past: Past, profile: Profile, request: Request) -> Opens:
+    """How another profile would have opened the history at that time, in UTC."""
+    desk = Desk(request, past.kit.around, request.event.at_ms, "")
+    thread = past.call.thread if past.head else None
+    return opens_of(profile, past.kit.store, thread, past.manifest, replay.live(past.marks()).mark, desk)
 
 
 def _asked(past: Past, request: Request, change: Change, *, same: bool) -> Admitted:

@@ -8,9 +8,12 @@ gets a window of that turn, and the rows before it that its blocks tell of.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
 from nexus.budget.counter import TokenCounter
@@ -25,7 +28,10 @@ from nexus.ledger import replay
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.ledger.store import LedgerStore
 from nexus.message import Message
+from nexus.opens import Opens
 from nexus.profile import ONE_TURN
+
+Opening: TypeAlias = Callable[[Entry | None], Opens]
 
 WINDOWS = 64
 """Windows kept at a time; the one not used for longest goes first."""
@@ -55,11 +61,15 @@ class Windows:
         self._store, self._counter, self._task = store, counter, task
         self._kept: OrderedDict[tuple[int, str, str, ImagePrice], Kept] = OrderedDict()
 
-    def of(self, thread: int | None, view: View, *, opens: bool) -> Kept:
-        """The window of a view as the ledger stands now. `opens` says that the event begins a turn."""
-        if thread is None:
-            return Kept(empty(view, self._counter), 0, None, instructions=())
-        kept = self._of_turn(thread, view, opens=opens) if view.form in ONE_TURN else self._of(thread, view)
+    def of(self, thread: int | None, view: View, opens: Opening, *, begins: bool) -> Kept:
+        """The window of a view as the ledger stands now. `begins` says that the event begins a turn.
+
+        `opens` tells for the mark in force how a history opens; it is asked again until the session has begun.
+        """
+        first = opens(None)
+        if thread is None or (first.begun and not self._store.head(thread)[0]):
+            return Kept(empty(replace(view, opens=first), self._counter), 0, None, instructions=())
+        kept = self._of_turn(thread, view, begins=begins) if view.form in ONE_TURN else self._of(thread, view, opens)
         if kept.instructions is None and kept.window.head:
             kept.instructions = tuple(row.message for row in self._store.instructions(thread))
         return kept
@@ -70,7 +80,7 @@ class Windows:
         if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
             before.window, before.cut_number = ctx.kept, cut.number
 
-    def _of(self, thread: int, view: View) -> Kept:
+    def _of(self, thread: int, view: View, opens: Opening) -> Kept:
         """The whole history's window, extended by what is new, or made anew where that is no mere append."""
         key = (thread, view.name, _answers_as(view), view.images)
         cut = self._store.last_cut(thread, view.name)
@@ -81,18 +91,19 @@ class Windows:
             self._kept.move_to_end(key)
             return kept
         reading, marks = self._reading(thread)
-        window, task = filled(reading, view, cut, self._counter, task=self._task)
         live = reading.live
+        view = replace(view, opens=opens(live.mark))
+        window, task = filled(reading, view, cut, self._counter, task=self._task)
         kept = self._kept[key] = Kept(window, number, live.mark, task, live, marks[0].seq if marks else 0)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
 
-    def _of_turn(self, thread: int, view: View, *, opens: bool) -> Kept:
+    def _of_turn(self, thread: int, view: View, *, begins: bool) -> Kept:
         """The window of the open turn, made anew for each call: it is short."""
         cut = self._store.last_cut(thread, view.name)
         reading, marks = self._reading(thread)
-        window, earlier = turn_window(reading, view, cut, self._counter, opens=opens)
+        window, earlier = turn_window(reading, view, cut, self._counter, opens=begins)
         live, number = reading.live, cut.number if cut else 0
         return Kept(window, number, live.mark, None, live, marks[0].seq if marks else 0, earlier=earlier)
 

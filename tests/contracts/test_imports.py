@@ -22,6 +22,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "friend",
             "injected",
             "definition",
+            "opens",
             "capabilities",
             "session_key",
             "offered",
@@ -87,6 +88,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "compaction": ("compaction",),
         "admitting": ("admitting",),
+        "going on": ("going_on",),
         "hooks": ("hooks",),
     },
     {"past": ("past",), "windows": ("windows",)},

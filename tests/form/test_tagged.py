@@ -11,6 +11,7 @@ import pytest
 import nexus
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.entries import Commit, NewEntry
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.message import Image, Text, ToolCall, assistant, tool, user
 from nexus.profiles import PROFILES
 from nexus.prompts.core_identity import CORE_IDENTITY
@@ -39,6 +40,7 @@ ASK: dict[str, Any] = {"tools": [SEARCH], "user_profile": FRIEND}
 
 def opened(**options: Any) -> nexus.Engine:
     ticks = count(START_MS, MINUTE_MS)
+    options = {"ledger": SqliteLedger(":memory:"), **options}  # whose times are not taken from these ticks
     return nexus.open(clock_ms=lambda: next(ticks), timezone="Asia/Shanghai", **options)
 
 

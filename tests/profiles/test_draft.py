@@ -46,12 +46,24 @@ def test_sources_are_taken_out_and_then_placed_before_and_after_others() -> None
     text = """
     extends = "repl"
     without = ["surroundings", "mood"]
-    before = { instructions = "soul" }
-    after = { skills = ["rules", "tools_guide"], moment = "mood" }
+    before = { configurations = "soul" }
+    after = { skills = ["rules", "tools_guide"], date_time = "mood" }
     """
     found = made(text, REPL)
-    assert found.system == ("soul", "instructions", "active_skills", "skills", "rules", "tools_guide")
-    assert found.current == ("moment", "mood", "metadata", "hook_data", "constraints", "attachments")
+    assert found.system == ("soul", "configurations", "active_skills", "skills", "rules", "tools_guide")
+    assert found.current == ("date_time", "mood", "metadata", "hook_data", "constraints", "attachments")
+    assert (found.summary, found.says_start, found.frozen) == ("context", True, True)
+
+
+def test_how_a_history_opens_and_whether_the_system_slot_is_frozen_can_be_said() -> None:
+    text = 'extends = "layered"\nsummary = "context"\nsays_start = true\nfrozen = true'
+    found = made(text, LAYERED)
+    assert (found.summary, found.says_start, found.frozen) == ("context", True, True)
+    found = made('extends = "repl"\nsummary = "previous"\nsays_start = false\nfrozen = false', REPL)
+    assert (found.summary, found.says_start, found.frozen) == ("previous", False, False)
+    assert refused('extends = "repl"\nsummary = "mine"', REPL) == ("summary", "one of previous, context")
+    key, expected = refused('extends = "repl"\nform = "tagged"', REPL)
+    assert (key, expected) == ("says_start", "false with the form tagged, which shows one turn alone")
 
 
 def test_a_source_moves_when_it_is_taken_out_and_placed_again() -> None:
@@ -77,7 +89,7 @@ def test_a_list_replaces_that_of_the_other_one_and_shares_replace_those_of_the_s
         ("what = 1", "what", "text"),
         ('extends = ["layered"]', "extends", "text, not a list"),
         ('form = "html"\nsystem = []', "form", f"one of {', '.join(FORMS)}"),
-        ('sytem = ["rules"]', "sytem", "one of the keys what, extends, form, system"),
+        ('sytem = ["rules"]', "sytem", "one of the keys what, extends, form, summary"),
         ('name = "mine"\nsystem = []', "name", "one of the keys"),
         ("system = []\nshares = 1", "shares", "a table, not a number"),
         ("system = []\nshares.Memory.roof = 1", "shares.Memory.roof", "one of the keys floor, ceiling"),

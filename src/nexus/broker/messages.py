@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from nexus.assemble import event_messages
 from nexus.block import Block
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent
-from nexus.fit.window import SUMMARY_MARKER
+from nexus.gather import event_messages
 from nexus.ledger.operations import visible_on
 from nexus.message import Message, Text
+from nexus.opens import SUMMARY_MARKER
 from nexus.profiles import LAYERED
 from nexus.request import AgentRole, Event, Request, Routing
 from nexus.sources import SOURCES, Desk, Surroundings

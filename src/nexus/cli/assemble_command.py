@@ -72,6 +72,9 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option("--manager", default="", help="Session that spawned a worker, whose persona it inherits.")
 @click.option("--persona", default="", help="Folder in personas that answers.")
 @click.option("--toolset", default="", help="Toolset of the policy that bounds the tools.")
+@click.option(
+    "--mode", type=click.Choice(["repl", "server"]), help="How the agent is run, which the profile repl tells."
+)
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context here, for `nexus record`.")
 @common
 def command(
@@ -103,11 +106,11 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
-    event = _event(who)
+    event, mode = _event(who), who.pop("mode")
     _check(message, turn, call, save, who)
     text = read_input() if message == "-" else message
     given = tuple(read_tools(tools)) if tools else None
-    options: dict[str, Any] = {"strategy": strategy} if strategy else {}
+    options: dict[str, Any] = {name: value for name, value in (("strategy", strategy), ("mode", mode)) if value}
     profile, more = named_profile(profile or "")
     with open_here(workspace, ledger, **options, **more) as nx:
         event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))

@@ -16,11 +16,11 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.measure import message_tokens
 from nexus.compaction.ladder import Ladder, Try
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
-from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import Compaction, Row
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import spoken
 from nexus.message import Message, Text
+from nexus.opens import SUMMARY_MARKER
 from nexus.plan import CompactionPlan
 
 __all__ = [

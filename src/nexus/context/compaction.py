@@ -18,18 +18,11 @@ from nexus.context.truncation import flatten_groups, identify_message_groups, ne
 from nexus.context.view import shown
 from nexus.ledger.entries import Place, Row
 from nexus.message import Message, Text
+from nexus.opens import CONTEXT_SUMMARY, GENERATED
 from nexus.size import Size
 
 SUMMARY_SOURCE = "nexus:summary"
 RECENT_PRESERVE_RATIO = 0.25
-SUMMARY_PREFIX = """[CONTEXT SUMMARY]
-The following is a summary of our previous conversation. It was automatically
-generated when the context window needed compaction. Treat this as established
-context - you don't need to re-confirm decisions already made.
-
----
-"""
-_GENERATED = "Generated: "
 SUMMARY_TOKENS = 2_000
 """The room of a summary where none is given, in o200k tokens."""
 
@@ -77,17 +70,17 @@ def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> s
 def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> Message:
     """The summary as a user's message, after the printed words and the time at which it was made (now, if not given)."""
     at_ms = system_clock_ms() if at_ms is None else at_ms
-    text = f"{SUMMARY_PREFIX}{_GENERATED}{stamp(at_ms, timezone)}\n{summary_text}"
+    text = f"{CONTEXT_SUMMARY}{GENERATED}{stamp(at_ms, timezone)}\n{summary_text}"
     return Message("user", (Text(text),), at_ms=at_ms, source=SUMMARY_SOURCE)
 
 
 def summary_text(message: Message) -> str:
     """The summary that a summary message wraps; the whole text of a message of another form."""
     text = message.text()
-    if not text.startswith(SUMMARY_PREFIX):
+    if not text.startswith(CONTEXT_SUMMARY):
         return text
-    first, _, rest = text.removeprefix(SUMMARY_PREFIX).partition("\n")
-    return rest if first.startswith(_GENERATED) else text.removeprefix(SUMMARY_PREFIX)
+    first, _, rest = text.removeprefix(CONTEXT_SUMMARY).partition("\n")
+    return rest if first.startswith(GENERATED) else text.removeprefix(CONTEXT_SUMMARY)
 
 
 def generate_summary(

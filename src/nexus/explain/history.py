@@ -46,6 +46,7 @@ class HistoryTeller:
         """The path's messages in order; the summary and the marker where what they stand for ends."""
         shown, supplied = self._shown()
         opening, summary, marker = self._opening()
+        yield from self._begun()
         leading = True
         before = True
         for entry in entries:
@@ -82,7 +83,8 @@ class HistoryTeller:
         told, pinned_tokens, _ = self._ledger_items()
         lead = [row for row in window.lead if not _leads(row)]
         weights = share(window.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
-        marker_tokens = window.opening_tokens - window.pinned_tokens - window.summary_tokens - window.lead_tokens
+        beside = window.pinned_tokens + window.summary_tokens + window.lead_tokens + window.begun_tokens
+        marker_tokens = window.opening_tokens - beside
         summary_part, marker_part, *parts = share(told, [window.summary_tokens, marker_tokens, *weights])
         found = {
             row.place: self._kept(row, "head: what stays in front", tokens)
@@ -97,6 +99,14 @@ class HistoryTeller:
             short = _is_short(pin, row) or self._is_clipped(row)
             found[row.place] = self._kept(row, _WHY_PINNED[pin.kind], tokens, short=short)
         return found, self._summary(summary_part), self._marker(marker_part)
+
+    def _begun(self) -> Iterator[Line]:
+        """The message on the session's start, which is in no entry."""
+        for item in self.ctx.items:
+            if item.origin == "nexus:session-start":
+                why = "the first message: never cut, never summarised"
+                text = self.window.opens.begun
+                yield Line("in", "marker", "history", item.name, why, item.tokens, item.tokens, text=text)
 
     def _summary(self, tokens: int) -> list[Line]:
         mark = self._mark()

@@ -288,7 +288,7 @@ class _Cutting:
     def _usual(self, least: _Measures) -> tuple[int, int, bool]:
         """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
         window, closing, sums, room = self.fitted.window, self.fitted.closing_tokens, least.sums, self.room
-        base = self.fixed.total + self.fitted.current_tokens
+        base = self.fixed.total + self.fitted.current_tokens + window.begun_tokens
         summary = window.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
         shown = base + summary + window.lead_tokens + window.pinned_tokens + sums[-1] + closing
         if shown + (least.marker if window.cut else 0) <= ENOUGH * room:

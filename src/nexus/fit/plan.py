@@ -100,7 +100,8 @@ def _place(window: Window, index: int) -> Place:
 
 
 def _pinned(window: Window, index: int) -> int:
-    """Tokens of the pins that stand before message `index`, with the request that what follows answers."""
+    """Tokens of the session's start and the pins before message `index`, with the request that what follows answers."""
     request = asked_from(window, index)
     pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
-    return sum(pin.tokens(window.wire, window.images) for pin in pins if pin.place < _place(window, index))
+    own = sum(pin.tokens(window.wire, window.images) for pin in pins if pin.place < _place(window, index))
+    return window.begun_tokens + own

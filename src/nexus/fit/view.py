@@ -14,6 +14,7 @@ from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
 from nexus.fit.window import Window, asked_at, extend, holds, start
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import Live, shown_from, spoken
+from nexus.opens import PLAIN, Opens
 from nexus.profile import Form
 from nexus.size import Wire
 
@@ -29,7 +30,8 @@ class View(Struct, frozen=True):
 
     What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
     take, in base tokens; 0 is no limit. `task` says whether the session's first task stays, `image_turns` for how many turns
-    images are shown (0: always), `images` what they cost, `form` how the conversation is shown.
+    images are shown (0: always), `images` what they cost, `form` how the conversation is shown, `opens` how the profile opens
+    this session's history.
     """
 
     name: str
@@ -41,6 +43,7 @@ class View(Struct, frozen=True):
     image_turns: int = 0
     images: ImagePrice = ANY_MODEL
     form: Form = "roles"
+    opens: Opens = PLAIN
 
 
 class Reading(Struct, frozen=True):
@@ -83,7 +86,9 @@ def size_class(available: int) -> int:
 
 def empty(view: View, counter: TokenCounter) -> Window:
     """The window of a session that has nothing yet."""
-    return start(counter, wire=view.wire, model=view.model, largest=view.largest, images=view.images)[0]
+    return start(counter, wire=view.wire, model=view.model, largest=view.largest, images=view.images, opens=view.opens)[
+        0
+    ]
 
 
 def filled(
@@ -111,6 +116,7 @@ def filled(
         lead=tuple(lead),
         largest=view.largest,
         images=view.images,
+        opens=view.opens,
     )
     extend(window, reading.entries(place.seq - 1, None), counter, place)
     if not window.seqs:

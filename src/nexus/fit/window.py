@@ -18,7 +18,6 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
-from nexus.earlier import SUMMARY_MARKER
 from nexus.fit import repair
 from nexus.fit.clip import Clips, clip_results
 from nexus.fit.pictures import as_notes, freed
@@ -27,6 +26,7 @@ from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import shown_from, spoken
 from nexus.message import Message, Note, Text, Thinking
+from nexus.opens import PLAIN, Opens
 from nexus.size import Size, Wire
 
 END = 1 << 62
@@ -44,9 +44,11 @@ class Window:
     `asides` is what of each message's tokens is thinking or memory, which a cut takes away. `clips` limits results of
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
     taken off, by place. `pictures` are the messages whose images could become notes, with the tokens that this would free at
-    least; `noted` those where they are, and whether a result is shortened too; pins at the places in `keeps` keep theirs. `first` is where what is shown begins;
-    of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it. `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request that
-    the shown messages answer, where it lies before them. `lacking` are calls of groups in the opening without a result.
+    least; `noted` those where they are, and whether a result is shortened too; pins at the places in `keeps` keep theirs.
+    `opens` says how the opening begins, `begun_tokens` what the message on the session's start takes of it. `first` is where
+    what is shown begins; of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it.
+    `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request
+    that the shown messages answer, where it lies before them. `lacking` are calls of groups in the opening without a result.
     """
 
     opening: tuple[Message, ...]
@@ -70,6 +72,8 @@ class Window:
     fold: repair.Fold = field(default_factory=repair.Fold)
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
+    opens: Opens = PLAIN
+    begun_tokens: int = 0
     pieces: Message | None = None
     first: Place = field(default_factory=lambda: Place(1, 0))
     pins: tuple[Pinned, ...] = ()
@@ -163,6 +167,7 @@ def start(
     lead: tuple[Row, ...] = (),
     largest: int = 0,
     images: ImagePrice = ANY_MODEL,
+    opens: Opens = PLAIN,
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -175,7 +180,7 @@ def start(
     opening: tuple[Message, ...] = ()
     first, plain_until = shown_from(mark), 0
     if mark is not None and mark.kind == "compaction":
-        opening = (Message("user", (Text(f"{SUMMARY_MARKER}\n{mark.body.get('summary', '')}"),)),)
+        opening = (Message("user", (Text(f"{opens.heading}{mark.body.get('summary', '')}"),)),)
         plain_until = mark.seq
     if not holds(cut, mark, changed_at):
         cut, lead = None, ()
@@ -183,9 +188,11 @@ def start(
     if cut is not None:
         opening = opening if cut.keeps_summary else ()
         first, plain_until, marker = cut.first, cut.plain_until, cut.marker
-    sizes = [message_tokens(message, counter).on(wire) for message in opening]
-    window = Window(opening, sum(sizes), plain_until, 0, b"", cut, wire=wire, model=model, images=images, first=first)
-    window.summary_tokens = sum(sizes)
+    begun = (Message("user", (Text(opens.begun),)),) if opens.begun else ()
+    summary, first_line = (sum(message_tokens(m, counter).on(wire) for m in part) for part in (opening, begun))
+    opening, tokens = (*begun, *opening), summary + first_line
+    window = Window(opening, tokens, plain_until, 0, b"", cut, wire=wire, model=model, images=images, first=first)
+    window.summary_tokens, window.begun_tokens, window.opens = summary, first_line, opens
     window.fold.started = bool(opening)
     window.pins, window.lead, window.asked = pins, lead, asked_at(cut, mark)
     window.verbatim = frozenset(row.place for pin in pins if not pin.limit for row in pin.rows)
@@ -281,6 +288,7 @@ def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pi
         lead=lead,
         largest=old.clips.largest,
         images=old.images,
+        opens=old.opens,
     )
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nexus.errors import BadProfile
 from nexus.layer import LAYERS
-from nexus.profile import FORMS, Form, Profile, Share
+from nexus.profile import FORMS, ONE_TURN, SUMMARY_MARKERS, Form, Profile, Share, SummaryMarker
 from nexus.sources.fed import NAMED, PREFIX, fed_name
 
 MOST_SOURCES = 100
@@ -58,6 +58,9 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True):
     what: str = ""
     extends: str = ""
     form: Form | None = None
+    summary: SummaryMarker | None = None
+    says_start: bool | None = None
+    frozen: bool | None = None
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
     ahead: tuple[str, ...] | None = None
@@ -103,14 +106,18 @@ def profile_of(draft: Draft, name: str, base: Profile | None, sources: Collectio
             place = _slot(slots, anchor, file, key)
             at = place.index(anchor) + shift
             place[at:at] = (given,) if isinstance(given, str) else given
+    plain = base or Profile(name, "", (), ())
     made = Profile(
         name,
         draft.what or (f"{base.name}, changed" if base else ""),
         tuple(slots["system"]),
         tuple(slots["current"]),
-        _shares(draft.shares, base.shares if base else ()),
+        _shares(draft.shares, plain.shares),
         tuple(slots["ahead"]),
-        draft.form or (base.form if base else "roles"),
+        draft.form or plain.form,
+        draft.summary or plain.summary,
+        plain.says_start if draft.says_start is None else draft.says_start,
+        plain.frozen if draft.frozen is None else draft.frozen,
     )
     check(made, sources, file)
     return made
@@ -131,6 +138,8 @@ def check(profile: Profile, sources: Collection[str], file: str) -> None:
         raise BadProfile(file, slot, f"each source once; {twice[0]!r} stands there more than once")
     for share in profile.shares:
         _check_share(share, file)
+    if profile.says_start and profile.form in ONE_TURN:
+        raise BadProfile(file, "says_start", f"false with the form {profile.form}, which shows one turn alone")
 
 
 def _check_share(share: Share, file: str) -> None:
@@ -189,7 +198,8 @@ def _refuse(error: msgspec.ValidationError, file: str) -> NoReturn:
         key = f"{where}.{_short(unknown[1])}".removeprefix(".")
         raise BadProfile(file, key, f"one of the keys {', '.join(known.__struct_fields__)}") from error
     if said.startswith("Invalid enum value"):
-        raise BadProfile(file, where, f"one of {', '.join(FORMS)}") from error
+        allowed = SUMMARY_MARKERS if where == "summary" else FORMS
+        raise BadProfile(file, where, f"one of {', '.join(allowed)}") from error
     kinds: list[str] = re.findall(r"`([^`]*)`", said)
     wanted: list[str] = (
         [_KINDS.get(kind, kind) for kind in kinds[0].split(" | ") if kind != "null"] if kinds else [said]

@@ -19,9 +19,9 @@ from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.fit.clip import clip_chars
 from nexus.fit.repair import repaired
-from nexus.fit.window import SUMMARY_MARKER
 from nexus.ledger.entries import Commit, Committed, NewEntry
 from nexus.message import Image, Message, Note, Text
+from nexus.opens import SUMMARY_MARKER
 from nexus.record import sized, waiting
 from nexus.render.wire.openai import fragment
 from nexus.render.wire.openai_read import messages as read_messages

@@ -6,13 +6,14 @@ from typing import Literal, TypeAlias
 
 from nexus.sources.bootstrap import bootstrap
 from nexus.sources.capabilities import capabilities
+from nexus.sources.date_time import date_time
 from nexus.sources.desk import Desk, Gathered, Source, Surroundings
 from nexus.sources.environment import environment
 from nexus.sources.event import attachments, hook_data, metadata
 from nexus.sources.fed import constraints, mood
 from nexus.sources.friends import friends
 from nexus.sources.host import host
-from nexus.sources.instructions import instructions
+from nexus.sources.instructions import configurations, instructions
 from nexus.sources.memory import memory, memory_file
 from nexus.sources.messaging import messaging
 from nexus.sources.moment import moment
@@ -40,9 +41,11 @@ SOURCES: dict[str, Source] = {
     "attachments": attachments,
     "bootstrap": bootstrap,
     "capabilities": capabilities,
+    "configurations": configurations,
     "constraints": constraints,
     "constraints_block": constraints_block,
     "core_identity": core_identity,
+    "date_time": date_time,
     "environment": environment,
     "friends": friends,
     "friends_block": friends_block,
@@ -81,9 +84,11 @@ VOLATILITY: dict[str, Volatility] = {
     "attachments": "turn",
     "bootstrap": "files",
     "capabilities": "session",
+    "configurations": "files",
     "constraints": "turn",
     "constraints_block": "turn",
     "core_identity": "never",
+    "date_time": "turn",
     "environment": "session",
     "friends": "session",
     "friends_block": "session",

@@ -7,8 +7,9 @@ characters than the configuration allows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from nexus.errors import OverCap
 from nexus.sources.capping import capped, levels
 from nexus.sources.desk import Desk, Gathered
 from nexus.sources.includes import Expansion, include_lines
-from nexus.sources.layers import FileLayer, LayerKind, Place
+from nexus.sources.layers import PERSONAL, FileLayer, LayerKind, Place
 from nexus.sources.once import once
 
 LABELS: dict[LayerKind, str] = {
@@ -29,6 +30,16 @@ LABELS: dict[LayerKind, str] = {
 }
 """What the headings say; behind it stands the file's path."""
 
+TITLES: dict[LayerKind, str] = {
+    "personal": "Personal Configuration",
+    "global": "Global Configuration",
+    "ancestor": "Ancestor Configuration",
+    "local": "Project Configuration",
+}
+"""What the headings say where they are those of document 004's combined prompt ("Combination")."""
+
+Heading: TypeAlias = Callable[[LayerKind, Place], str]
+
 _capped = lru_cache(maxsize=64)(capped)
 
 
@@ -37,7 +48,25 @@ def instructions(desk: Desk) -> Gathered:
     return layered(desk.around.layers, desk.around.config.instructions)
 
 
-def layered(layers: Sequence[FileLayer], config: InstructionsConfig) -> Gathered:
+def configurations(desk: Desk) -> Gathered:
+    """The same files under the headings of document 004's combined prompt. Raises OverCap.
+
+    The personal prompt and the workspace's NEXUS.md have the printed ones, all others their path behind it.
+    """
+    return layered(desk.around.layers, desk.around.config.instructions, _titled)
+
+
+def labelled(kind: LayerKind, place: Place) -> str:
+    """`# Local instructions (AGENTS.md)`, and a blank line."""
+    return f"# {LABELS[kind]} ({place.origin})\n\n"
+
+
+def _titled(kind: LayerKind, place: Place) -> str:
+    printed = kind == "personal" or place.origin == PERSONAL
+    return f"# {TITLES[kind]}\n" if printed else f"# {TITLES[kind]} ({place.origin})\n"
+
+
+def layered(layers: Sequence[FileLayer], config: InstructionsConfig, heading: Heading = labelled) -> Gathered:
     """The blocks of all layers, in order, and what the user should know. Raises OverCap."""
     blocks: list[Block] = []
     expansion = Expansion(config, {})
@@ -47,7 +76,7 @@ def layered(layers: Sequence[FileLayer], config: InstructionsConfig) -> Gathered
             if personal and layer.kind == "personal":
                 continue
             bare = Block("Workspace", layer.kind, "", place.origin, trust=layer.trust)
-            block = _block(bare, f"{LABELS[layer.kind]} ({place.origin})", place, expansion)
+            block = _block(bare, heading(layer.kind, place), place, expansion)
             if block is not None:
                 blocks.append(block)
                 personal = personal or layer.kind == "personal"
@@ -60,7 +89,7 @@ def with_includes(desk: Desk, name: str, title: str, block: Block) -> Gathered:
     if desk.files is None:
         return [], []
     expansion = Expansion(desk.around.config.instructions, {})
-    made = _block(replace(block, origin=name), title, Place(desk.files, name, name), expansion)
+    made = _block(replace(block, origin=name), f"# {title}\n\n", Place(desk.files, name, name), expansion)
     shown, warned = within_total([made] if made is not None else [], expansion.config, "instruction files")
     return shown, [*expansion.warned, *warned]
 
@@ -111,7 +140,7 @@ def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Blo
     if _only_repeats(found.text, expansion.repeated - repeated):
         return None
     files = (found.hash, *expansion.hashes)
-    return replace(kept[0], text=f"# {heading}\n\n{text}", left_out_chars=expansion.left_out, files=files)
+    return replace(kept[0], text=f"{heading}{text}", left_out_chars=expansion.left_out, files=files)
 
 
 def _only_repeats(text: str, repeated: int) -> bool:

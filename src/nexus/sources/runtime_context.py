@@ -10,6 +10,7 @@ from datetime import datetime
 
 from nexus.block import Block
 from nexus.render.frames import escape, one_line
+from nexus.request import Request
 from nexus.sources.desk import Desk, Gathered
 from nexus.sources.local import local_time
 from nexus.sources.moment import platform_lines
@@ -28,16 +29,18 @@ def runtime_context(desk: Desk) -> Gathered:
     at, warned = local_time(desk, ORIGIN)
     shown = at.local or at.utc
     day = WEEKDAYS[shown.weekday()]
-    event = desk.request.event
-    where = (("Channel", event.channel), ("Chat ID", event.chat_id))
-    lines = [
-        f"Current Time: {shown.replace(tzinfo=None).isoformat(' ', 'minutes')} ({day})",
-        f"Timezone: {_abbreviation(shown)}",
-        *(f"{what}: {one_line(value.strip())}" for what, value in where if value.strip()),
-        *platform_lines(desk.request),
-    ]
-    text = "\n".join([HEADING, escape("\n".join(lines))])
+    time = shown.replace(tzinfo=None).isoformat(" ", "minutes")
+    lines = [HEADING, f"Current Time: {time} ({day})", f"Timezone: {_abbreviation(shown)}", *where_lines(desk.request)]
+    text = "\n".join(lines)
     return [Block("Event", "runtime context", text, ORIGIN, "current", "system")], warned
+
+
+def where_lines(request: Request) -> list[str]:
+    """Channel, chat id and platform, a line for each that the event names."""
+    event = request.event
+    where = (("Channel", event.channel), ("Chat ID", event.chat_id))
+    lines = [f"{what}: {one_line(value.strip())}" for what, value in where if value.strip()]
+    return [escape(line) for line in (*lines, *platform_lines(request))]
 
 
 def _abbreviation(at: datetime) -> str:

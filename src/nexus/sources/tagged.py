@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.block import Block, Warned
-from nexus.earlier import MOMENT_ORIGIN, SUMMARY_MARKER, Earlier
+from nexus.earlier import MOMENT_ORIGIN, Earlier
 from nexus.friend import friend_text, known_of
 from nexus.ledger.entries import Row
 from nexus.message import Image
+from nexus.opens import SUMMARY_MARKER
 from nexus.prompts.core_identity import CORE_IDENTITY
 from nexus.render.frames import escape
 from nexus.render.tagged import blocks, entries, memory

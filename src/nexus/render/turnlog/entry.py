@@ -6,9 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.earlier import SUMMARY_MARKER
 from nexus.ledger.entries import Place
 from nexus.message import Message
+from nexus.opens import SUMMARY_MARKER
 from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
 
 LogRole: TypeAlias = Literal["system", "user", "assistant"]
