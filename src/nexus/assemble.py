@@ -38,6 +38,9 @@ from nexus.profile import ONE_TURN, Form, Profile, Share
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
 from nexus.request import Request
+from nexus.sources.stamps import FRESH_MS
+from nexus.sources.stamps import ORIGIN as STAMPED
+from nexus.sources.surroundings import ORIGIN as SURROUNDINGS
 
 REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
@@ -57,7 +60,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
     budget = planned(request, given.model)
     room = _room(budget.available, given.factor)
     blocks, warned = _system(request, profile, given, budget.available)
-    notes, more = _gathered(_beside(request, profile), "current", profile, given, budget.available, blocks)
+    notes, more = _gathered(_beside(request, profile, given), "current", profile, given, budget.available, blocks)
     warned.extend(more)
     system, tools = "\n\n".join(legible(block.text) for block in blocks), canonical(request.tools)
     fixed = _measure(system, tools, given)
@@ -252,7 +255,10 @@ def _system(request: Request, profile: Profile, given: Materials, most: int) -> 
     """The system slot's blocks and what the user should know of them."""
     blocks, warned = _gathered(profile.system, "system", profile, given, most)
     blocks.extend(instructions(given.instructions))
-    return (blocks, warned) if given.frozen is None else thawed(given.frozen, blocks, warned, request.skills)
+    if given.frozen is None:
+        return blocks, warned
+    fresh = SURROUNDINGS if given.desk.around.clock == "system" else ""
+    return thawed(given.frozen, blocks, warned, request.skills, fresh)
 
 
 def _gathered(
@@ -261,11 +267,26 @@ def _gathered(
     return gather(names, slot, given.sources, given.desk, profile.shares, most, given.counter, earlier)
 
 
-def _beside(request: Request, profile: Profile) -> tuple[str, ...]:
-    """The sources of what stands before the content. Within a turn these are attached files alone: the rest was sent."""
-    if not request.event.results:
+def _beside(request: Request, profile: Profile, given: Materials) -> tuple[str, ...]:
+    """The sources of what stands before the content.
+
+    Within a turn these are attached files alone, for the rest was sent; and the time, where it was told long ago.
+    """
+    event = request.event
+    if not event.results:
         return profile.current
-    return tuple(name for name in profile.current if name == "attachments" and request.event.attachments)
+    wanted = {"attachments"} if event.attachments else set[str]()
+    if "date_time" in profile.current and not event.content and _stale(given):
+        wanted.add("date_time")
+    return tuple(name for name in profile.current if name in wanted)
+
+
+def _stale(given: Materials) -> bool:
+    """Whether the last stamp of time that the history shows is older than a tool loop lets it be, if there is one."""
+    for row in reversed(given.window.rows):
+        if any(isinstance(part, Note) and part.origin == STAMPED for part in row.message.parts):
+            return given.desk.at_ms - row.message.at_ms > FRESH_MS
+    return bool(given.window.rows)
 
 
 def _measure(system: str, tools: tuple[ToolSpec, ...], given: Materials) -> Fixed:

@@ -39,6 +39,7 @@ class Manifest(Struct, frozen=True):
     `persona` is the one that answered: a worker that this session spawns inherits it. `images` says how images were counted.
     `ahead` maps the blocks that are messages to their hashes, `form` is how the conversation is shown, `entries` how many
     earlier entries those blocks tell of.
+    `marks` is the version of the marks that its text cannot write (`nexus.render.frames`).
     `begun` is what the first message says of the session's start, and `heading` what stands before a summary, where the
     profile has them.
     """
@@ -74,6 +75,7 @@ class Manifest(Struct, frozen=True):
     entries: int = 0
     begun: str = ""
     heading: str = ""
+    marks: int = 0
 
 
 class PrefixReport(Struct, frozen=True):

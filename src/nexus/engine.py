@@ -53,7 +53,7 @@ from nexus.request import Event, Request, Routing
 from nexus.requesting import event_of, request_of
 from nexus.sources import Desk
 from nexus.sources.around import surroundings_of
-from nexus.sources.desk import Mode
+from nexus.sources.desk import Clock, Mode
 from nexus.sources.files import home_folder
 from nexus.sources.policy import policies_of
 from nexus.sources.probe import Probe
@@ -97,11 +97,12 @@ class Engine:
         home: str | Path | None = None,
         config: Config | None = None,
         mode: Mode = "",
+        clock: Clock = "message",
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.around = surroundings_of(workspace, home, config, mode)
+        self.around = surroundings_of(workspace, home, config, mode, clock)
         self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
         self._surveys = Surveys(self._look)
         self.policies = policies_of(policy, self.around.home.root if self.around.home else None, workspace)
@@ -439,7 +440,8 @@ def open_engine(
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
     rule), profiles (your own by name, or their files), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
     `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
-    source `surroundings` tells), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
+    source `surroundings` tells), clock (`message`; `system` for document 004's time in the system slot of the profile
+    `repl`, which every call then breaks the prefix with), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
     folder and in the workspace's `.nexus`), plugins (modules or objects with hooks, beside those that are installed).
     Raises WorkspaceMissing, BadConfig, LedgerError.
     """

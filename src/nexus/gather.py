@@ -71,14 +71,16 @@ def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Messag
 
 
 def thawed(
-    frozen: Iterable[Block], blocks: Iterable[Block], warned: list[Warned], skills: Iterable[str]
+    frozen: Iterable[Block], blocks: Iterable[Block], warned: list[Warned], skills: Iterable[str], fresh: str = ""
 ) -> tuple[list[Block], list[Warned]]:
     """The blocks that a session's system slot began with; what this call adds after them; and what has changed.
 
     Added are skills that the request names and system messages of the session, which are no files. What a file says now is
-    shown after the next compaction; a warning says so for each.
+    shown after the next compaction; a warning says so for each. The block of the origin `fresh` is as it is now.
     """
-    before, now = list(frozen), list(blocks)
+    now = list(blocks)
+    moved = {block.origin: block for block in now if block.origin == fresh}
+    before = [moved.get(block.origin, block) for block in frozen]
     shown, told = set(map(_identity, before)), set(map(_identity, now))
     asked = {f"skill {name}" for name in skills}
     kept = [block for block in before if block.layer != "Session" or _identity(block) in told]

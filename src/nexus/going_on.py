@@ -19,7 +19,7 @@ from nexus.opens import CONTEXT_SUMMARY, GENERATED, PLAIN, Opens
 from nexus.profile import Profile
 from nexus.recorded import last_call
 from nexus.sources import Desk
-from nexus.sources.date_time import session_start, stamp_of
+from nexus.sources.stamps import session_start, stamp_of
 
 _blocks = msgspec.json.Decoder(tuple[Block, ...])
 

@@ -17,6 +17,7 @@ from nexus.materials import Materials, planned
 from nexus.message import Message
 from nexus.opens import PLAIN
 from nexus.profile import Profile
+from nexus.render.frames import MARKS_VERSION
 from nexus.render.parts import RENDER_VERSION
 from nexus.render.wire.tools import ToolSpec
 from nexus.request import Request
@@ -81,6 +82,7 @@ def manifest_of(
         persona=request.identity.persona,
         images=given.view.images,
         entries=slot.entries,
+        marks=MARKS_VERSION,
     )
 
 

@@ -98,6 +98,10 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     model: str = ""
     meta: str = ""
 
+    def speaks(self) -> bool:
+        """Whether it holds anything but notes: a stamp of time in a tool loop does not."""
+        return not all(isinstance(part, Note) for part in self.parts)
+
     def calls(self) -> Iterator[ToolCall]:
         """The tool calls among the parts, in order."""
         return (part for part in self.parts if isinstance(part, ToolCall))

@@ -36,6 +36,7 @@ from nexus.opens import Opens
 from nexus.past import Kit, Past, block_of
 from nexus.profile import Form, Profile
 from nexus.recorded import RecordedCall
+from nexus.render.frames import MARKS_VERSION
 from nexus.render.parts import RENDER_VERSION
 from nexus.request import Event, Request
 from nexus.sent import as_noted, as_told
@@ -84,8 +85,10 @@ def replayed(kit: Kit, call: RecordedCall, *, unproven: bool = False) -> Replaye
     if not missing and not wanted:
         missing.append("its body had no JSON form, so that no hash of it was stored")
     if not missing and _hash(made.ctx) != wanted:
-        was = past.manifest.get("render")
-        why = f" (it was rendered by version {was}, this is {RENDER_VERSION})" if was != RENDER_VERSION else ""
+        was = past.manifest.get("render"), past.manifest.get("marks", 0)
+        now = RENDER_VERSION, MARKS_VERSION
+        told = "it was rendered by version {}, its marks are of version {}; this is {} and {}"
+        why = f" ({told.format(*was, *now)})" if was != now else ""
         missing.append(f"its body does not have the hash that was stored when it was sent{why}")
     if missing and not unproven:
         raise CannotReplay(call.label, missing)

@@ -34,6 +34,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "repairs",
         )
     },
+    {"frames": ("render.frames",)},
     {
         "budget": ("budget",),
         "prompts": ("prompts",),
@@ -55,7 +56,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
             "ledger.audit",
         ),
     },
-    {"plan": ("plan", "earlier"), "frames": ("render.frames",)},
+    {"plan": ("plan", "earlier")},
     {
         "assembled": ("assembled",),
         "overflow": ("overflow",),

@@ -16,6 +16,7 @@ import pytest
 import nexus
 from cli.running import run
 from nexus.engine import Engine
+from nexus.errors import BadSetting
 from nexus.explain import Explanation
 from nexus.ledger.entries import Commit, NewEntry
 from nexus.message import ToolCall, assistant, tool
@@ -68,9 +69,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def opened(root: Path, clock: Clock, **options: Any) -> Engine:
+def opened(root: Path, now: Clock, **options: Any) -> Engine:
     given: dict[str, Any] = {"timezone": "Europe/Berlin", "mode": "repl", "model": "gpt-4o"}
-    return nexus.open(root, clock_ms=clock, **{**given, **options})
+    return nexus.open(root, clock_ms=now, **{**given, **options})
 
 
 def sent(nx: Engine, event: Any = "hi", **options: Any) -> nexus.AssembledContext:
@@ -318,3 +319,91 @@ def test_a_tool_loop_has_the_same_prompt_and_first_message(root: Path, clock: Cl
     second = sent(nx, [tool("c1", "sun", "look")])
     assert second.system_prompt == first.system_prompt
     assert messages(second)[: len(messages(first))] == messages(first)
+
+
+# the clock -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_in_the_system_prompt_is_there_for_who_asks_for_it(root: Path, clock: Clock) -> None:
+    """Document 004, "Combination" to the character; decided: "`clock="system"` gives the printed `# Environment` line"."""
+    nx = opened(root, clock, clock="system")
+    first = said(nx, Event((nexus.Text("hi"),), channel="cli"))
+    section = first.system_prompt[first.system_prompt.index("# Environment") :]
+    assert section == (
+        "# Environment\n"
+        "Current date: 2026-01-13, Current time: 14:30 (local)\n"
+        f"Working directory: {root}\n"
+        "Operating system: Linux (WSL2 on Windows)\n"
+        "Terminal: vscode (xterm-256color)\n"
+        "Mode: Interactive REPL"
+    )
+    assert messages(first) == [STARTED, "Channel: cli\n\nhi"]
+    write(root, NEXUS="Use spaces.")
+    clock.later(2)
+    second = said(nx, "and?")
+    assert second.system_prompt == first.system_prompt.replace("14:30", "14:32"), "fresh on every call, the rest frozen"
+    assert messages(second)[-1] == "and?"
+    assert second.prefix.state == "broken"
+    assert any("surroundings" in cause for cause in second.prefix.causes)
+    assert nx.replay("main", 1).to_openai() == first.to_openai()
+    assert nx.replay("main", 2).to_openai() == second.to_openai()
+
+
+@pytest.mark.parametrize("setting", ["mode", "clock"])
+def test_a_mode_or_clock_that_there_is_not_is_refused(root: Path, clock: Clock, setting: str) -> None:
+    with pytest.raises(BadSetting, match=f"{setting} is one of .*, not 'sundial'"):
+        opened(root, clock, **{setting: "sundial"})
+
+
+def test_the_command_line_puts_the_clock_into_the_system_prompt(root: Path, tmp_path: Path) -> None:
+    done = run(
+        "assemble", "hi", "--profile", "repl", "--clock", "system", "--at", "2026-01-13T14:30:00+01:00",
+        "--timezone", "Europe/Berlin", "--as", "openai", "-w", str(root), folder=tmp_path,
+    )  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    system, *rest = json.loads(done.out)["messages"]
+    assert "# Environment\nCurrent date: 2026-01-13, Current time: 14:30 (local)\nWorking" in system["content"]
+    assert [one["content"] for one in rest] == [STARTED, "hi"]
+
+
+def test_a_long_tool_loop_is_told_the_time_after_its_results(root: Path, clock: Clock) -> None:
+    """Decided: "in a tool loop a new stamp is appended after the last result when the last one is over five minutes old;
+    nothing is rewritten"."""
+    nx = opened(root, clock)
+    ctx, bodies = sent(nx, "look"), list[Any]()
+    for number in range(1, 7):
+        nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{number}", "look", "{}")),)))
+        clock.later(2)
+        ctx = sent(nx, [tool(f"c{number}", "sun", "look")])
+        bodies.append(messages(ctx))
+        assert ctx.prefix.state == "extends"
+        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+    lasts = [body[-1] for body in bodies]
+    assert lasts == [
+        "sun", "sun", "Current date: 2026-01-13, Current time: 14:36 (local)",
+        "sun", "sun", "Current date: 2026-01-13, Current time: 14:42 (local)",
+    ]  # fmt: skip
+    assert bodies[-1][: len(bodies[2])] == bodies[2]
+    nx.record(ctx, nexus.AgentResult((assistant("bright"),)))
+    again = said(nx, "thanks")
+    assert messages(again)[-1].endswith("Current time: 14:42 (local)\n\nthanks")
+    for call, body in enumerate(bodies, 2):
+        assert messages(nx.replay("main", 1, call=call)) == body
+    tagged = nx.assemble("and?", profile="tagged")
+    memory = next(m.text() for m in tagged.messages if m.text().startswith("[SHARED_MEMORY"))
+    assert memory.count("Human: ") == 2, "a stamp is no word of the user's"
+
+
+def test_a_stamp_in_a_tool_loop_is_not_the_request_that_is_kept(root: Path, clock: Clock) -> None:
+    nx = opened(root, clock)
+    said(nx, "First task. " + "word " * 300, budget=4_000)
+    ctx = sent(nx, "KEEP THIS REQUEST", budget=4_000)
+    for number in range(1, 14):
+        nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{number}", "look", "{}")),)))
+        clock.later(6)
+        ctx = sent(nx, [tool(f"c{number}", "sun " * 300, "look")], budget=4_000)
+    assert ctx.manifest.cut > 0
+    assert "KEEP THIS REQUEST" in json.dumps(messages(ctx))
+    assert nx.replay("main", 2, call=13).to_openai()
+    nx.record(ctx, nexus.AgentResult((assistant("bright"),)))
+    assert nx.replay("main", 2).to_openai() == ctx.to_openai()

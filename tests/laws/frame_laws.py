@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from laws.frame_forms import MOMENT_MARKS, memory, memory_marks, moment, read_memory, read_moment, read_runtime, runtime
 from laws.frame_texts import BREAKS, ENTRIES, TEXTS
 from nexus.legible import legible
+from nexus.message import Image, Message, Note, Text
 from nexus.render.frames import Scope, escape, one_line, scan, un_one_line, unescape
+from nexus.render.parts import shown_parts
+from nexus.sources.memory import HEADING as MEMORY
 
 BLOCK = 1_000
 """Examples that are drawn together; each block has a seed of its own, made of the run's seed and the block's number."""
 
-LAWS = ("text in a block", "text in the memory", "value on a line", "moment", "runtime context", "memory")
+LAWS = ("text in a block", "text in the memory", "value on a line", "moment", "runtime context", "memory", "message")
 
 
 class Case(NamedTuple):
@@ -34,6 +37,7 @@ CASES = st.one_of(
     st.builds(lambda text: Case("moment", (text,)), TEXTS),
     st.builds(lambda *texts: Case("runtime context", texts), TEXTS, TEXTS, TEXTS),
     st.builds(lambda entries: Case("memory", (entries,)), ENTRIES),
+    st.builds(lambda *texts: Case("message", texts), TEXTS, TEXTS, TEXTS),
 )
 
 
@@ -50,6 +54,8 @@ def hold(case: Case) -> int:
             return _framed(moment(*case.given), "block", read_moment, case.given[0], MOMENT_MARKS, case.given)
         case "runtime context":
             return _framed(runtime(*case.given), "block", read_runtime, case.given, 1, case.given)
+        case "message":
+            return _message(*case.given)
         case _:
             (entries,) = case.given
             texts = [entry.text for entry in entries]
@@ -66,6 +72,25 @@ def _text(text: str, scope: Scope) -> int:
     assert escape(legible(text), scope) == legible(escaped), f"otherwise once it can be sent: {escaped!r}"
     assert (escaped is text) == (escaped == text), "a copy where nothing was to do"
     return len(scan(text, scope))
+
+
+def _message(channel: str, memory: str, words: str) -> int:
+    moment = f"Current time: 2026-01-13T13:30:00.000Z\nChannel: {one_line(channel)}"
+    notes = (moment, f"{MEMORY}\n{memory}")
+    parts = (*(Note("memory", text) for text in notes), Text(words))
+    (shown,) = shown_parts(Message("user", parts))
+    assert isinstance(shown, Text)
+    at = shown.text.rindex(f"\n{MEMORY}") + 1
+    found = scan(shown.text)
+    assert [one.at for one in found] == [at], f"a mark is left: {found} in {shown.text!r}"
+    raw = (f"{moment}\n", f"{MEMORY}\n{memory}\n\n{words}")
+    assert (unescape(shown.text[:at]), unescape(shown.text[at:])) == raw, f"undone wrongly: {shown.text!r}"
+    picture = Image("image/png", "aGk=")
+    apart = shown_parts(Message("user", (*parts, picture)))
+    texts = [part.text for part in apart if isinstance(part, Text)]
+    assert (len(scan(texts[0])), scan(texts[1])) == (1, ()), f"a mark is left: {texts!r}"
+    assert unescape(texts[1]) == words, f"undone wrongly: {texts[1]!r}"
+    return len(scan(channel)) + len(scan(memory)) + len(scan(words))
 
 
 def _value(value: str) -> int:

@@ -311,9 +311,14 @@ class Path:
         return [call for _, call in pairing.waiting.values()]
 
     def request_before(self, first: Place) -> Row | None:
-        """The user's message that what begins at a place still answers: the newest one that is shown before it."""
+        """The user's message that what begins at a place still answers: the newest one that is shown before it.
+
+        One of nothing but notes asks nothing; an answer without its call is not shown.
+        """
         for row in reversed(self.talk(Place(self.clear + 1, 0), first)):
             if row.message.role != "assistant" and row.place in self.pairing.starts:
+                if row.message.role == "user" and all(isinstance(p, (Note, ToolResult)) for p in row.message.parts):
+                    continue
                 return row
         return None
 

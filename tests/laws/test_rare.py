@@ -37,6 +37,13 @@ RARE = {
         Step("raw", messages=(Message("user", (Text("0"), Note("memory", "0"))),)),
         *[ASKED] * 5,
     ),
+    "a pinned call whose result comes twice": (
+        Step("ask", 2),
+        Step("pin", 0, 1),
+        Step("answer", 0, 7),
+        ASKED,
+        ASKED,
+    ),
     "a picture that is pinned": (Step("ask", 15), *[ASKED] * 4, Step("pin")),
 }
 

@@ -18,7 +18,6 @@ from nexus.errors import EmptyEvent, WorkspaceMissing
 from nexus.legible import legible
 from nexus.message import Image, Message, Note, Text
 from nexus.profiles import WORKSPACE
-from nexus.render.frames import escape
 from nexus.render.wire.openai import fragment
 from nexus.request import Event, Request
 from nexus.sources import SOURCES, Desk
@@ -137,7 +136,7 @@ class ContextBuilder:
         notes = [part.text for part in shown if isinstance(part, Text)]
         said = "\n\n".join(filter(None, (*notes, text.strip() and text)))
         images = (part for part in shown if isinstance(part, Image))
-        parts = (Note("moment", legible(runtime), ORIGIN), *images, *([Text(legible(escape(said)))] if said else []))
+        parts = (Note("moment", legible(runtime), ORIGIN), *images, *([Text(legible(said))] if said else []))
         return fragment(Message("user", parts))[0]["content"]
 
     def _system(self, skill_names: Iterable[str]) -> tuple[list[Block], list[Warned]]:

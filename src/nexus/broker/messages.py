@@ -13,6 +13,7 @@ from nexus.ledger.operations import visible_on
 from nexus.message import Message, Text
 from nexus.opens import SUMMARY_MARKER
 from nexus.profiles import LAYERED
+from nexus.render.frames import escape
 from nexus.request import AgentRole, Event, Request, Routing
 from nexus.sources import SOURCES, Desk, Surroundings
 
@@ -46,5 +47,5 @@ def _history(nx: Engine, thread: str | int) -> Iterator[Message]:
         visible = visible_on(nx.store, number)
         opening = {row.place for row in nx.store.instructions(number)}
     if visible.summary:
-        yield Message("user", (Text(f"{SUMMARY_MARKER}\n{visible.summary}"),))
+        yield Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))
     yield from (row.message for row in visible.rows if row.place not in opening)

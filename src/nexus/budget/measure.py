@@ -22,6 +22,7 @@ from nexus.budget.counter import TokenCounter, without_surrogates
 from nexus.budget.images import most_image_tokens
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.reasoning import phases, sent_back
+from nexus.render.frames.beside import guarded
 from nexus.size import Size
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
@@ -52,6 +53,7 @@ def message_tokens(message: Message, counter: TokenCounter) -> Size:
     Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
     are left out.
     """
+    message = guarded(message)
     sent = tuple(part for part in message.parts if not _is_aside(part))
     aside = [part for part in message.parts if _is_aside(part)]
     beside = _SLACK + sum(_beside_text(part) for part in sent)

@@ -75,6 +75,9 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option(
     "--mode", type=click.Choice(["repl", "server"]), help="How the agent is run, which the profile repl tells."
 )
+@click.option(
+    "--clock", type=click.Choice(["message", "system"]), help="Where the profile repl tells the time [message]."
+)
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context here, for `nexus record`.")
 @common
 def command(
@@ -106,11 +109,11 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
-    event, mode = _event(who), who.pop("mode")
+    event, run = _event(who), {"mode": who.pop("mode"), "clock": who.pop("clock"), "strategy": strategy}
     _check(message, turn, call, save, who)
     text = read_input() if message == "-" else message
     given = tuple(read_tools(tools)) if tools else None
-    options: dict[str, Any] = {name: value for name, value in (("strategy", strategy), ("mode", mode)) if value}
+    options: dict[str, Any] = {name: value for name, value in run.items() if value}
     profile, more = named_profile(profile or "")
     with open_here(workspace, ledger, **options, **more) as nx:
         event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))

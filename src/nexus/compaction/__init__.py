@@ -22,6 +22,7 @@ from nexus.ledger.replay import spoken
 from nexus.message import Message, Text
 from nexus.opens import SUMMARY_MARKER
 from nexus.plan import CompactionPlan
+from nexus.render.frames import escape
 
 __all__ = [
     "Compacted",
@@ -80,7 +81,7 @@ def carry_out(
     duration_ms = int((time.monotonic() - begun) * 1000)
     tokens = counter.count(written.text)
     # In the prompt it is a message of its own, with a marker before it: of the forms, the largest.
-    shown = Message("user", (Text(f"{SUMMARY_MARKER}\n{written.text}"),))
+    shown = Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(written.text)}"),))
     after = plan.kept_tokens + message_tokens(shown, counter).tokens
     if not written.text or after >= plan.tokens_before:
         why = "no summary of what could be left out is smaller than it: the next call cuts instead"

@@ -19,6 +19,7 @@ from nexus.context.view import shown
 from nexus.ledger.entries import Place, Row
 from nexus.message import Message, Text
 from nexus.opens import CONTEXT_SUMMARY, GENERATED
+from nexus.render.frames import escape, unescape
 from nexus.size import Size
 
 SUMMARY_SOURCE = "nexus:summary"
@@ -70,7 +71,7 @@ def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> s
 def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> Message:
     """The summary as a user's message, after the printed words and the time at which it was made (now, if not given)."""
     at_ms = system_clock_ms() if at_ms is None else at_ms
-    text = f"{CONTEXT_SUMMARY}{GENERATED}{stamp(at_ms, timezone)}\n{summary_text}"
+    text = f"{CONTEXT_SUMMARY}{GENERATED}{stamp(at_ms, timezone)}\n{escape(summary_text)}"
     return Message("user", (Text(text),), at_ms=at_ms, source=SUMMARY_SOURCE)
 
 
@@ -80,7 +81,7 @@ def summary_text(message: Message) -> str:
     if not text.startswith(CONTEXT_SUMMARY):
         return text
     first, _, rest = text.removeprefix(CONTEXT_SUMMARY).partition("\n")
-    return rest if first.startswith(GENERATED) else text.removeprefix(CONTEXT_SUMMARY)
+    return unescape(rest if first.startswith(GENERATED) else text.removeprefix(CONTEXT_SUMMARY))
 
 
 def generate_summary(

@@ -18,8 +18,6 @@ SESSION_SOURCE = "nexus:session-start"
 """What marks the first message of a session as one of ours: no text that a user writes can."""
 
 MOMENT_SOURCE = "nexus:moment"
-FRESH_MS = 5 * 60 * 1000
-"""In a tool loop a stamp that is older than this is followed by a new one."""
 
 
 def system_clock_ms() -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus.context.stamps import FRESH_MS
 from nexus.context.truncation import identify_message_groups, whole
 from nexus.errors import BadReply, BadTool
 from nexus.fit import repair
@@ -16,6 +15,7 @@ from nexus.legible import legible
 from nexus.message import Message, Note, Text, ToolCall, ToolResult
 from nexus.render.wire.openai import fragment
 from nexus.render.wire.received import as_mapping
+from nexus.sources.stamps import FRESH_MS
 
 
 def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:

@@ -2,10 +2,10 @@
 
 It fires when the budget is full and goes down to 40 % of it, or to 55 % where one group lies across that mark, so that
 nothing in the prefix moves again for a while; the figures behind the marks are those of `python -m benchmarks prefix`.
-Images of older turns become notes, where that is wanted, and results that are not among the newest are shortened first; if
-that is enough by itself, nothing is left out. The decision
-is a value in the context, deterministic in the head, the view and the budget; recording the turn stores it. Never cut:
-system, tools, current event, last group, pins (the first task and the request that the kept messages answer among them).
+Images of older turns become notes, where that is wanted, and results that are not among the newest are shortened first;
+if that is enough by itself, nothing is left out. The decision is a value in the context, deterministic in the head, the
+view and the budget; recording the turn stores it. Never cut: system, tools, current event, last group, pins (the first
+task and the request that the kept messages answer among them).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
     told = tuple(clip_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
     spared: tuple[int, ...] = ()
     if window.pin_waits():
-        spared = tuple(at for at, (said, own) in enumerate(zip(told, event, strict=True)) if said is not own)
+        spared = tuple(at for at in repair.answering(window.fold, event) if told[at] is not event[at])
         told = event
     shown = tuple(repair.preview(window.fold, told))
     answers = any(message.role == "tool" for message in event)

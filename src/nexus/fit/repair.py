@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -139,6 +139,16 @@ def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:
     ahead = Fold(dict(fold.waiting), set(fold.answered), fold.used, fold.tail, fold.started)
     shown = [view for message in messages for view, _, _ in step(ahead, message, plain=False)]
     return [*shown, *closing(ahead)]
+
+
+def answering(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
+    """The messages, by number, with a first result of a call that waits; a second one of a call is not shown."""
+    waiting = set(fold.waiting)
+    for at, message in enumerate(messages):
+        answered = waiting & {result.call_id for result in message.results()}
+        if answered:
+            yield at
+        waiting -= answered
 
 
 def joined(earlier: Message, later: Message) -> Message:

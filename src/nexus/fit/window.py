@@ -20,6 +20,7 @@ from nexus.budget.measure import message_tokens
 from nexus.budget.names import same_model
 from nexus.fit import repair
 from nexus.fit.clip import Clips, clip_results
+from nexus.fit.opening import started, summarised
 from nexus.fit.pictures import as_notes, freed
 from nexus.fit.pins import Pinned, within
 from nexus.history import History
@@ -177,18 +178,14 @@ def start(
     `mark` is the newest clear or compaction that holds. The later of mark and cut decides; a cut from before
     `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
     """
-    opening: tuple[Message, ...] = ()
-    first, plain_until = shown_from(mark), 0
-    if mark is not None and mark.kind == "compaction":
-        opening = (Message("user", (Text(f"{opens.heading}{mark.body.get('summary', '')}"),)),)
-        plain_until = mark.seq
+    opening, begun = summarised(mark, opens), started(opens)
+    first, plain_until = shown_from(mark), mark.seq if mark is not None and opening else 0
     if not holds(cut, mark, changed_at):
         cut, lead = None, ()
     marker = ""
     if cut is not None:
         opening = opening if cut.keeps_summary else ()
         first, plain_until, marker = cut.first, cut.plain_until, cut.marker
-    begun = (Message("user", (Text(opens.begun),)),) if opens.begun else ()
     summary, first_line = (sum(message_tokens(m, counter).on(wire) for m in part) for part in (opening, begun))
     opening, tokens = (*begun, *opening), summary + first_line
     window = Window(opening, tokens, plain_until, 0, b"", cut, wire=wire, model=model, images=images, first=first)
@@ -370,7 +367,7 @@ def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_gr
     index = len(window.messages)
     if starts_group:
         window.groups.append(index)
-        if message.role == "user":
+        if message.role == "user" and message.speaks():
             window.turns.append(index)
     window.messages.append(message)
     window.sums.append(window.sums[-1] + tokens + aside)

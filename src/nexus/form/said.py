@@ -12,7 +12,7 @@ from nexus.earlier import MOMENT_ORIGIN
 from nexus.ledger.entries import Entry, Row
 from nexus.legible import legible
 from nexus.message import ATTACHED, Image, Message, Note, Text
-from nexus.render.frames import escape
+from nexus.render.frames.beside import guarded_note
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.times import moment_time
 
@@ -30,7 +30,7 @@ def framed(message: Message) -> Message:
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
-    beside = [_beside(note) for note in notes if note.origin.startswith(BESIDE)]
+    beside = [Text(guarded_note(legible(note.text))) for note in notes if note.origin.startswith(BESIDE)]
     images = [part for part in message.parts if isinstance(part, Image)]
     text = moment_block(time, legible(message.text()))
     return replace(message, parts=(*beside, Text(text), *images))
@@ -45,9 +45,3 @@ def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
 def _framed_row(row: Row, counter: TokenCounter) -> Row:
     message = framed(row.message)
     return row if message is row.message else Row(row.place, message, message_tokens(message, counter))
-
-
-def _beside(note: Note) -> Text:
-    """A note with what stands under its first line, which is ours, made harmless."""
-    head, line_end, rest = legible(note.text).partition("\n")
-    return Text(f"{head}{line_end}{escape(rest)}")

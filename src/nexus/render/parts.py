@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from nexus.message import Image, Message, Note, Text, ToolResult
+from nexus.render.frames.beside import guarded_part, guarded_text
 
-RENDER_VERSION = 1
+RENDER_VERSION = 2
 """Raised whenever the same values would give other bytes."""
 
 
 def shown_parts(message: Message) -> list[Text | Image]:
     """A user message's text and images in sending order: notes, then images, then the user's own text (document 003).
 
-    Without images it is one text: the notes, a blank line, the text.
+    Without images it is one text: the notes, a blank line, the text. Beside notes, no words look like one (`frames.beside`).
     """
-    notes = "\n".join(part.text for part in message.parts if isinstance(part, Note))
+    notes = [part.text for part in message.parts if isinstance(part, Note)]
+    if not any(notes):
+        return [part for part in message.parts if isinstance(part, (Text, Image))]
     images = [part for part in message.parts if isinstance(part, Image)]
     texts = [part for part in message.parts if isinstance(part, Text)]
-    if not notes:
-        return [part for part in message.parts if isinstance(part, (Text, Image))]
-    if images:
-        return [Text(notes), *images, *texts]
-    if not texts:
-        return [Text(notes)]
-    return [Text(f"{notes}\n\n{texts[0].text}"), *texts[1:]]
+    beside = [] if images else texts[:1]
+    shown = guarded_text(notes, beside[0].text if beside else None)
+    return [Text(shown), *images, *map(guarded_part, texts[len(beside) :])]
 
 
 def text_of_result(result: ToolResult) -> str:

@@ -20,13 +20,16 @@ from nexus.sources.snapshot import Snapshot
 Mode: TypeAlias = Literal["", "repl", "server"]
 """How an agent is run, where that is known: in a terminal, or behind HTTP (document 004)."""
 
+Clock: TypeAlias = Literal["message", "system"]
+"""Where the profile `repl` tells the time: with each message, or in the system slot, as document 004 prints it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
 
     Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `layers` are the places of instruction
-    files, `mode` how the agent is run, `warned` what is to be said of the configuration in every context. `shelves` has
+    files, `mode` how the agent is run, `clock` where it is told the time, `warned` what is to be said of the configuration in every context. `shelves` has
     the skills as they were last read.
     """
 
@@ -38,6 +41,7 @@ class Surroundings:
     mode: Mode = ""
     warned: tuple[Warned, ...] = ()
     shelves: Shelves = field(default_factory=Shelves, kw_only=True)
+    clock: Clock = field(default="message", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
     `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.sources.zone`). `here` is
-    what was found to work here. `earlier` is what was said before the turn, for forms that tell of it. `seen_skills` is what the call's first look at the skills found.
+    what was found to work here. `earlier` is what was said before the turn, for forms that tell of it. `seen_skills` is
+    what the call's first look at the skills found.
     """
 
     request: Request

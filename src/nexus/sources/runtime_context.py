@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 
 from nexus.block import Block
-from nexus.render.frames import escape, one_line
+from nexus.render.frames import one_line
 from nexus.request import Request
 from nexus.sources.desk import Desk, Gathered
 from nexus.sources.local import local_time
@@ -40,7 +40,7 @@ def where_lines(request: Request) -> list[str]:
     event = request.event
     where = (("Channel", event.channel), ("Chat ID", event.chat_id))
     lines = [f"{what}: {one_line(value.strip())}" for what, value in where if value.strip()]
-    return [escape(line) for line in (*lines, *platform_lines(request))]
+    return [*lines, *platform_lines(request)]
 
 
 def _abbreviation(at: datetime) -> str:

@@ -1,6 +1,7 @@
-"""What the agent is told of its surroundings (document 004, "System Information"): folder, system, terminal, mode. No time.
+"""What the agent is told of its surroundings (document 004, "System Information"): folder, system, terminal, mode.
 
-A clock in the system slot would move it with every call; times come with the messages.
+No time: a clock in the system slot moves it with every call, so times come with the messages. The document's own form, the
+time as the section's first line, is there for who asks for it (`clock="system"`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from functools import cache
 from nexus.block import Block
 from nexus.sources.desk import Desk, Gathered, Mode
 from nexus.sources.lines import one_line
+from nexus.sources.stamps import time_line
 
 HEADING = "# Environment"
+ORIGIN = "nexus:surroundings"
 
 MODES: dict[Mode, str] = {"repl": "Interactive REPL", "server": "HTTP JSON-RPC Server"}
 """The printed words for how an agent is run."""
@@ -24,19 +27,20 @@ def surroundings(desk: Desk) -> Gathered:
     """The `# Environment` block: the workspace as working directory; nothing without one."""
     if desk.files is None:
         return [], []
-    text = environment(str(desk.files.root), desk.around.mode, os.environ)
-    return [Block("Workspace", "surroundings", text, "nexus:surroundings", trust="system")], []
+    line, warned = time_line(desk, ORIGIN) if desk.around.clock == "system" else ("", [])
+    text = environment(str(desk.files.root), desk.around.mode, os.environ, line)
+    return [Block("Workspace", "surroundings", text, ORIGIN, trust="system")], warned
 
 
-def environment(folder: str, mode: Mode, variables: Mapping[str, str]) -> str:
-    """The section's lines. The terminal is told in a REPL only, the mode where it is known."""
-    lines = [HEADING, f"Working directory: {one_line(folder)}", f"Operating system: {this_system()}"]
+def environment(folder: str, mode: Mode, variables: Mapping[str, str], time: str = "") -> str:
+    """The section's lines. The terminal is told in a REPL only, the mode where it is known, the time where there is one."""
+    lines = [HEADING, time, f"Working directory: {one_line(folder)}", f"Operating system: {this_system()}"]
     terminal = terminal_name(variables) if mode == "repl" else ""
     if terminal:
         lines.append(f"Terminal: {terminal}")
     if mode:
         lines.append(f"Mode: {MODES[mode]}")
-    return "\n".join(lines)
+    return "\n".join(line for line in lines if line)
 
 
 def operating_system(system: str, release: str, *, distribution: str = "", mac: str = "") -> str:

@@ -102,6 +102,8 @@ def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
     """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named."""
     for turn, row in earlier.rows:
         message = row.message
+        if message.role == "user" and not message.speaks():
+            continue
         calls = tuple(entries.Call(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
         yield entries.Row(_ROLES.get(message.role, message.role), _words(row), run, message.at_ms or None, calls)

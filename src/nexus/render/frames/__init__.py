@@ -2,7 +2,8 @@
 
 `escape` and `unescape` are for texts, `one_line` and `un_one_line` for values that must stay on their line, and
 `scan` finds what a careless reader could take for a mark, by rules of its own. Only text that Nexus puts into a frame of
-its own is escaped: what has a real role (an assistant's message, a tool's call or result) is never touched.
+its own is escaped: what has a real role (an assistant's message, a tool's call or result) is never touched. `frames.beside` does so for a
+user's message that has notes.
 docs/frames.md is for readers of escaped text.
 """
 

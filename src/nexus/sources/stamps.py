@@ -1,0 +1,40 @@
+"""The time as document 004 prints it ("Temporal Context"), to the minute.
+
+`(local)` is the user's zone; where none is known the time is UTC and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nexus.block import Warned
+from nexus.sources.desk import Desk
+from nexus.sources.local import Local, local_time
+
+ORIGIN = "nexus:date-time"
+
+FRESH_MS = 5 * 60 * 1000
+"""In a tool loop a stamp that is older than this is followed by a new one."""
+
+
+def time_line(desk: Desk, origin: str = ORIGIN) -> tuple[str, list[Warned]]:
+    """`Current date: 2026-01-13, Current time: 14:30 (local)`, and what is wrong with time or zone."""
+    at, warned = local_time(desk, origin)
+    date, _, time = stamp(at).partition(" ")
+    return f"Current date: {date}, Current time: {time}", warned
+
+
+def session_start(desk: Desk) -> str:
+    """What the first message of a session says: `[Session started: 2026-01-13 14:30 (local)]`."""
+    return f"[Session started: {stamp(local_time(desk, ORIGIN)[0])}]"
+
+
+def stamp_of(desk: Desk, at_ms: int) -> str:
+    """A time in the zone of the call's user."""
+    return stamp(local_time(replace(desk, at_ms=at_ms), ORIGIN)[0])
+
+
+def stamp(at: Local) -> str:
+    """`2026-01-13 14:30 (local)`."""
+    shown = (at.local or at.utc).replace(tzinfo=None).isoformat(" ", "minutes")
+    return f"{shown} ({'local' if at.local else 'UTC'})"
