@@ -26,7 +26,7 @@ def test_no_text_forges_a_frame_and_every_text_comes_back(record_property: Calla
 
 
 MUTANTS = (
-    Mutant("what is unseen is seen", "places:_seen", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours")),
+    Mutant("what is unseen is seen", "places:_seen", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours", "undone wrongly")),
     Mutant("the first line is passed over", "places:lines", "chain((0,),", "chain((),", ("is left", "are ours")),
     Mutant("a line in a bracket has no speaker", "places:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise")),
     Mutant("a spaced tag is always a comparison", "places:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours")),
