@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
 from nexus.block import Warned
+from nexus.budget.counter import TokenCounter
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, emit, named_profile, open_here, read_input, read_tools, write_text
 from nexus.engine import Engine
@@ -28,7 +29,7 @@ from nexus.sources.media import read_image
 
 STRATEGIES = ("oldest_first", "middle_out")
 ROLES = ("manager", "worker", "unified")
-FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
+FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text", "outline")
 
 
 @click.command("assemble")
@@ -42,7 +43,10 @@ FORMS = ("openai", "responses", "anthropic", "gemini", "messages", "text")
 @click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
 @click.option("--profile", help="Form of the context, a name or a file [layered, or the recorded call's].")
 @click.option(
-    "--as", "form", type=click.Choice(FORMS), help="Print a request body, the messages or the text [a report]."
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    help="Print a request body, the messages, the text or its outline [a report].",
 )
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; may be repeated.")
 @click.option(
@@ -127,6 +131,7 @@ def command(
             request = replace(request, model=model or nx.model, tools=given or ())
             request = replace(request, available_tokens=budget, profile=profile or "layered", skills=skills)
             ctx, told = nx.assemble_request(request), nx.explain_request(request) if explain else None
+        counter = nx.counter
     if told is not None:
         show(told, every=every, as_json=as_json)
         return
@@ -137,7 +142,7 @@ def command(
     elif form is None:
         click.echo(printable_lines(str(ctx.report)))
     else:
-        _show(ctx, form)
+        _show(ctx, form, counter)
 
 
 def _event(given: dict[str, Any]) -> Event:
@@ -204,8 +209,12 @@ def _warn(told: Warned | None) -> None:
         click.echo(f"Warning: {printable(told.origin)}: {printable(told.text)}", err=True)
 
 
-def _show(ctx: AssembledContext, form: str) -> None:
+def _show(ctx: AssembledContext, form: str, counter: TokenCounter) -> None:
     match form:
+        case "outline":
+            from nexus.cli.outlining import show_outline
+
+            show_outline(ctx, counter)
         case "openai":
             emit(ctx.to_openai())
         case "responses":
