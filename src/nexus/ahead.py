@@ -11,7 +11,9 @@ from nexus.fit.window import Window
 from nexus.ledger.entries import Cut, Place
 from nexus.legible import legible
 from nexus.message import Message, Text
+from nexus.opens import SUMMARY_MARKER
 from nexus.profile import ONE_TURN, Profile
+from nexus.render.frames.beside import guarded_note
 from nexus.render.tagged.entries import Merged, merged
 from nexus.sources.tagged import kept_entries, rows_of
 
@@ -30,16 +32,37 @@ def limits(profile: Profile, earlier: Earlier, last: Mapping[str, Any] | None) -
     return (most, *(fewer for fewer in FEWER if fewer < most))
 
 
+TAGS = {
+    "nexus:capabilities": "[CAPABILITIES]\n",
+    "nexus:shared_memory": "[SHARED_MEMORY",
+    "nexus:summary": f"{SUMMARY_MARKER}\n",
+    "nexus:user_profile": "[FRIENDS_INFO]\n",
+    "fed:mood": "[MOOD]\n",
+    "fed:constraints": "[CONSTRAINTS]\n",
+}
+"""How the blocks of the tagged form begin, by their origins: what stands in these is harmless already."""
+
+
 def messages_of(blocks: Iterable[Block]) -> tuple[Message, ...]:
-    """One user message for each block; one that continues the block before it is a further text of that message."""
+    """One user message for each block; one that continues the block before it is a further text of that message.
+
+    The text of any other source than those of the form is made harmless here: it stands among the form's blocks.
+    """
     made: list[tuple[Text, ...]] = []
     for block in blocks:
-        text = Text(legible(block.text))
+        text = Text(legible(_harmless(block)))
         if block.continues and made:
             made[-1] = (*made[-1], text)
         else:
             made.append((text,))
     return tuple(Message("user", parts) for parts in made)
+
+
+def _harmless(block: Block) -> str:
+    tag = TAGS.get(block.origin)
+    if tag is not None and (block.continues or block.text.startswith(tag)):
+        return block.text
+    return guarded_note(block.text, block.origin)
 
 
 def told(profile: Profile, earlier: Earlier) -> tuple[int, frozenset[Place]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -94,7 +95,7 @@ def assemble_fitted(request: Request, profile: Profile, given: Materials) -> tup
         manifest=manifest,
         prefix=prefix_of(given, sent, slot, fitted),
         opens_turn=not request.event.results,
-        warnings=(*_before(given), *warned, *front.warned, *_left_out(notes), *_warned(given.model, tools, fitted)),
+        warnings=_once(_before(given), warned, front.warned, _left_out(notes), _warned(given.model, tools, fitted)),
         repairs=RepairReport(dict(fitted.window.fold.done)),
         anchor=anchor_of(given.last_manifest, sent, given.factor),
         full_share=fitted.whole_tokens / room,
@@ -321,6 +322,11 @@ def _injected(request: Request, blocks: list[Block], given: Materials) -> dict[s
     found, names = given.desk.here.environment if shown else None, request.permissions.capabilities
     told = found if found is None or names is None else found.scoped(names)
     return of_system(blocks, request.identity.persona, told, given.last_manifest)
+
+
+def _once(*told: Iterable[Warned]) -> tuple[Warned, ...]:
+    """All of it in order; what two sources say alike, as that there is no such time zone, stands once."""
+    return tuple(dict.fromkeys(chain.from_iterable(told)))
 
 
 def _warned(model: Model, tools: tuple[ToolSpec, ...], fitted: Fitted) -> tuple[Warned, ...]:

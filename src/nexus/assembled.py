@@ -17,6 +17,7 @@ from nexus.budget.anchor import Anchor
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.models import Model
 from nexus.budget.tokens import TokenBudget
+from nexus.errors import BadSetting
 from nexus.history import History
 from nexus.ledger.entries import Cut, Place
 from nexus.message import Message
@@ -243,10 +244,11 @@ class AssembledContext:
         return self._face.body_hash(self)
 
     def to_wire(self, wire: Wire) -> dict[str, Any]:
-        """The request body in the form of a family of models, OpenAI's in that of chat completions."""
-        return (
-            self.to_openai() if wire == "openai" else self.to_anthropic() if wire == "anthropic" else self.to_gemini()
-        )
+        """The request body in the form of a family of models, OpenAI's in that of chat completions. Raises BadSetting."""
+        made = {"openai": self.to_openai, "anthropic": self.to_anthropic, "gemini": self.to_gemini}.get(wire)
+        if made is None:
+            raise BadSetting(f"the wire is one of openai, anthropic and gemini, not {wire!r}")
+        return made()
 
     def to_json(self) -> dict[str, Any]:
         """The whole context as plain JSON values, with document 002's names."""

@@ -203,7 +203,7 @@ class Engine:
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return Materials(
-            desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier),
+            desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier, clock_ms=self.clock_ms),
             sources=self.profiles.sources(found),
             frozen=frozen,
             model=model,

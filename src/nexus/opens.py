@@ -19,6 +19,10 @@ context - you don't need to re-confirm decisions already made.
 GENERATED = "Generated: "
 
 
+SESSION_SOURCE = "nexus:session-start"
+"""What marks a first message of a session as one of ours: no text that a user writes can."""
+
+
 class Opens(Struct, frozen=True):
     """What the first message says of the session's start ("": there is none), and what stands before a summary."""
 

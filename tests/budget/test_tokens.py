@@ -16,6 +16,7 @@ def test_available_is_the_window_less_both_reserves() -> None:
 
 
 def test_reserves_are_at_most_an_eighth_of_a_small_window_each() -> None:
+    """Decided on all documents: "response min(8,000, window/8), tools min(16,000, window/8)"."""
     budget = plan(resolve("gpt-4"))
     assert (budget.reserve_response, budget.reserve_tools, budget.available) == (1024, 1024, 8192 - 2048)
 
@@ -27,6 +28,7 @@ def test_a_model_that_takes_less_input_than_its_window_gets_no_more_than_that() 
 
 
 def test_given_reserves_and_given_available_tokens_are_taken_as_they_are() -> None:
+    """Decided on all documents: "`--budget` (and `budget=`) sets `available` directly"."""
     model = resolve("gpt-4o")
     assert plan(model, reserve_response=4_000, reserve_tools=0).available == 124_000
     assert plan(model, available_tokens=50_000).available == 50_000

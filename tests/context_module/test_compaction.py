@@ -49,6 +49,7 @@ def test_a_summary_message_has_the_printed_words_then_its_time_then_the_summary(
 
 @given(st.text(max_size=80))
 def test_the_summary_can_be_read_back_from_its_message(text: str) -> None:
+    """Document 004, "Summary Format": what stands after the printed words is the summary."""
     assert summary_text(create_summary_message(text, at_ms=AT)) == text
     assert summary_text(user(text)) == user(text).text()
 
@@ -85,6 +86,7 @@ def test_selection_walks_back_from_the_newest_message_until_the_share_is_used() 
 def test_selection_never_splits_a_group_and_always_preserves_the_newest(
     history: list[Message], budget: int, ratio: float
 ) -> None:
+    """Decided on 004: "whole groups only"."""
     older, recent = select_messages_for_compaction(history, COUNTER, budget, ratio)
     assert [*older, *recent] == history
     groups = identify_message_groups(history)
@@ -93,6 +95,7 @@ def test_selection_never_splits_a_group_and_always_preserves_the_newest(
 
 
 def test_the_sessions_first_line_is_never_summarised() -> None:
+    """Decided on 004: "`[Session started: …]` is the first message, never cut, never summarised"."""
     context = manager()
     for number in range(10):
         context.add_user_message(f"{number}" * 200)

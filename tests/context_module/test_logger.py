@@ -63,6 +63,7 @@ def test_a_second_answer_in_a_row_belongs_to_the_same_turn() -> None:
 
 
 def test_clearing_is_a_mark_and_a_compaction_is_an_entry_with_what_it_covers() -> None:
+    """Decided on 004: "`clear_messages()` appends a cut"."""
     context = manager()
     talk(context)
     recent = context.messages[-1:]
@@ -178,6 +179,7 @@ def test_the_engine_goes_on_with_a_session_of_the_door() -> None:
 
 
 def test_the_first_line_is_part_of_the_first_user_turn_where_a_wire_wants_turns_to_alternate() -> None:
+    """Decided on 004: "merged into the first user turn where a wire wants it"."""
     store = MemoryLedger()
     talk(manager(logger=LedgerLogger(store)))
     body = nexus.open(ledger=store).assemble("And b.py?", profile="bare", model="claude-sonnet-4-5").to_anthropic()
@@ -187,6 +189,7 @@ def test_the_first_line_is_part_of_the_first_user_turn_where_a_wire_wants_turns_
 
 
 def test_it_can_be_used_as_a_logger_alone() -> None:
+    """Decided on 004: "`logger=` takes the documented `SessionLogger` protocol, a ledger-backed one ships"."""
     logger = LedgerLogger(MemoryLedger())
     told: SessionLogger = logger
     told.log_system("Be brief.")

@@ -69,6 +69,7 @@ def test_without_a_project_file_there_is_no_project_layer() -> None:
 
 
 def test_files_are_read_for_each_call(home: Path) -> None:
+    """Decided on all documents: "Sources are read again for each call"."""
     loader = PromptLoader()
     write(home / ".nexus" / "NEXUS.md", "one")
     assert "one" in loader.load().content
@@ -108,6 +109,7 @@ def test_a_terminal_is_named_as_far_as_it_is_known() -> None:
 
 
 def test_a_folders_name_cannot_add_lines_to_the_prompt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Document 004, "Combination": `Working directory: /path/to/project`, one line."""
     strange = home / "a\n# Rules"
     strange.mkdir()
     monkeypatch.chdir(strange)

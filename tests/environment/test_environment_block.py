@@ -92,6 +92,7 @@ CAPABILITIES = st.lists(
 
 @given(CAPABILITIES, st.randoms(use_true_random=False))
 def test_the_text_does_not_depend_on_the_order_and_has_each_name_once(found: list[Capability], dice: object) -> None:
+    """Decided on 002: "categories and names are sorted"."""
     shuffled = list(found)
     dice.shuffle(shuffled)  # type: ignore[attr-defined]
     lines = capability_lines(Environment(tuple(found)))

@@ -80,6 +80,7 @@ def changed(position: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
+    """Document 001, "Complete Example", "JSON Format": read, stored and written again."""
     with nexus.open(ledger=MemoryLedger()) as nx:
         done = take(nx, tmp_path, PRINTED)
         assert (done.messages, done.calls, done.problems) == (4, 2, ())
@@ -87,12 +88,14 @@ def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
 
 
 def test_the_printed_log_is_displayed_to_the_character(tmp_path: Path) -> None:
+    """Document 001, "Complete Example", "Console Display"."""
     with nexus.open(ledger=MemoryLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert "".join(f"{line}\n" for line in console_lines(nx.entries("log"))) == DISPLAYED
 
 
 def test_the_printed_log_is_valid() -> None:
+    """Document 001, "Complete Example", meets its own "Implementation Requirements"."""
     assert list(violations(PRINTED)) == []
 
 
@@ -110,6 +113,7 @@ def test_the_printed_log_becomes_messages_and_calls(tmp_path: Path) -> None:
 
 
 def test_the_whole_system_text_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Decided on 001: "the system text shortened at its first sentence plus `...` as in the example (`--full` for all)"."""
     with nexus.open(ledger=MemoryLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert next(console_lines(nx.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
@@ -138,6 +142,7 @@ TALK = [
 
 
 def test_parts_ids_results_and_models_stand_in_the_extra_key() -> None:
+    """Decided on 001: "What the printed form has no place for … goes into an extra key `nexus` per entry"."""
     _, asked, look, listing, said = exported(TALK)
     assert asked["content"] == {"userid": "<@user>", "text": "Which?"}
     assert asked["nexus"]["run_id"] == "r1"
@@ -152,6 +157,7 @@ def test_parts_ids_results_and_models_stand_in_the_extra_key() -> None:
 
 
 def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
+    """Decided on 001: "`--strict` leaves it out and says what is lost"."""
     told: Counter[str] = Counter()
     strict = json.loads("".join(log_texts(strict_entries(logged(TALK), told))))
     assert all("nexus" not in entry for entry in strict)
@@ -173,6 +179,7 @@ def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
 
 
 def test_a_parameter_with_a_name_of_the_printed_form_goes_into_arguments() -> None:
+    """Decided on 001: "A tool parameter called `text`, `reasoning` or `toolCall` goes into `arguments`"."""
     arguments = '{"to":"x","text":"hi","reasoning":1,"toolCall":null,"arguments":[]}'
     _, entry = exported([assistant("", ToolCall("c", "send", arguments), at_ms=AT)])
     assert entry["content"] == {
@@ -197,7 +204,24 @@ def test_arguments_that_are_no_plain_object_stand_as_text(arguments: str) -> Non
 
 
 def test_the_principal_who_spoke_is_the_userid() -> None:
+    """Document 001, "User Message": `"userid": "<@U1234546>"`; decided: without one, `<@user>`."""
     assert exported([user("hi", at_ms=AT)], principal="telegram:42")[1]["content"]["userid"] == "<@telegram:42>"
+    assert exported([user("hi", at_ms=AT)])[1]["content"] == {"userid": "<@user>", "text": "hi"}
+
+
+def test_an_entry_has_the_printed_fields_in_the_printed_order_and_its_content_is_that_of_its_role() -> None:
+    """Document 001, "Data Structure" and "Role-specific Content Format": `"content": string|object`."""
+    look = assistant("", ToolCall("c", "getThreadHistory", '{"ascending":false}'), at_ms=AT)
+    log = exported([TALK[0], user("hi", at_ms=AT), look, assistant("Done.", at_ms=AT)])
+    assert [list(entry)[:5] for entry in log] == [["index", "turn", "timestamp", "role", "content"]] * 4
+    assert [(entry["index"], entry["turn"], entry["role"]) for entry in log] == [
+        (0, 0, "system"), (1, 0, "user"), (2, 1, "assistant"), (3, 1, "assistant"),
+    ]  # fmt: skip
+    assert [list(entry["content"]) for entry in log[1:]] == [
+        ["userid", "text"], ["toolCall", "ascending"], ["toolCall", "text"],
+    ]  # fmt: skip
+    assert log[0]["content"] == "Be brief. Be kind."
+    assert {entry["timestamp"] for entry in log} == {"2023-04-04T12:33:20Z"}
 
 
 def test_a_session_without_a_system_text_gets_a_system_entry() -> None:
@@ -208,6 +232,7 @@ def test_a_session_without_a_system_text_gets_a_system_entry() -> None:
 
 
 def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
+    """Document 001, "Implementation Requirements", 4; decided: a system entry "first, and one after each compaction or cut"."""
     ledger = MemoryLedger(clock_ms=lambda: AT)
     for message in (TALK[0], user("a", at_ms=AT), assistant("b", at_ms=AT)):
         ledger.commit("s", Commit((NewEntry("messages", (Sized(message, Size(1, 1, 1)),)),)))
@@ -279,6 +304,7 @@ def test_each_requirement_is_held(log: list[Any], wrong: list[tuple[int, int, st
 
 
 def test_a_violation_names_position_index_line_and_reason() -> None:
+    """Decided on 001: "an error with index and reason"."""
     (one,) = violations(json.dumps(changed(3, index=12, timestamp="noon"), indent=2))
     assert one == Violation(3, 12, 30, 6, "error", '`timestamp` "noon" is no ISO 8601 date and time')
 
@@ -286,6 +312,7 @@ def test_a_violation_names_position_index_line_and_reason() -> None:
 @pytest.mark.parametrize("field", ["index", "turn", "timestamp", "role", "content"])
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 def test_a_field_of_a_wrong_type_is_an_error(field: str, value: Any) -> None:
+    """Document 001, "Data Structure": `"index": 0`, `"turn": 0`, texts."""
     log = [{**entry} for entry in LOG]
     log[2][field] = value
     assert {(2, "error")} <= {(position, level) for position, _, level in found(log)}
@@ -366,6 +393,7 @@ def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
     ],
 )  # fmt: skip
 def test_nothing_else_is_a_time(text: str) -> None:
+    """Document 001, "Implementation Requirements", 6: "throughout"."""
     assert times.read(text) is None
     assert (2, 6, "error") in found(changed(2, timestamp=text))
 

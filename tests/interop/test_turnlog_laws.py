@@ -84,6 +84,7 @@ def sessions(draw: st.DrawFn) -> list[NewEntry]:
 def test_a_session_becomes_a_valid_log_and_that_the_same_messages_again(
     tmp_path_factory: pytest.TempPathFactory, session: list[NewEntry]
 ) -> None:
+    """Document 001, "Implementation Requirements": all of them, for any session."""
     folder = tmp_path_factory.getbasetemp()
     said = stored(session)
     text = log_text(said)

@@ -91,6 +91,7 @@ ORDINARY = (
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("text", ESCAPED, ids=ascii)
 def test_a_mark_gets_one_backslash_and_loses_it_again(text: str, scope: Scope) -> None:
+    """The marks of documents 000 to 004, in their disguises."""
     assert escape(text, scope) == ESCAPED[text]
     assert unescape(ESCAPED[text], scope) == text
     assert scan(ESCAPED[text], scope) == ()

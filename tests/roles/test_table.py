@@ -85,7 +85,7 @@ def test_a_workers_prompt_begins_with_the_documents_text_to_the_character(nx: En
 
 
 def test_the_runtime_information_ends_a_workers_prompt(nx: Engine) -> None:
-    """The worker's prompt is `build_worker_system_prompt`, with the runtime information at its end."""
+    """Decided on 002: the worker's prompt is `build_worker_system_prompt`, with the runtime information at its end."""
     prompt = worker(nx).system_prompt
     places = [prompt.index(word) for word in (HEADING, "RULES", "FRIEND", "THE SOUL", "SELF", "# Runtime")]
     assert places == sorted(places)
@@ -103,7 +103,7 @@ def test_managers_and_unified_agents_get_messaging_rules_and_no_task_section(nx:
 
 
 def test_row_workspace_agents_md_full_for_both(nx: Engine) -> None:
-    """`Workspace (AGENTS.md) | Full | Full`."""
+    """Document 002, "MA vs WA Context Differences": `Workspace (AGENTS.md) | Full | Full`."""
     rules = "# Workspace rules\n\nRULES\n\n"
     assert rules in nx.assemble(EVENT, role="manager").system_prompt
     assert rules in worker(nx).system_prompt

@@ -97,12 +97,57 @@ def test_the_signatures_are_the_printed_ones() -> None:
     given = inspect.signature(ContextBuilder.build_context).parameters
     assert list(given)[1:6] == ["owner_key", "user_profile", "current_input", "timestamp_utc", "timezone_offset"]
     assert list(given)[6:] == ["current_run_id"]
+    assert [given[name].default for name in list(given)[4:]] == ["", 0, ""], "decided: the defaults"
     made = inspect.signature(ContextBuilder).parameters
     assert list(made)[:4] == ["bus", "tool_registry", "config_service", "persistence_service"]
+    assert [one.default for one in list(made.values())[:4]] == [None] * 4
     assert inspect.iscoroutinefunction(ContextBuilder.build_context)
 
 
+def test_modules_classes_and_methods_are_those_of_the_document() -> None:
+    """Document 000, "Architecture Components": files, classes, static methods, parameters; "Import change"."""
+    from nexus.services.context import FriendsInfoFormatter, MemoryFormatter, MomentFormatter, PromptManager
+
+    places = {
+        ContextBuilder: "builder",
+        PromptManager: "prompts",
+        MemoryFormatter: "formatters",
+        FriendsInfoFormatter: "formatters",
+        MomentFormatter: "formatters",
+    }
+    assert {made: made.__module__ for made in places} == {
+        made: f"nexus.services.context.{module}" for made, module in places.items()
+    }
+    printed = {
+        (MemoryFormatter, "format_shared_memory"): ["history", "limit"],
+        (MemoryFormatter, "_merge_messages_by_run_id"): ["messages"],
+        (MemoryFormatter, "_extract_tool_call_annotation"): ["tool_calls"],
+        (FriendsInfoFormatter, "format_friends_info"): ["user_profile"],
+        (MomentFormatter, "format_this_moment"): ["current_input", "timestamp_utc", "timezone_offset"],
+    }
+    for (made, name), parameters in printed.items():
+        assert isinstance(inspect.getattr_static(made, name), staticmethod)
+        given = inspect.signature(getattr(made, name)).parameters.values()
+        assert [one.name for one in given if one.kind is one.POSITIONAL_OR_KEYWORD] == parameters
+        assert all(one.default is not one.empty for one in given if one.kind is one.KEYWORD_ONLY)
+    assert inspect.signature(MemoryFormatter.format_shared_memory).parameters["limit"].default == 20
+    assert list(inspect.signature(PromptManager.get_core_identity).parameters) == ["self"]
+    assert list(inspect.signature(PromptManager.get_capabilities_prompt).parameters) == ["self", "tool_definitions"]
+
+
+def test_tools_that_come_and_go_change_their_block_alone() -> None:
+    """Document 000, [CAPABILITIES], "Stability": "Changes when tools are registered/unregistered"; "Modularity"."""
+    tools = registry(SEARCH)
+    builder = ContextBuilder(tool_registry=tools, clock_ms=lambda: NOW)
+    before = contents(builder)
+    tools.unregister("web_search")
+    after = contents(builder)
+    assert after[1].endswith("(No tools are available.)")
+    assert [before[at] == after[at] for at in range(5)] == [True, False, True, True, True]
+
+
 def test_without_services_there_are_five_messages_with_placeholders() -> None:
+    """Document 000, [FRIENDS_INFO], "Content": "Placeholder if no profile set"; decided: the other two placeholders."""
     assert contents(ContextBuilder(clock_ms=lambda: NOW))[1:] == [
         "[CAPABILITIES]\nAvailable tools in this conversation:\n\n(No tools are available.)",
         "[SHARED_MEMORY count=0]\nRecent conversation memory:\n\n(No earlier conversation.)",
@@ -112,6 +157,7 @@ def test_without_services_there_are_five_messages_with_placeholders() -> None:
 
 
 def test_the_messages_are_a_body_that_openai_takes() -> None:
+    """Document 000, "Data Flow", 3: "Pass to LLMService for API call"."""
     built = build(ContextBuilder(tool_registry=registry(SEARCH), persistence_service=Stored(example(PLAIN))))
     assert check_openai({"model": "gpt-5", "messages": built.messages, "tools": built.tools}) == []
 
@@ -184,6 +230,9 @@ def test_where_nothing_is_known_the_configuration_speaks_for_every_user(config: 
     assert contents(builder)[3].endswith("\n\nLikes tea.")
     assert contents(builder, "hi", PROFILE)[3].endswith("philosophy.")
     assert contents(ContextBuilder(config_service={"user_defaults": 3}))[3].endswith("yet.)")
+    printed = {"content": "", "editable": True, "description": "About this friend - preferences, patterns, and context"}
+    example_file = {"user_defaults": {"prompts": {"friends_profile": printed}}}
+    assert contents(ContextBuilder(config_service=example_file))[3].endswith("yet.)"), "the file as it is printed"
 
 
 def test_as_many_rows_are_asked_for_as_fill_the_memory() -> None:
@@ -201,6 +250,8 @@ def test_as_many_rows_are_asked_for_as_fill_the_memory() -> None:
 
 
 def test_a_service_need_not_be_asynchronous_nor_heed_the_limit() -> None:
+    """Document 000, "Dependencies": `PersistenceService`, which is somebody else's."""
+
     class Old:
         def get_history(self, owner_key: str, limit: int) -> Any:
             assert limit == FIRST_ROWS

@@ -66,6 +66,7 @@ def test_rows_come_newest_first_and_are_reversed_never_sorted_by_clock() -> None
 
 
 def test_the_limit_is_the_second_parameter_and_counts_merged_entries() -> None:
+    """Document 000, "Key Behaviors" 3: "`count=N` reflects merged message count (human + merged AI)"."""
     block = MemoryFormatter.format_shared_memory(example(PLAIN), 2)
     assert block.startswith(
         "[SHARED_MEMORY count=2]\nRecent conversation memory:\n\n[2025-12-10 07:30] Nexus: I'll search..."

@@ -39,6 +39,7 @@ def test_files_are_included_if_they_exist(tmp_path: Path) -> None:
 
 
 def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_line_ends(tmp_path: Path) -> None:
+    """Decided on 003: "An untouched template counts as absent … and is reported"."""
     write(tmp_path, **{name.removesuffix(".md"): templates()[name] for name in ("AGENTS.md", "SOUL.md", "USER.md")})
     (tmp_path / "SOUL.md").write_bytes(templates()["SOUL.md"].replace("\n", "\r\n").encode())
     write(tmp_path, USER=templates()["USER.md"] + "- Name: Ada\n")

@@ -177,7 +177,7 @@ def test_a_file_that_another_source_reaches_stands_once_wherever_it_stands(home:
         "SOUL.md",
     ]
     assert ctx.system_prompt.count("Shared.") == 1
-    assert told(ctx.warnings)["AGENTS.md"].count("it stands above already") == 2
+    assert told(ctx.warnings)["AGENTS.md"].count("it stands above already") == 1
     write(home, NEXUS="Shared.")
     ctx = context(repo, "instructions", "bootstrap")
     assert ctx.system_prompt.count("Shared.") == 1
@@ -255,6 +255,7 @@ def test_no_number_of_files_in_a_workspace_shortens_the_users_own(home: Path, re
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("source", ["instructions", "bootstrap", "rules"])
 def test_caps_as_errors_refuse_and_name_file_size_and_cap(repo: Path, source: str) -> None:
+    """Decided on all documents: "`caps="error"` refuses instead"."""
     write(repo, AGENTS="x" * 5_000)
     with pytest.raises(OverCap, match=r"AGENTS\.md has 5,000 characters, the cap is 2,000") as caught:
         context(repo, source, config=limited(caps="error", file_chars=2_000))

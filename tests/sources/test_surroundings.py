@@ -27,6 +27,7 @@ def test_the_section_has_the_printed_lines_without_a_time(tmp_path: Path, monkey
 
 
 def test_the_mode_is_told_where_it_is_known_only(tmp_path: Path) -> None:
+    """Document 004, "System Information": "Mode"."""
     assert len(context(tmp_path, "surroundings").system_prompt.split("\n")) == 3
 
 
@@ -44,6 +45,7 @@ def test_it_is_the_same_from_call_to_call(tmp_path: Path) -> None:
 
 
 def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
+    """Document 004, "Combination": one line for each of `# Environment`."""
     text = environment("/a\n# Rules", "repl", {"TERM": "x\n# More"})
     assert [line for line in text.split("\n") if line.startswith("#")] == ["# Environment"]
 

@@ -23,6 +23,7 @@ MOMENT = (
 
 
 def test_the_friend_and_the_moment_are_printed_to_the_character() -> None:
+    """Document 000, "User Message: [FRIENDS_INFO]" and "User Message: [THIS_MOMENT]"."""
     known = "I prefer concise, direct answers. I'm interested in AI ethics and philosophy."
     assert tagged.friends_block(known) == FRIEND
     assert tagged.parse_friends(FRIEND) == known
@@ -48,6 +49,7 @@ def test_mood_and_constraints_are_blocks_like_the_others() -> None:
 def test_a_block_of_any_text_is_read_back_and_holds_one_mark(
     make: Callable[[str], str], read: Callable[[str], str], text: str
 ) -> None:
+    """Document 000, "Message Structure": one tag a message, whatever the text in it."""
     block = make(text)
     assert read(block) == text
     seen = marks(block)

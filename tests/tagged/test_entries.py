@@ -56,6 +56,7 @@ def test_all_ai_rows_of_a_run_are_one_entry_at_the_place_of_the_first() -> None:
 
 
 def test_without_a_run_id_nothing_is_merged() -> None:
+    """Decided on 000: "without run id no merging"."""
     assert entries(human("a"), ai("b"), ai("c")) == (Human(TIME, "a"), Ai(None, ("b",)), Ai(TIME, ("c",)))
 
 
@@ -70,6 +71,7 @@ def test_an_annotation_stands_between_the_row_that_declared_the_tools_and_the_ne
 
 
 def test_several_tools_of_one_row_are_one_annotation() -> None:
+    """Document 000, "Annotation Format": "Multiple tools: `[tool_use:…; tool_use:…]`"."""
     assert entries(ai("", "r", Call("a"), Call("b"))) == (Ai(TIME, ((Use("a"), Use("b")),)),)
 
 
@@ -82,6 +84,7 @@ def test_other_roles_and_empty_answers_are_left_out_and_counted() -> None:
 
 
 def test_a_left_out_row_between_a_question_and_its_answer_does_not_part_them() -> None:
+    """Document 000, "Time Display Optimization": indented "when they follow a human message"."""
     assert entries(human("a"), Row("system", "s"), ai("b"))[1] == Ai(None, ("b",))
 
 
@@ -125,6 +128,7 @@ def test_a_time_that_is_not_known_or_in_no_calendar_says_so(at_ms: int | None) -
 
 
 def test_times_are_those_of_the_zone_summer_time_and_old_offsets_included() -> None:
+    """Document 000, [THIS_MOMENT], "Format": `YYYY-MM-DD HH:MM:SS±HH:MM`; [SHARED_MEMORY]: `[YYYY-MM-DD HH:MM]`."""
     assert moment_time(AT, EAST) == "2025-12-10 15:30:00+08:00"
     assert moment_time(AT, ZoneInfo("America/St_Johns")) == "2025-12-10 04:00:00-03:30"
     assert memory_time(1_753_000_000_000, ZoneInfo("Europe/Berlin")) == "2025-07-20 10:26"

@@ -125,7 +125,8 @@ class ContextBuilder:
 
     def _build_runtime_context(self, channel: str | None, chat_id: str | None) -> str:
         """The runtime metadata; `warnings` has what is wrong with the zone."""
-        blocks, warned = runtime_context(self._desk(Event(channel=channel or "", chat_id=chat_id or "")))
+        chat = "" if chat_id is None else str(chat_id)  # which is a number on many platforms
+        blocks, warned = runtime_context(self._desk(Event(channel=channel or "", chat_id=chat)))
         self.warnings += tuple(warned)
         return "\n".join(block.text for block in blocks)
 

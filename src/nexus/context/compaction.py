@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from nexus.budget.counter import get_counter
 from nexus.compact import prompt
 from nexus.compaction import Ladder, SummaryReply, SummaryRequest
-from nexus.context.stamps import SESSION_SOURCE, stamp, system_clock_ms
+from nexus.context.stamps import stamp, system_clock_ms
 from nexus.context.token_counter import TokenCounter, get_token_counter
 from nexus.context.truncation import flatten_groups, identify_message_groups, newest_within
 from nexus.context.view import shown
 from nexus.ledger.entries import Place, Row
 from nexus.message import Message, Text
-from nexus.opens import CONTEXT_SUMMARY, GENERATED
+from nexus.opens import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
 from nexus.render.frames import escape, unescape
 from nexus.size import Size
 

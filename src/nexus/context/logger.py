@@ -14,12 +14,13 @@ from msgspec.structs import asdict
 
 from nexus.budget.counter import get_counter
 from nexus.context.compaction import SUMMARY_SOURCE, create_summary_message, summary_text
-from nexus.context.stamps import MOMENT_SOURCE, SESSION_SOURCE
+from nexus.context.stamps import MOMENT_SOURCE
 from nexus.context.view import calls_of, result_message, text_with_notes
 from nexus.ledger.entries import Commit, Compaction, NewEntry, Row, Sized
 from nexus.ledger.operations import Ledger
 from nexus.ledger.store import LedgerStore
 from nexus.message import Message, Text, ToolCall, ToolResult, assistant, user
+from nexus.opens import SESSION_SOURCE
 from nexus.record import sized
 
 PROMPT_SOURCE = "nexus:system-prompt"

@@ -28,7 +28,8 @@ class ContextManager:
 
     `clock` says where the time stands: `message` (each user's message is stamped when it is added, and stays as it was
     sent) or `system` (the documented line under `# Environment`, renewed with each call, which costs the prompt cache).
-    `timezone` is the user's: an IANA name, `local` for the machine's, empty for UTC. `clock_ms` gives the time.
+    `timezone` is the user's: an IANA name, an offset, a browser's minutes as text, `local` for the machine's, empty for UTC.
+    `clock_ms` gives the time.
     A `LedgerLogger` of a session that is there already goes on with it. `log` is where everything is kept: that logger,
     or one over a ledger in memory. Raises BadSetting.
     """

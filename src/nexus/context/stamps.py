@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 from nexus.errors import BadSetting
 from nexus.message import Message, Note, Text
+from nexus.opens import SESSION_SOURCE
 from nexus.sources.surroundings import HEADING as ENVIRONMENT
-
-SESSION_SOURCE = "nexus:session-start"
-"""What marks the first message of a session as one of ours: no text that a user writes can."""
+from nexus.sources.zone import zone_of
 
 MOMENT_SOURCE = "nexus:moment"
 
@@ -26,23 +24,20 @@ def system_clock_ms() -> int:
 
 
 def check_zone(timezone: str) -> None:
-    """Raises BadSetting if that is no zone: empty (UTC), `local` (the machine's), or an IANA name."""
-    try:
-        _at(0, timezone)
-    except (KeyError, ValueError, OSError) as error:
-        raise BadSetting(
-            f"there is no time zone {timezone!r}: give an IANA name, or 'local' for the machine's"
-        ) from error
+    """Raises BadSetting if that is no zone: empty (UTC), `local` (the machine's), or what `nexus.open` takes for one."""
+    _at(0, timezone)
 
 
 def stamp(at_ms: int, timezone: str) -> str:
     """The time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
-    return f"{_at(at_ms, timezone):%Y-%m-%d %H:%M} ({_kind(timezone)})"
+    at, kind = _at(at_ms, timezone)
+    return f"{at.isoformat(' ', 'minutes')} ({kind})"
 
 
 def moment_line(at_ms: int, timezone: str) -> str:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`."""
-    return f"Current date: {_at(at_ms, timezone):%Y-%m-%d, Current time: %H:%M} ({_kind(timezone)})"
+    day, _, hour = stamp(at_ms, timezone).partition(" ")
+    return f"Current date: {day}, Current time: {hour}"
 
 
 def session_start(at_ms: int, timezone: str) -> Message:
@@ -66,12 +61,19 @@ def with_moment_line(system_prompt: str, line: str) -> str:
     return "\n".join(lines)
 
 
-def _at(at_ms: int, timezone: str) -> datetime:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    if timezone == "local":
-        return at.astimezone()
-    return at.astimezone(ZoneInfo(timezone)) if timezone else at
-
-
-def _kind(timezone: str) -> str:
-    return "local" if timezone else "UTC"
+def _at(at_ms: int, timezone: str) -> tuple[datetime, str]:
+    """The time as a calendar without zone shows it, and what to call the zone. Raises BadSetting."""
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadSetting(f"the clock says {at_ms}, which is no time in milliseconds since 1970") from error
+    if not timezone:
+        return at.replace(tzinfo=None), "UTC"
+    try:
+        shown = at.astimezone(None if timezone == "local" else zone_of(timezone)[1])
+    except OverflowError:  # an hour before the first day of the calendar, or after its last
+        return at.replace(tzinfo=None), "UTC"
+    except ValueError as error:
+        told = f"{error}: give an IANA name, an offset, a browser's minutes, or 'local' for the machine's"
+        raise BadSetting(told) from error
+    return shown.replace(tzinfo=None), "local"

@@ -11,13 +11,13 @@ from nexus.budget.measure import message_tokens
 from nexus.earlier import MOMENT_ORIGIN
 from nexus.ledger.entries import Entry, Row
 from nexus.legible import legible
-from nexus.message import ATTACHED, Image, Message, Note, Text
+from nexus.message import Image, Message, Note, Text
 from nexus.render.frames.beside import guarded_note
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.times import moment_time
 
-BESIDE = ("nexus:metadata", "nexus:hook-data", "hook:", ATTACHED)
-"""Notes that came with the message, by the beginnings of their origins: those of other forms' moments are left out."""
+OTHER_MOMENTS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-time", MOMENT_ORIGIN)
+"""Origins of the notes that do not stand beside the frame: the time is in it, and other forms tell it in their words."""
 
 
 def framed(message: Message) -> Message:
@@ -30,10 +30,12 @@ def framed(message: Message) -> Message:
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
-    beside = [Text(guarded_note(legible(note.text))) for note in notes if note.origin.startswith(BESIDE)]
+    aside = [Text(guarded_note(legible(note.text), note.origin)) for note in notes if note.origin not in OTHER_MOMENTS]
     images = [part for part in message.parts if isinstance(part, Image)]
+    if not (times or aside or images or message.text()):
+        return message  # a time that stands alone
     text = moment_block(time, legible(message.text()))
-    return replace(message, parts=(*beside, Text(text), *images))
+    return replace(message, parts=(*aside, Text(text), *images))
 
 
 def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:

@@ -14,8 +14,8 @@ def shown_parts(message: Message) -> list[Text | Image]:
 
     Without images it is one text: the notes, a blank line, the text. Beside notes, no words look like one (`frames.beside`).
     """
-    notes = [part.text for part in message.parts if isinstance(part, Note)]
-    if not any(notes):
+    notes = [part for part in message.parts if isinstance(part, Note)]
+    if not any(note.text for note in notes):
         return [part for part in message.parts if isinstance(part, (Text, Image))]
     images = [part for part in message.parts if isinstance(part, Image)]
     texts = [part for part in message.parts if isinstance(part, Text)]

@@ -60,6 +60,7 @@ class Desk:
     here: Snapshot = field(default_factory=Snapshot)
     earlier: Earlier = field(default_factory=Earlier, kw_only=True)
     seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
+    clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
 
     @property
     def files(self) -> Files | None:

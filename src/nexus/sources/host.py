@@ -6,6 +6,7 @@ import platform
 
 from nexus.block import Block
 from nexus.sources.desk import Desk, Gathered
+from nexus.sources.lines import one_line
 
 
 def facts() -> dict[str, str]:
@@ -15,7 +16,8 @@ def facts() -> dict[str, str]:
 
 def host(desk: Desk) -> Gathered:
     """One line for each fact."""
-    lines = [f"{name}: {value}" for name, value in desk.around.host.items() if value]
+    known = {name: one_line(value) for name, value in desk.around.host.items()}
+    lines = [f"{name}: {value}" for name, value in known.items() if value]
     if not lines:
         return [], []
     text = "\n".join(["# Runtime", "", *lines])

@@ -19,12 +19,12 @@ def identity(desk: Desk) -> Gathered:
 
 
 def permissions(desk: Desk) -> Gathered:
-    """The granted permissions, sorted; absent when none are named."""
+    """The granted permissions, sorted, a line each that no name can break; absent when none are named."""
     allowed = desk.request.permissions
     if not allowed.granted:
         return [], []
-    lines = [f"- {name}" for name in sorted(allowed.granted)]
-    heading = f"# Permissions\n\nToolset: {allowed.toolset}" if allowed.toolset else "# Permissions"
+    lines = [f"- {one_line(name)}" for name in sorted(allowed.granted)]
+    heading = f"# Permissions\n\nToolset: {one_line(allowed.toolset)}" if allowed.toolset else "# Permissions"
     text = "\n".join([heading, "", *lines])
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 

@@ -13,12 +13,12 @@ from nexus.block import Block, Warned
 from nexus.earlier import MOMENT_ORIGIN, Earlier
 from nexus.friend import friend_text, known_of
 from nexus.ledger.entries import Row
-from nexus.message import Image
-from nexus.opens import SUMMARY_MARKER
+from nexus.message import ATTACHED, Image, Message, Note
+from nexus.opens import SESSION_SOURCE, SUMMARY_MARKER
 from nexus.prompts.core_identity import CORE_IDENTITY
 from nexus.render.frames import escape
 from nexus.render.tagged import blocks, entries, memory
-from nexus.render.tagged.times import moment_time
+from nexus.render.tagged.times import UNKNOWN_TIME, moment_time
 from nexus.sources.desk import Desk, Gathered
 from nexus.sources.fed import PREFIX, fed_text
 from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
@@ -86,9 +86,14 @@ def shared_memory_parts(desk: Desk) -> Gathered:
 
 
 def this_moment(desk: Desk) -> Gathered:
-    """The time of the message in the user's zone, for [THIS_MOMENT]."""
+    """The time of the message in the user's zone, for [THIS_MOMENT]; the clock's where the event's is none."""
     zone, warned = _zone(desk)
     time = moment_time(desk.at_ms, zone)
+    if time == UNKNOWN_TIME:
+        told = f"{desk.at_ms} is no time in milliseconds that has a date: the clock's is shown"
+        warned.append(Warned(MOMENT_ORIGIN, told))
+        clocks = (moment_time(at_ms, zone) for at_ms in (desk.clock_ms() if desk.clock_ms else 0, 0))
+        time = next((one for one in clocks if one != UNKNOWN_TIME), time)
     return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warned
 
 
@@ -99,14 +104,22 @@ def kept_entries(earlier: Earlier) -> int:
 
 
 def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
-    """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named."""
+    """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named.
+
+    A time that stands alone, and the line that says when a session began, are nobody's words: they are not told.
+    """
     for turn, row in earlier.rows:
         message = row.message
-        if message.role == "user" and not message.speaks():
-            continue
         calls = tuple(entries.Call(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
-        yield entries.Row(_ROLES.get(message.role, message.role), _words(row), run, message.at_ms or None, calls)
+        role = "note" if _is_nobodys(message) else _ROLES.get(message.role, message.role)
+        yield entries.Row(role, _words(row), run, message.at_ms or None, calls)
+
+
+def _is_nobodys(message: Message) -> bool:
+    """Whether a user's message is the session's first line, or a time and no more."""
+    times = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
+    return message.role == "user" and (message.source == SESSION_SOURCE or all(times))
 
 
 def _words(row: Row) -> str:
