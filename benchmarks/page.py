@@ -28,6 +28,7 @@ Without them, the benchmarks that need them are not run, and the one of the peer
 
 TITLES: Mapping[str, str] = {
     "prefix": "The prompt cache",
+    "forms": "What each form costs",
     "next_call": "The next call",
     "ledger": "The ledger",
     "start": "Starting",

@@ -56,15 +56,15 @@ def claude_sessions() -> list[Session]:
     return sessions()
 
 
-def tau_sessions(number: int) -> list[Session]:
-    """So many sessions of five tau conversations each, one after the other, without their system message."""
+def tau_sessions(number: int, joined: int = JOINED) -> list[Session]:
+    """So many sessions of `joined` tau conversations each, one after the other, without their system message."""
     path = data_folder() / "tau_airline.jsonl"
     if not path.is_file():
         raise NotRun(f"no conversations in {path.parent}: NEXUS_DATA names the folder of tau_airline.jsonl")
-    conversations = [one.steps for one in islice(read(path), number * JOINED)]
+    conversations = [one.steps for one in islice(read(path), number * joined)]
     found: list[Session] = []
-    for begin in range(0, len(conversations), JOINED):
-        steps = [step for one in conversations[begin : begin + JOINED] for step in one if not _is_system(step)]
+    for begin in range(0, len(conversations), joined):
+        steps = [step for one in conversations[begin : begin + joined] for step in one if not _is_system(step)]
         found.append(Session(f"tau {len(found) + 1}", calls_of(steps)))
     return found
 

@@ -12,6 +12,7 @@ from benchmarks.sessions import ROOT
 
 NAMES = (
     "prefix",
+    "forms",
     "next_call",
     "ledger",
     "start",

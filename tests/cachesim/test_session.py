@@ -14,6 +14,7 @@ from nexus.cachesim import Simulation, simulate_session
 from nexus.cachesim.pieces import Cutter
 from nexus.cachesim.points import START_MS, Point, recorded, times_of
 from nexus.cachesim.policies import NAMES, nothing, refill, window
+from nexus.cost import Cache, Outcome, cache_rule
 from nexus.errors import BadBudget, NoSuchSession
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
@@ -245,3 +246,22 @@ def test_a_real_session_is_cheapest_with_nexus_and_keeps_the_laws(data: Path, tm
     assert rows["nexus"].totals.input_cost < rows["window"].totals.input_cost / 1.5
     assert rows["nexus"].totals.input_cost < rows["refill"].totals.input_cost / 2
     assert max(rows[name].totals.largest_prompt for name in ("nexus", "window", "refill")) <= 16_000
+
+
+@pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
+def test_a_system_text_that_changes_near_its_end_is_read_up_to_there_where_no_marks_are_needed(
+    nx: nexus.Engine, model: str
+) -> None:
+    known = nx.resolve(model)
+    cutter, cache = Cutter(known, nx.counter), Cache(cache_rule(known))
+    outcomes: list[Outcome] = []
+    for clock in ("14:30", "14:31"):
+        (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
+        ctx = nx.assemble("And now?", session="s", model=model)
+        outcomes.append(cache.send(cutter.call(ctx.to_wire(known.wire), 0, 0)))
+    first, second = outcomes
+    assert (first.miss, second.miss, first.prompt) == ("first", "changed", second.prompt)
+    if model == CLAUDE:
+        assert second.read == 0
+    else:
+        assert 0.8 * first.prompt < second.read < first.prompt

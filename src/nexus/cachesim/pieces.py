@@ -2,11 +2,14 @@
 
 The bodies are those that are sent, in the provider's form. A block is counted and named once, by its bytes; image data
 counts by the provider's formula. Tokens are the model's own, rounded up for each block.
+
+Only Anthropic's cache knows blocks. The others compare prompts from their beginning, token by token, so there a block is
+several segments: a system text that changes near its end is read up to there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +29,9 @@ _IMAGES = ("source", "image_url", "inline_data", "file_data")
 
 _SEALED = ("thinking", "redacted_thinking")
 
+SLICE = 512
+"""Characters of one segment where prompts are compared from their beginning: about the 128 tokens in which OpenAI counts."""
+
 
 class Cutter:
     """Cuts the bodies of one model's calls into segments; what was seen before is looked up."""
@@ -33,7 +39,8 @@ class Cutter:
     def __init__(self, model: Model, counter: TokenCounter) -> None:
         self._model, self._counter = model, counter
         self._price = price_of(model, model.token_factor)
-        self._known: dict[bytes, Segment] = {}
+        self._known: dict[bytes, tuple[Segment, ...]] = {}
+        self._keys: dict[bytes, str] = {}
         self._images: dict[str, int] = {}
 
     def learn_images(self, messages: Iterable[Message]) -> None:
@@ -50,12 +57,12 @@ class Cutter:
         marks: list[int] = []
         for frame, block in _blocks(body, self._model.wire):
             bare = _unmarked(block)
-            segments.append(self._segment(frame, bare))
+            segments.extend(self._segments(frame, bare))
             if bare is not block:
                 marks.append(len(segments))
         return Call(at_ms, tuple(segments), tuple(marks), output_tokens)
 
-    def _segment(self, frame: str, block: Any) -> Segment:
+    def _segments(self, frame: str, block: Any) -> tuple[Segment, ...]:
         name = frame.encode() + msgspec.json.encode(block)
         found = self._known.get(name)
         if found is None:
@@ -64,8 +71,20 @@ class Cutter:
             text = frame + msgspec.json.encode(bare).decode() + ","
             base = self._counter.count(text) + sum(self._image(data) for data in images)
             tokens = scaled(base, self._model.token_factor)
-            found = self._known[name] = Segment(str(len(self._known)), tokens)
+            # Blocks with different images may have the same text, so such a block stays whole.
+            whole = self._model.wire == "anthropic" or bool(images)
+            parts = [name] if whole else [text[at : at + SLICE].encode() for at in range(0, len(text), SLICE)]
+            found = self._known[name] = tuple(self._shared(parts, tokens))
         return found
+
+    def _shared(self, parts: Sequence[bytes], tokens: int) -> Iterator[Segment]:
+        """The parts of a block, which share its tokens by their lengths."""
+        length, until, told = sum(map(len, parts)), 0, 0
+        for part in parts:
+            until += len(part)
+            upto = tokens * until // length
+            yield Segment(self._keys.setdefault(part, str(len(self._keys))), upto - told)
+            told = upto
 
     def _image(self, data: str) -> int:
         known = self._images.get(data) or self._images.get(data.partition(";base64,")[2])

@@ -1,0 +1,146 @@
+"""What each form of a context costs, by the simulated caches of two providers and by a real server's own report.
+
+Real sessions are played in each form; one whole conversation is also sent to llama.cpp's server on loopback, which tells
+with each answer what it had in its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import Struct
+
+import nexus
+from benchmarks.bodies import Remembered
+from benchmarks.forms_played import AFTER_ANSWER_MS, AFTER_CALL_MS, FORMS, NOTE_EVERY, TIMEZONE, Form, Sent, play
+from benchmarks.forms_served import NAME, RULE, WINDOW, Served, serve
+from benchmarks.planting import JOINED, claude_sessions, tau_sessions
+from benchmarks.report import Cell, Outcome, Table, Target
+from benchmarks.sessions import Session
+from nexus.budget.models import Model
+from nexus.cachesim.pieces import Cutter
+from nexus.cost import CacheRule, Totals, cache_rule, simulate, total
+
+COMMAND = "python -m benchmarks forms"
+MODELS = {"Anthropic": "claude-sonnet-4-5", "OpenAI": "gpt-5.5"}
+BESIDE = "layered"
+"""The form that the others are compared with."""
+
+DIALOGUES = 6
+SERVED_CONVERSATION = 13
+SERVED_MODEL = "gpt-4o"
+"""The model whose form the server speaks. It counts about a tenth less than the server's own tokenizer."""
+
+SERVED_BUDGET = WINDOW * 3 // 4
+SIDE_BY_SIDE = 2
+MOST_APART = 0.03
+
+
+class Cost(Struct, frozen=True):
+    """One form over several sessions: prompt tokens, those read from the cache, US cents; all of an average session."""
+
+    prompt: int
+    mean_prompt: int
+    share: float
+    cents: float
+
+
+def run() -> Outcome:
+    """Both kinds of sessions through the simulator, and the conversation on the server."""
+    counter = Remembered()
+    agents, dialogues = claude_sessions(), tau_sessions(DIALOGUES)
+    conversation = tau_sessions(SERVED_CONVERSATION, joined=1)[-1]
+    tables = [
+        _table("an agent at work", f"Claude Code, {len(agents)} sessions, {_size(agents)}", agents, counter),
+        _table(
+            "a dialogue", f"tau, {DIALOGUES} sessions of {JOINED} conversations, {_size(dialogues)}", dialogues, counter
+        ),
+    ]
+    rows = _served(conversation, counter)
+    apart = max(abs(one.share - simulated.share) for _, one, simulated in rows)
+    told = f"{100 * apart:.1f} points at most"
+    target = Target("cached share, simulator beside server", "within 3 points", told, apart <= MOST_APART)
+    return Outcome((*tables, _served_table(conversation, rows)), (target,))
+
+
+def simulated(sent: Sequence[Sent], model: Model, rule: CacheRule, counter: Remembered) -> Totals:
+    """The sums over a session's calls, with a cache that is empty at first; answers are left out."""
+    cutter = Cutter(model, counter)
+    return total(simulate((cutter.call(one.body, one.at_ms, 0) for one in sent), rule))
+
+
+def cost_of(sessions: Sequence[Session], form: Form, model: Model, counter: Remembered) -> Cost:
+    """What an average one of the sessions costs in a form, at the model's provider."""
+    rule = cache_rule(model)
+    sums = [simulated(play(session, form, model.name, counter), model, rule, counter) for session in sessions]
+    prompt, calls = sum(one.prompt for one in sums), sum(one.calls for one in sums)
+    dollars = float(sum(one.input_dollars for one in sums))
+    share = sum(one.read for one in sums) / prompt
+    return Cost(prompt // len(sessions), prompt // calls, share, 100 * dollars / len(sessions))
+
+
+def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembered) -> Table:
+    with nexus.open(None, ledger=":memory:") as nx:
+        models = {maker: nx.resolve(name) for maker, name in MODELS.items()}
+    found = {
+        form.name: {maker: cost_of(sessions, form, model, counter) for maker, model in models.items()} for form in FORMS
+    }
+    columns = ["form", "prompt tokens", "mean prompt"]
+    for maker in MODELS:
+        columns += [f"{maker} cached %", f"{maker} cents", f"{maker}, of {BESIDE}"]
+    rows: list[tuple[Cell, ...]] = []
+    for name, costs in found.items():
+        first = next(iter(costs.values()))
+        row: list[Cell] = [name, first.prompt, first.mean_prompt]
+        for maker, cost in costs.items():
+            row += [100 * cost.share, cost.cents, cost.cents / found[BESIDE][maker].cents]
+        rows.append(tuple(row))
+    return Table(f"What each form costs: {kind}", COMMAND, data, tuple(columns), tuple(rows), _NOTES)
+
+
+def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Served, Totals]]:
+    """Each form's name, what the server reported, and what the simulator says of the same bodies."""
+    forms = [form for form in FORMS if form.on_server]
+    with nexus.open(None, ledger=":memory:") as nx:
+        model = nx.resolve(SERVED_MODEL)
+    sent = [play(conversation, form, SERVED_MODEL, counter, budget=SERVED_BUDGET) for form in forms]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        served = [*pool.map(serve, ([one.body for one in calls] for calls in sent))]
+    expected = [simulated(calls, model, RULE, counter) for calls in sent]
+    return [(form.name, *both) for form, both in zip(forms, zip(served, expected, strict=True), strict=True)]
+
+
+def _served_table(conversation: Session, rows: Sequence[tuple[str, Served, Totals]]) -> Table:
+    columns = ("form", "calls", "prompt tokens", "cached tokens", "processed", "cached %", "simulated %")
+    cells = tuple(
+        (name, one.calls, one.prompt, one.cached, one.prompt - one.cached, 100 * one.share, 100 * expected.share)
+        for name, one, expected in rows
+    )
+    data = f"one whole conversation of tau, {_size([conversation])}, in a window of {WINDOW:,} tokens"
+    return Table("What each form costs on a local server", COMMAND, data, columns, cells, _SERVED_NOTES)
+
+
+def _size(sessions: Sequence[Session]) -> str:
+    calls = [call for session in sessions for call in session.calls]
+    return f"{len(calls):,} calls in {sum(not call.event.results for call in calls):,} turns"
+
+
+_NOTES = (
+    f"Models: {', '.join(MODELS.values())}; the caches and prices are those of `nexus cache-sim`, five idle minutes for",
+    "  both. Cents (US) are those of an average session's prompts; answers cost the same in every form.",
+    "prompt tokens: all that an average session sent, in Claude's tokens; mean prompt: of one call. of layered: the ratio",
+    "  of the cents. Every call fits into the model's window, so nothing is cut for want of room.",
+    "tagged and tagged_stable show at most 20 entries of earlier turns, each shortened, and no results of tools in them:",
+    "  what they save they save by showing less.",
+    f"The workspace is examples/agent with the tools of examples/tools.json and the zone {TIMEZONE}; one line is added to",
+    f"  its memory file after each {NOTE_EVERY} calls. Times are the session's own; where it has none, a user answers after",
+    f"  {AFTER_ANSWER_MS // 1000} s and a tool after {AFTER_CALL_MS // 1000} s. The clock shows minutes: calls in one minute have one system prompt.",
+)
+_SERVED_NOTES = (
+    f"llama.cpp's server (xllamacpp) with {NAME} on loopback, a new one with one slot for each form. cached tokens:",
+    "  `usage.prompt_tokens_details.cached_tokens` of its answers; processed: the other tokens of the prompts, the first",
+    "  prompt included, which no cache can hold. Each answer is one token long.",
+    "simulated: the simulator's share for the same bodies, with a cache that holds the longest common prefix. It counts",
+    "  o200k tokens and JSON where the server counts its own tokens of its own chat template.",
+)
