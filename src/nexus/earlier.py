@@ -15,6 +15,10 @@ MOMENT_ORIGIN = "nexus:this_moment"
 """The origin of the note that holds the time of a message in document 000's frame."""
 
 
+MEMORY_ORIGIN = "nexus:shared_memory"
+"""The origin of the blocks that tell of earlier turns in document 000's form."""
+
+
 class Earlier(Struct, frozen=True):
     """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import count
 from typing import Any
 
@@ -306,3 +307,23 @@ def test_rows_that_were_imported_count_by_their_turns() -> None:
         entries = parse_memory(texts(nx.assemble("now", profile="tagged", **ASK))[1])
         answers = [entry.parts for entry in entries if isinstance(entry, Ai)]
         assert len(entries) == 6 and answers == [("a\nb",)] * 3
+
+
+@pytest.mark.parametrize(("profile", "repeated"), [("tagged", 1), ("tagged_stable", 5)])
+def test_a_cache_mark_stands_after_the_blocks_that_the_next_turn_repeats(profile: str, repeated: int) -> None:
+    """Document 000, "Future Enhancements": cache marks on the stable blocks; Anthropic takes four at most."""
+    with opened() as nx:
+        for number in range(5):
+            said(nx, f"Question {number}", "Yes.", profile)
+        before = nx.assemble("And now?", profile=profile, **ASK).to_anthropic()["messages"][0]["content"]
+        said(nx, "And now?", "No.", profile)
+        ctx = nx.assemble("Really?", profile=profile, **ASK)
+        body = ctx.to_anthropic()
+        content = body["messages"][0]["content"]
+        marked = [at for at, block in enumerate(content) if "cache_control" in block]
+        assert marked == [repeated - 1, len(content) - 1]
+        assert [block["text"] for block in before[:repeated]] == [block["text"] for block in content[:repeated]]
+        calls = tuple(ToolCall(f"c{number}", "web_search", "{}") for number in range(60))
+        nx.record(ctx, nexus.AgentResult((assistant("", *calls),)))
+        many = nx.assemble([tool(call.id, "found", "web_search") for call in calls], profile=profile, **ASK)
+        assert json.dumps(many.to_anthropic()).count('"cache_control"') == 4

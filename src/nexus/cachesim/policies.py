@@ -198,6 +198,8 @@ def _copy(nx: Engine) -> Engine:
         "config": nx.around.config,
         "home": nx.profiles.files.home,
         "profiles": nx.profiles.given,
+        "mode": nx.around.mode,
+        "clock": nx.around.clock,
     }
     return open_engine(nx.workspace, ledger=":memory:", counter=nx.counter, **given)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.block import Block, Warned
-from nexus.earlier import MOMENT_ORIGIN, Earlier
+from nexus.earlier import MEMORY_ORIGIN, MOMENT_ORIGIN, Earlier
 from nexus.friend import friend_text, known_of
 from nexus.ledger.entries import Row
 from nexus.message import ATTACHED, Image, Message, Note
@@ -23,8 +23,6 @@ from nexus.sources.desk import Desk, Gathered
 from nexus.sources.fed import PREFIX, fed_text
 from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
 from nexus.sources.zone import zone_of
-
-MEMORY_ORIGIN = "nexus:shared_memory"
 
 KEPT = 12
 """Entries that stay of the memory in parts when it has one more than it may have: so it begins anew only every few turns."""

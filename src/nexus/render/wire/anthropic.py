@@ -13,6 +13,7 @@ import msgspec
 from nexus.assembled import AssembledContext
 from nexus.budget.models import cache_rules
 from nexus.budget.names import same_model
+from nexus.earlier import MEMORY_ORIGIN
 from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.reasoning import is_reasoning_item
 from nexus.render.parts import shown_parts, text_of_result
@@ -61,11 +62,15 @@ def said(ctx: AssembledContext) -> Said:
 
 
 def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
-    """Where marks stand: message and block, from the last block backwards, so far apart that the look-back bridges it."""
+    """Where marks stand: message and block, from the last block backwards, so far apart that the look-back bridges it.
+
+    One is kept for the blocks before the conversation that the next turn repeats, where a form has some.
+    """
     rules = cache_rules(ctx.window, "anthropic")
+    repeated = _repeated(ctx, conversation)
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
-    left, apart = rules.marks_max - 1, rules.lookback_blocks - 2
-    found: list[tuple[int, int]] = []
+    left, apart = rules.marks_max - 1 - len(repeated), rules.lookback_blocks - 2
+    found = repeated
     distance = apart
     for message in range(len(conversation) - 1, -1, -1):
         content = conversation[message]["content"]
@@ -73,10 +78,18 @@ def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int
             if distance >= apart and content[block]["type"] not in ("thinking", "redacted_thinking"):
                 found.append((message, block))
                 distance = 0
-                if len(found) >= left:
+                left -= 1
+                if not left:
                     return found
             distance += 1
     return found
+
+
+def _repeated(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
+    """The last block before what a form tells anew with the next turn: its memory, or that one's last part."""
+    told = [at for at, name in enumerate(ctx.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
+    last = told[-1] - 1 if told else -1
+    return [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
 
 
 def fragment(message: Message, model: str) -> Fragment:
