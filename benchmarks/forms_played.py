@@ -43,6 +43,7 @@ FORMS = (
     Form("repl", "repl"),
     Form("repl, clock in the system prompt", "repl", {"clock": "system"}),
     Form("workspace", "workspace", on_server=False),
+    Form("turnlog", "turnlog", on_server=False),
 )
 
 

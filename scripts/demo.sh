@@ -28,5 +28,6 @@ form 'Document 003: a workspace with its bootstrap files and memory, and runtime
 form 'Document 004: an agent in a terminal, with instructions in layers and its surroundings.' --session main --profile repl --mode repl
 form 'Document 000: a dialogue between friends, five messages with tags, no turns.' --session main --profile tagged
 form 'The same in an order that a cache can keep: what changes stands last.' --session main --profile tagged_stable
+form 'Document 001: each message as entries of a turn log, calls and results real beside them.' --session main --profile turnlog
 form 'The session alone.' --session main --profile bare
 printf '\nThe workspace is in %s: cd there and try the commands of nexus --help.\n' "$here/demo"

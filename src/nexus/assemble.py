@@ -229,7 +229,8 @@ def _fit(
     for choice in tries:
         event = event_messages(request.event, choice.placed, given.desk.at_ms)
         try:
-            shown = tuple(map(framed, event)) if form in ONE_TURN else event
+            shown = given.window.shape.event(event, given.window.head, request.identity.principal)
+            shown = tuple(map(framed, shown)) if form in ONE_TURN else shown
             fitted = fit(given.window, room, fixed, site, given.counter, shown)
         except BudgetTooSmall as error:
             if choice is tries[-1] or len(lean) == len(notes):

@@ -99,8 +99,8 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     meta: str = ""
 
     def speaks(self) -> bool:
-        """Whether it holds anything but notes: a stamp of time in a tool loop does not."""
-        return not all(isinstance(part, Note) for part in self.parts)
+        """Whether it holds anything but notes and blanks: a stamp of time in a tool loop does not."""
+        return any(not (isinstance(p, Note) or (isinstance(p, Text) and not p.text.strip())) for p in self.parts)
 
     def calls(self) -> Iterator[ToolCall]:
         """The tool calls among the parts, in order."""

@@ -21,6 +21,7 @@ from nexus.errors import CannotReplay
 from nexus.fit.cut import Strategy
 from nexus.fit.view import LARGEST_PART, Reading, View, filled, size_class
 from nexus.fit.window import Window
+from nexus.form.log import as_shaped, shape_of
 from nexus.form.turn import turn_window
 from nexus.layer import Layer, Trust
 from nexus.learn import calibrated_name, factor_of
@@ -185,6 +186,7 @@ class Past:
         if view.form in ONE_TURN:
             window, self.earlier = turn_window(reading, view, cut, counter, opens=self.sent.opens)
             return window
+        reading = as_shaped(reading, shape_of(view.form, counter))
         return filled(reading, view, cut, counter, task=view.task)[0]
 
     def event(self, entry: Entry) -> tuple[Event, list[Block]]:

@@ -69,8 +69,16 @@ TAGGED_STABLE = Profile(
     form="tagged_stable",
 )
 
+TURNLOG = Profile(
+    "turnlog",
+    "as layered, each message as entries of a turn log in JSON (document 001); calls and results real beside them",
+    system=("turn_log", *LAYERED.system),
+    current=LAYERED.current,
+    form="turnlog",
+)
+
 PROFILES: dict[str, Profile] = {
-    profile.name: profile for profile in (BARE, LAYERED, REPL, TAGGED, TAGGED_STABLE, WORKSPACE)
+    profile.name: profile for profile in (BARE, LAYERED, REPL, TAGGED, TAGGED_STABLE, TURNLOG, WORKSPACE)
 }
 
 

@@ -23,13 +23,14 @@ from nexus.budget.names import bare_name
 from nexus.earlier import Earlier
 from nexus.fit.view import Reading, View, empty, filled
 from nexus.fit.window import Window, extend
+from nexus.form.log import Log, as_shaped, shape_of
 from nexus.form.turn import turn_window
 from nexus.ledger import replay
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.ledger.store import LedgerStore
 from nexus.message import Message
 from nexus.opens import Opens
-from nexus.profile import ONE_TURN
+from nexus.profile import ONE_TURN, Form
 
 Opening: TypeAlias = Callable[[Entry | None], Opens]
 
@@ -59,7 +60,7 @@ class Windows:
 
     def __init__(self, store: LedgerStore, counter: TokenCounter, *, task: bool) -> None:
         self._store, self._counter, self._task = store, counter, task
-        self._kept: OrderedDict[tuple[int, str, str, ImagePrice], Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, str, ImagePrice, Form], Kept] = OrderedDict()
 
     def of(self, thread: int | None, view: View, opens: Opening, *, begins: bool) -> Kept:
         """The window of a view as the ledger stands now. `begins` says that the event begins a turn.
@@ -68,7 +69,8 @@ class Windows:
         """
         first = opens(None)
         if thread is None or (first.begun and not self._store.head(thread)[0]):
-            return Kept(empty(replace(view, opens=first), self._counter), 0, None, instructions=())
+            shape = shape_of(view.form, self._counter)
+            return Kept(empty(replace(view, opens=first), self._counter, shape), 0, None, instructions=())
         kept = self._of_turn(thread, view, begins=begins) if view.form in ONE_TURN else self._of(thread, view, opens)
         if kept.instructions is None and kept.window.head:
             kept.instructions = tuple(row.message for row in self._store.instructions(thread))
@@ -76,13 +78,13 @@ class Windows:
 
     def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
         """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
-        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images))
+        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images, ctx.manifest.form))
         if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
             before.window, before.cut_number = ctx.kept, cut.number
 
     def _of(self, thread: int, view: View, opens: Opening) -> Kept:
         """The whole history's window, extended by what is new, or made anew where that is no mere append."""
-        key = (thread, view.name, _answers_as(view), view.images)
+        key = (thread, view.name, _answers_as(view), view.images, view.form)
         cut = self._store.last_cut(thread, view.name)
         number = cut.number if cut else 0
         kept = self._kept.get(key)
@@ -91,6 +93,8 @@ class Windows:
             self._kept.move_to_end(key)
             return kept
         reading, marks = self._reading(thread)
+        shape = kept.window.shape if kept is not None else shape_of(view.form, self._counter)
+        reading = as_shaped(reading, shape)
         live = reading.live
         view = replace(view, opens=opens(live.mark))
         window, task = filled(reading, view, cut, self._counter, task=self._task)
@@ -112,7 +116,12 @@ class Windows:
         return Reading(partial(self._store.entries, thread), self._store.head(thread), replay.live(marks)), marks
 
     def _extended(self, window: Window, thread: int) -> bool:
-        return extend(window, self._store.entries(thread, window.head), self._counter)
+        new = self._store.entries(thread, window.head)
+        if isinstance(window.shape, Log):
+            new = [*new]
+            window.shape.add(new)
+            new = window.shape.shaped(new)
+        return extend(window, new, self._counter)
 
 
 def _answers_as(model: Model | View) -> str:

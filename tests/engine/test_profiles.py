@@ -46,7 +46,7 @@ def test_every_profile_is_valid_on_all_wires_keeps_its_prefix_adds_up_and_is_rep
     with nexus.open(tmp_path, ledger=":memory:", clock_ms=lambda: next(now)) as nx:
         made = contexts(nx, profile, model)
         told = [ctx.prefix.causes for ctx in made[1:]]
-        assert told == [(), ()] if PROFILES[profile].form == "roles" else told[0] == () != told[1]
+        assert told == [(), ()] if not PROFILES[profile].ahead else told[0] == () != told[1]
         assert all("nexus:shared_memory" in cause for causes in told for cause in causes)
         assert len({ctx.system_prompt for ctx in made}) == 1
         for ctx in made:

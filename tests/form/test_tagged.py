@@ -296,7 +296,7 @@ def test_no_text_of_a_user_or_model_can_forge_a_block() -> None:
 def test_the_forms_say_of_themselves_that_they_write_the_memory_anew() -> None:
     """Decided on 000: "`tagged` itself is declared as a profile that rewrites history on every turn"."""
     assert "written anew each turn" in PROFILES["tagged"].what
-    assert {name for name, profile in PROFILES.items() if profile.form != "roles"} == {"tagged", "tagged_stable"}
+    assert {name for name, profile in PROFILES.items() if profile.ahead} == {"tagged", "tagged_stable"}
 
 
 def test_rows_that_were_imported_count_by_their_turns() -> None:

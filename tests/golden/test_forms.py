@@ -24,6 +24,7 @@ FORMS = (
     "repl",  # document 004
     "tagged",  # document 000
     "tagged_stable",
+    "turnlog",  # document 001
     "worker",  # document 002, "Worker Agent System Prompt": the profile `layered` in that role
     "workspace",  # document 003
 )

@@ -20,7 +20,6 @@ from nexus.interop.turnlog import (
     Violation,
     console_lines,
     entries_for,
-    entry_text,
     log_entries,
     log_text,
     log_texts,
@@ -32,6 +31,7 @@ from nexus.ledger.entries import Commit, NewEntry, Sized
 from nexus.ledger.memory import MemoryLedger
 from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.render.turnlog import times
+from nexus.render.turnlog.write import position_after
 from nexus.size import Size
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
@@ -247,22 +247,25 @@ def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
     assert [entry["role"] for entry in undone] == ["system", "user", "assistant", "system"]
 
 
-def test_an_entry_of_a_message_with_its_results_for_a_model_that_reads_the_log() -> None:
-    at = Position(index=2, role="user", instructions="Be brief.")
-    results = (tool("c2", "two"), tool("c1", "one", is_error=True))
-    entries, after = entries_for(Unit(message=CALLS, results=results), at, "results")
-    first, second = map(entry_text, entries)
-    assert first == (
-        '{"index":2,"turn":1,"timestamp":"2023-04-04T12:33:20Z","role":"assistant",'
-        '"content":{"toolCall":"read","path":"a","reasoning":"I look."},"nexus":{"results":[{"text":"one","error":true}]}}'
-    )
-    assert second == (
-        '{"index":3,"turn":1,"timestamp":"2023-04-04T12:33:20Z","role":"assistant",'
-        '"content":{"toolCall":"list"},"nexus":{"results":[{"text":"two"}]}}'
-    )
-    assert (after.index, after.turn) == (4, 1)
-    (spoken,), _ = entries_for(Unit(message=user("Why?", at_ms=AT)), after, "results")
-    assert (spoken.index, spoken.turn, spoken.role) == (4, 1, "user")
+def test_where_the_next_entry_stands_is_known_without_making_the_entries() -> None:
+    at = Position()
+    units = [Unit(message=message) for message in (*TALK, CALLS, user("Why?"), assistant("So."))]
+    units += [
+        Unit("compaction", at_ms=AT, summary="s"),
+        Unit("clear", at_ms=AT),
+        Unit("results", results=(tool("x", "y"),)),
+    ]
+    for unit in [
+        *units,
+        Unit(message=user("a", at_ms=AT + 5), facts={"index": 90, "timestamp": "2033-01-01T00:00:00Z"}),
+    ]:
+        _, told = entries_for(unit, at)
+        counted = position_after(unit, at)
+        assert [getattr(counted, name) for name in ("index", "turn", "role", "at_us")] == [
+            getattr(told, name) for name in ("index", "turn", "role", "at_us")
+        ]
+        assert (counted.instructions is None) == (told.instructions is None)
+        at = counted
 
 
 def test_an_extra_key_that_disagrees_with_what_is_shown_is_not_believed(tmp_path: Path) -> None:

@@ -317,7 +317,8 @@ class Path:
         """
         for row in reversed(self.talk(Place(self.clear + 1, 0), first)):
             if row.message.role != "assistant" and row.place in self.pairing.starts:
-                if row.message.role == "user" and all(isinstance(p, (Note, ToolResult)) for p in row.message.parts):
+                says = [p for p in row.message.parts if not isinstance(p, (Note, ToolResult))]
+                if row.message.role == "user" and all(isinstance(p, Text) and not p.text.strip() for p in says):
                     continue
                 return row
         return None

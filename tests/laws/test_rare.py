@@ -8,7 +8,7 @@ import pytest
 
 from laws.scripts import Script, Step
 from laws.session import run
-from nexus.message import Image, Message, Note, Text, ToolResult
+from nexus.message import Image, Message, Note, Text, ToolCall, ToolResult
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ASKED = Step("ask")
@@ -36,6 +36,16 @@ RARE = {
     "a first task whose text is its note's": (
         Step("raw", messages=(Message("user", (Text("0"), Note("memory", "0"))),)),
         *[ASKED] * 5,
+    ),
+    "a request of nothing but the moment, and a blank": (
+        *[ASKED] * 5,
+        Step(
+            "raw",
+            messages=(
+                Message("user", (Text(""), Note("moment", "ok"))),
+                Message("assistant", (ToolCall("a", "read_file", '{"path": "x"}'),), "m9"),
+            ),
+        ),
     ),
     "a pinned call whose result comes twice": (
         Step("ask", 2),

@@ -66,7 +66,9 @@ def test_a_file_of_the_user_is_a_profile_and_a_change_of_it_holds_from_the_next_
         path.write_text(SOUL)
         assert system(nx) == "# Soul\n\nCalm."
         path.unlink()
-        with pytest.raises(UnknownProfile, match="there are: bare, layered, repl, tagged, tagged_stable, workspace"):
+        with pytest.raises(
+            UnknownProfile, match="there are: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
+        ):
             system(nx)
 
 

@@ -15,9 +15,7 @@ from nexus.budget.measure import message_tokens, tools_tokens
 from nexus.explain.history import HistoryTeller
 from nexus.explain.lines import EXCERPT_CHARS, Explanation, Line, State, block_line, excerpt, share
 from nexus.fit.cut import Fitted
-from nexus.form.said import framed
 from nexus.ledger.entries import Entry
-from nexus.profile import ONE_TURN
 from nexus.render.wire.tools import canonical
 
 __all__ = ["Explanation", "Line", "State", "explained"]
@@ -105,8 +103,7 @@ def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> It
     shown = fitted.shown[fitted.ahead :]
     window = fitted.window
     sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
-    event_told = tuple(map(framed, ctx.event)) if ctx.manifest.form in ONE_TURN else ctx.event
-    told = event_told if len(event_told) == len(shown) else shown
+    told = fitted.given if len(fitted.given) == len(shown) else shown
     for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
         whole = scaled(window.weight(given, message_tokens(given, counter)), ctx.manifest.factor)
         short = message.parts != given.parts and whole > tokens

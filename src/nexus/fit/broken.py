@@ -126,6 +126,8 @@ def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) ->
     if list(before.get("ahead", {}).items()) != list(now.get("ahead", {}).items()):
         return _ahead(before.get("ahead", {}), now.get("ahead", {}), ground)
     fixed += sum(tokens for tokens, _ in ground.ahead.values())
+    if before.get("form", "roles") != now.get("form", "roles"):
+        return "the beginning of the history", fixed, None
     if ground.earlier is not None:
         index, tokens = common(ground.earlier, ground.window, ground.counter)
         return f"message {index + 1} of the history", fixed + tokens, None

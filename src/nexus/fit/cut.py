@@ -78,7 +78,7 @@ class Fitted(Struct, frozen=True):
 
     `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
     counts results of the event that are not shown whole; `whole_tokens` is what everything took before a cut.
-    `spared` are the event's messages that are shown whole as part of a pin.
+    `spared` are the event's messages that are shown whole as part of a pin, `given` all before results are shortened.
     """
 
     window: Window
@@ -90,6 +90,7 @@ class Fitted(Struct, frozen=True):
     shortened: int = 0
     whole_tokens: int = 0
     spared: tuple[int, ...] = ()
+    given: tuple[Message, ...] = ()
 
 
 class Site(Struct, frozen=True):
@@ -168,10 +169,9 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
     answers = any(message.role == "tool" for message in event)
     ahead = 0 if answers else len(repair.closing(window.fold))
     sizes = [message_tokens(message, counter) for message in shown]
-    images = map(window.images.more_in, shown)
-    tokens = [size.on(window.wire) + size.aside + more for size, more in zip(sizes, images, strict=True)]
+    tokens = [window.weight(message, size) + size.aside for message, size in zip(shown, sizes, strict=True)]
     shortened = sum(said is not message for said, message in zip(told, event, strict=True))
-    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, spared=spared)
+    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, 0, spared, event)
 
 
 def _total(fitted: Fitted, fixed: Fixed) -> int:
@@ -269,7 +269,7 @@ class _Cutting:
         plain = self._plain()
         images = images_until(window, self.site.image_turns)
         last = window.groups[-1] if window.groups else 0
-        marker = marker_tokens(self.site.session, window.wire, self.counter)
+        marker = marker_tokens(self.site.session, window.wire, self.counter) + window.shape.around
         until, tokens = clips.until, clips.tokens
         whole = sums = sums_if(window, until, tokens, plain, images)
         begin = first_group(window, whole, int(FRESH * self.room))

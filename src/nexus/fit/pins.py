@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,8 +18,9 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
 from nexus.fit import repair
-from nexus.fit.clip import clip_text
-from nexus.ledger.entries import Entry, Place, Row
+from nexus.fit.clip import LEAST_TOKENS, clip_text
+from nexus.fit.shape import Shape
+from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import spoken
 from nexus.message import ATTACHED, Image, Message, Note, Text
 from nexus.size import Wire
@@ -55,6 +57,14 @@ class Pinned(Struct, frozen=True):
         return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)
 
 
+def asked_at(cut: Cut | None, mark: Entry | None) -> Place | None:
+    """The place of the user's message that the kept messages answer, as the cut in force or the compaction says."""
+    if cut is not None:
+        return cut.asked
+    told = mark.body.get("asked") if mark is not None else None
+    return msgspec.convert(told, Place) if told else None
+
+
 def merged(*pins: Pinned) -> tuple[Pinned, ...]:
     """The pins in order, each group once: as a user's pin, else as the first task, else as the present request."""
     by_place: dict[Place, Pinned] = {}
@@ -65,19 +75,20 @@ def merged(*pins: Pinned) -> tuple[Pinned, ...]:
     return tuple(by_place[place] for place in sorted(by_place))
 
 
-def within(pins: Iterable[Pinned], counter: TokenCounter) -> list[list[Row]]:
+def within(pins: Iterable[Pinned], counter: TokenCounter, shape: Shape) -> list[list[Row]]:
     """The rows of pins, each within its limit."""
-    return [[_short(row, pin.limit, counter) for row in pin.rows] for pin in pins]
+    return [[_short(row, pin.limit, counter, shape) for row in pin.rows] for pin in pins]
 
 
-def _short(row: Row, limit: int, counter: TokenCounter) -> Row:
+def _short(row: Row, limit: int, counter: TokenCounter, shape: Shape) -> Row:
     """The row with its text within a limit (0: none) and images as a line, counted anew, where it was larger."""
     if not limit or row.size.tokens <= limit + FRAME_TOKENS:
         return row
     pictures = sum(isinstance(part, Image) for part in row.message.parts)
     told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
-    text = clip_text(_told_by(row.message, bare=not pictures), limit, counter, "`nexus history SESSION`")
-    message = replace(row.message, parts=(Text(text + told),))
+    given, most = shape.given(row.message), max(limit - shape.around, LEAST_TOKENS)
+    text = clip_text(_told_by(given, bare=not pictures), most, counter, "`nexus history SESSION`")
+    message = replace(row.message, parts=(Text(shape.with_text(row.message, text + told)),))
     return Row(row.place, message, message_tokens(message, counter))
 
 

@@ -19,7 +19,7 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     """The prefix report of the call with manifest `now`, whose last recorded call in the same view had `before`."""
     if before is None:
         return PrefixReport("first")
-    causes = _moved_blocks(before, now)
+    causes = [*_moved_blocks(before, now), *_form(before, now)]
     if before.get("tools") != now["tools"]:
         causes.append("the tool definitions changed")
     if before.get("model") != now["model"]:
@@ -41,6 +41,13 @@ def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Wi
     if before.get("render") != now["render"]:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
+
+
+def _form(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """That a profile shows the conversation in another form than it did."""
+    was, is_now = (side.get("form", "roles") for side in (before, now))
+    if was != is_now:
+        yield f"the conversation is shown in the form {is_now} and was in {was}"
 
 
 def _cut(before: Mapping[str, Any], now: Mapping[str, Any], window: Window) -> Iterator[str]:

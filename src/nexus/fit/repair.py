@@ -113,6 +113,15 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[Shown]:
     return shown
 
 
+def in_full(message: Message) -> int:
+    """How many parts of a message count in full: one that shows fewer than were stored must be counted anew."""
+    return sum(
+        1
+        for part in message.parts
+        if not isinstance(part, Thinking) and not (isinstance(part, Note) and part.kind == "memory")
+    )
+
+
 def closing(fold: Fold) -> list[Message]:
     """The results that the open group still lacks, as one message for each call; leaves `fold` as it is."""
     return [

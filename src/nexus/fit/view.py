@@ -10,8 +10,9 @@ from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.models import Model
 from nexus.fit.cut import Strategy
-from nexus.fit.pins import Pinned, first_task, groups, merged, row_at
-from nexus.fit.window import Window, asked_at, extend, holds, start
+from nexus.fit.pins import Pinned, asked_at, first_task, groups, merged, row_at
+from nexus.fit.shape import AS_GIVEN, Shape
+from nexus.fit.window import Window, extend, holds, start
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import Live, shown_from, spoken
 from nexus.opens import PLAIN, Opens
@@ -47,11 +48,12 @@ class View(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What a window is filled from: entries `after < seq <= until`, the path's head, and what its marks add up to."""
+    """What a window is filled from: entries `after < seq <= until`, the path's head, what its marks add up to, its shape."""
 
     entries: Callable[[int, int | None], Iterable[Entry]]
     head: tuple[int, bytes]
     live: Live
+    shape: Shape = AS_GIVEN
 
 
 def view_of(
@@ -84,11 +86,10 @@ def size_class(available: int) -> int:
     return 1 << (max(available, 1).bit_length() - 1)
 
 
-def empty(view: View, counter: TokenCounter) -> Window:
+def empty(view: View, counter: TokenCounter, shape: Shape = AS_GIVEN) -> Window:
     """The window of a session that has nothing yet."""
-    return start(counter, wire=view.wire, model=view.model, largest=view.largest, images=view.images, opens=view.opens)[
-        0
-    ]
+    nothing = Reading(lambda _after, _until: (), (0, b""), Live(), shape)
+    return filled(nothing, view, None, counter, task=False)[0]
 
 
 def filled(
@@ -117,6 +118,7 @@ def filled(
         largest=view.largest,
         images=view.images,
         opens=view.opens,
+        shape=reading.shape,
     )
     extend(window, reading.entries(place.seq - 1, None), counter, place)
     if not window.seqs:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from nexus.budget.counter import TokenCounter
 from nexus.budget.image_price import ANY_MODEL, ImagePrice
 from nexus.budget.measure import message_tokens
@@ -22,11 +20,12 @@ from nexus.fit import repair
 from nexus.fit.clip import Clips, clip_results
 from nexus.fit.opening import started, summarised
 from nexus.fit.pictures import as_notes, freed
-from nexus.fit.pins import Pinned, within
+from nexus.fit.pins import Pinned, asked_at, within
+from nexus.fit.shape import AS_GIVEN, Shape
 from nexus.history import History
 from nexus.ledger.entries import Cut, Entry, Place, Row
 from nexus.ledger.replay import shown_from, spoken
-from nexus.message import Message, Note, Text, Thinking
+from nexus.message import Message, Note, Text
 from nexus.opens import PLAIN, Opens
 from nexus.size import Size, Wire
 
@@ -46,7 +45,7 @@ class Window:
     tools, but those at the places in `verbatim` (`spared`: those that it would shorten); `clipped` has the tokens that were
     taken off, by place. `pictures` are the messages whose images could become notes, with the tokens that this would free at
     least; `noted` those where they are, and whether a result is shortened too; pins at the places in `keeps` keep theirs.
-    `opens` says how the opening begins, `begun_tokens` what the message on the session's start takes of it. `first` is where
+    `opens` and `shape` say how the opening begins and looks, `begun_tokens` what the message on the session's start takes of it. `first` is where
     what is shown begins; of the `pins`, those before it are `pinned` messages of the opening and take `pinned_tokens` of it.
     `lead` are rows before it that are shown before the marker, and take `lead_tokens`. `asked` is the place of the request
     that the shown messages answer, where it lies before them. `lacking` are calls of groups in the opening without a result.
@@ -74,6 +73,7 @@ class Window:
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     summary_tokens: int = 0
     opens: Opens = PLAIN
+    shape: Shape = AS_GIVEN
     begun_tokens: int = 0
     pieces: Message | None = None
     first: Place = field(default_factory=lambda: Place(1, 0))
@@ -169,6 +169,7 @@ def start(
     largest: int = 0,
     images: ImagePrice = ANY_MODEL,
     opens: Opens = PLAIN,
+    shape: Shape = AS_GIVEN,
 ) -> tuple[Window, Place]:
     """An empty window, and the place from which to read: after a cut, from what a compaction kept, after a clear.
 
@@ -178,7 +179,8 @@ def start(
     `mark` is the newest clear or compaction that holds. The later of mark and cut decides; a cut from before
     `changed_at` (the newest clear, compaction or undo) was made for another history and does not hold.
     """
-    opening, begun = summarised(mark, opens), started(opens)
+    stays = [*lead, *(row for pin in pins for row in pin.rows)]
+    opening, begun = summarised(mark, opens, shape, stays), started(opens)
     first, plain_until = shown_from(mark), mark.seq if mark is not None and opening else 0
     if not holds(cut, mark, changed_at):
         cut, lead = None, ()
@@ -189,7 +191,7 @@ def start(
     summary, first_line = (sum(message_tokens(m, counter).on(wire) for m in part) for part in (opening, begun))
     opening, tokens = (*begun, *opening), summary + first_line
     window = Window(opening, tokens, plain_until, 0, b"", cut, wire=wire, model=model, images=images, first=first)
-    window.summary_tokens, window.begun_tokens, window.opens = summary, first_line, opens
+    window.summary_tokens, window.begun_tokens, window.opens, window.shape = summary, first_line, opens, shape
     window.fold.started = bool(opening)
     window.pins, window.lead, window.asked = pins, lead, asked_at(cut, mark)
     window.verbatim = frozenset(row.place for pin in pins if not pin.limit for row in pin.rows)
@@ -198,26 +200,18 @@ def start(
     if cut is not None:
         window.clips = Clips(largest, cut.clip_until, cut.clip_tokens, cut.images_until)
     window.lead_tokens = _open_with(window, (lead,), counter)[1]
-    stay = [pin for pin in window.hidden() if pin.kind != "asked"]
-    window.pinned, window.pinned_tokens = _open_with(window, within(stay, counter), counter)
+    pinned = [pin for pin in window.hidden() if pin.kind != "asked"]
+    window.pinned, window.pinned_tokens = _open_with(window, within(pinned, counter, shape), counter)
     if marker:
-        message = Message("user", (Text(marker),))
+        message = Message("user", (Text(shape.mark(marker, "cut", first, stays)),))
         window.opening = (*window.opening, message)
         window.opening_tokens += message_tokens(message, counter).on(wire)
         window.fold.started = True
     asked = [pin for pin in window.hidden() if pin.kind == "asked"]
-    messages, tokens = _open_with(window, within(asked, counter), counter)
+    messages, tokens = _open_with(window, within(asked, counter, shape), counter)
     window.pinned += messages
     window.pinned_tokens += tokens
     return window, first
-
-
-def asked_at(cut: Cut | None, mark: Entry | None) -> Place | None:
-    """The place of the user's message that the kept messages answer, as the cut in force or the compaction says."""
-    if cut is not None:
-        return cut.asked
-    told = mark.body.get("asked") if mark is not None else None
-    return msgspec.convert(told, Place) if told else None
 
 
 def holds(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
@@ -286,6 +280,7 @@ def restart(old: Window, cut: Cut, mark: Entry | None, counter: TokenCounter, pi
         largest=old.clips.largest,
         images=old.images,
         opens=old.opens,
+        shape=old.shape,
     )
     window.head, window.head_hash = old.head, old.head_hash
     begin = next((index for index, row in enumerate(old.rows) if row.place >= first), len(old.rows))
@@ -312,7 +307,7 @@ def _show(window: Window, row: Row, counter: TokenCounter, *, fresh: bool) -> bo
     if shown and shown[-1][0].role == "assistant":
         window.pieces = row.message
     for message, starts_group, altered in shown:
-        whole = not altered and stored is row.message and _weight(message) == _weight(row.message)
+        whole = not altered and stored is row.message and repair.in_full(message) == repair.in_full(row.message)
         size = row.size if whole else message_tokens(message, counter)
         aside = 0 if plain else window.aside_of(message, size)
         if stored is not row.message:
@@ -354,15 +349,6 @@ def _with_notes(window: Window, row: Row, message: Message) -> Message:
     return noted
 
 
-def _weight(message: Message) -> int:
-    """How many parts of a message count in full: one that shows fewer than were stored must be counted anew."""
-    return sum(
-        1
-        for part in message.parts
-        if not isinstance(part, Thinking) and not (isinstance(part, Note) and part.kind == "memory")
-    )
-
-
 def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_group: bool, row: int | None) -> None:
     index = len(window.messages)
     if starts_group:
@@ -374,9 +360,9 @@ def _add(window: Window, message: Message, tokens: int, aside: int, *, starts_gr
     window.asides.append(aside)
     window.row_of.append(len(window.rows) - 1 if row is None else row)
     window.shown_by.append(len(window.rows) - 1)
-    for part in message.parts:
-        if isinstance(part, Note) and part.kind == "memory":
-            window.memory[part.origin] = part.text
+    if any(isinstance(part, Note) and part.kind == "memory" for part in message.parts):
+        notes = (part for part in window.shape.given(message).parts if isinstance(part, Note))
+        window.memory.update({note.origin: note.text for note in notes if note.kind == "memory"})
     tokens_freed = freed(message, window.images)
     if tokens_freed and window.rows[window.row_of[index]].place not in window.keeps:
         window.pictures.append((index, tokens_freed))

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from nexus.budget.counter import TokenCounter
 from nexus.earlier import OLDER_ENTRIES as OLDER
 from nexus.earlier import Earlier
-from nexus.fit.pins import Pinned
+from nexus.fit.pins import Pinned, asked_at
 from nexus.fit.view import Reading, View
-from nexus.fit.window import Window, asked_at, extend, holds, start
+from nexus.fit.window import Window, extend, holds, start
 from nexus.form.said import framed_entry
 from nexus.ledger.entries import Cut, Entry, Place
 from nexus.ledger.replay import shown_from, spoken

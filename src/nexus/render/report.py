@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nexus.assembled import AssembledContext, Item
 from nexus.profile import ONE_TURN
+from nexus.render.turnlog.lines import said_in
 
 
 def report(ctx: AssembledContext) -> str:
@@ -64,7 +65,8 @@ def _line(item: Item) -> str:
 
 def _out(ctx: AssembledContext) -> list[str]:
     out: list[str] = []
-    marker = next((m.text() for m in ctx.history.opening if m.text().startswith("[Earlier messages left out")), "")
+    opening = (said_in(message.text()) or message.text() for message in ctx.history.opening)
+    marker = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
     if marker:
         own = ctx.cut is not None and ctx.cut.reason != "old images"
         out.append(f"  {marker.strip('[]')} ({'by a cut that this call makes' if own else 'since an earlier cut'})")

@@ -33,6 +33,7 @@ from nexus.sources.tagged import (
     this_moment,
     tools_block,
 )
+from nexus.sources.turn_log import turn_log
 from nexus.sources.user import user_identity
 from nexus.sources.workspace import rules, tools_guide
 
@@ -73,6 +74,7 @@ SOURCES: dict[str, Source] = {
     "this_moment": this_moment,
     "tools_block": tools_block,
     "tools_guide": tools_guide,
+    "turn_log": turn_log,
     "user_identity": user_identity,
 }
 
@@ -116,6 +118,7 @@ VOLATILITY: dict[str, Volatility] = {
     "this_moment": "turn",
     "tools_block": "session",
     "tools_guide": "files",
+    "turn_log": "never",
     "user_identity": "files",
 }
 """`session` is with another session, who speaks in it, its tools and permissions, or a new look at what works here.

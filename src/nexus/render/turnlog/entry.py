@@ -31,10 +31,6 @@ SUMMARY = SUMMARY_MARKER
 """What the first system entry says where a session has no system text, what the one after a clear says there, and how
 the one after a compaction begins."""
 
-Detail: TypeAlias = Literal["whole", "results", "strict"]
-"""What the extra key holds: everything, so that a log becomes the same messages again; only what tools returned, for a
-model that reads the log; or nothing."""
-
 
 class LogEntry(Struct, frozen=True):
     """One entry. `content` is a system text, or the members of the printed object as JSON texts.

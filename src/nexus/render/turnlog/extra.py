@@ -14,7 +14,7 @@ import msgspec
 
 from nexus.ledger.codec import MOST_MS
 from nexus.ledger.text_rule import original, storable
-from nexus.message import Message, Part, Text, ToolCall, ToolResult
+from nexus.message import Message, Part, Text, ToolCall
 from nexus.render.turnlog.bare import Shown
 
 Extra: TypeAlias = dict[str, Any]
@@ -131,20 +131,6 @@ def results_with(extra: Extra) -> tuple[Message, ...] | None:
 
 def _with_names(value: dict[str, Any], rule: Callable[[str], str]) -> dict[str, Any]:
     return {name: rule(one) if name in _NAMES and isinstance(one, str) else one for name, one in value.items()}
-
-
-def told_results(results: Sequence[Message]) -> list[dict[str, Any]]:
-    """What tools returned, for a model that reads the log: the text of each result, with `error` where it is one."""
-    return [
-        {"text": result_text(result), **({"error": True} if result.is_error else {})}
-        for message in results
-        for result in message.results()
-    ]
-
-
-def result_text(result: ToolResult) -> str:
-    """A result as text; images as a note in their place."""
-    return "\n".join(item.text if isinstance(item, Text) else f"[image: {item.media_type}]" for item in result.content)
 
 
 def lost(extra: Extra) -> Counter[str]:

@@ -7,7 +7,7 @@ count from 0, times never go back, and the turn rises when an assistant follows 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -20,32 +20,54 @@ from nexus.render.turnlog.entry import (
     NO_SYSTEM,
     NO_USER,
     SUMMARY,
-    Detail,
     LogEntry,
     LogRole,
     Position,
     Unit,
 )
-from nexus.render.turnlog.extra import extra_of, results_extra, told_results
+from nexus.render.turnlog.extra import extra_of, results_extra
 from nexus.render.turnlog.texts import Members, members, string_of
 
 
-def entries_for(unit: Unit, at: Position, detail: Detail = "whole") -> tuple[list[LogEntry], Position]:
+def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
     """The entries of a unit, and where the next one stands. A log that would not begin with a system entry gets one."""
     text, at_us = _time(unit, at)
     made: list[LogEntry] = []
-    if at.instructions is None and not _is_system(unit) and unit.facts.get("made") is not False:
+    if _needs_system(unit, at):
         made = [LogEntry(at.index, at.turn, text, "system", NO_SYSTEM, {"made": True})]
         at = replace(at, index=at.index + 1, instructions=NO_SYSTEM)
-    index = unit.facts.get("index")
-    index = index if type(index) is int and index >= at.index else at.index
-    new = _entries(unit, replace(at, index=index, at_us=at_us), text)
+    new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), text)
     if new:
         at = _after(at, new[-1])
-    entries = _with_results(made + new, unit, len(made), detail)
-    if detail == "whole":
-        return entries, replace(at, at_us=at_us)
-    return [_reduced(entry, detail) for entry in entries], replace(at, at_us=at_us)
+    return _with_results(made + new, unit, len(made)), replace(at, at_us=at_us)
+
+
+def position_after(unit: Unit, at: Position) -> Position:
+    """Where the next entry stands after a unit, as `entries_for` has it, but for `first`: what the entries say is not made.
+
+    `instructions` is `NO_SYSTEM` for any text.
+    """
+    at_us = _time_us(unit, at)[0]
+    index = at.index + _needs_system(unit, at)
+    started = at.instructions is not None or index > at.index
+    message = unit.message
+    if message is None and unit.kind == "results":
+        return replace(at, index=index, instructions=NO_SYSTEM if started else None, at_us=at_us)
+    role = message.role if message is not None else "system"
+    turn = at.turn + (role == "assistant" and at.role == "user")
+    index = _index(unit, replace(at, index=index)) + (len(slices(message)) if message else 1)
+    role = at.role if role == "system" else role
+    return replace(at, index=index, turn=turn, role=role, instructions=NO_SYSTEM, at_us=at_us)
+
+
+def _needs_system(unit: Unit, at: Position) -> bool:
+    return at.instructions is None and not _is_system(unit) and unit.facts.get("made") is not False
+
+
+def _index(unit: Unit, at: Position) -> int:
+    """The index of the unit's first entry: as the file had it that it came from, where that is possible."""
+    index = unit.facts.get("index")
+    return index if type(index) is int and index >= at.index else at.index
 
 
 def _is_system(unit: Unit) -> bool:
@@ -54,14 +76,19 @@ def _is_system(unit: Unit) -> bool:
 
 def _time(unit: Unit, at: Position) -> tuple[str, int]:
     """The time that the unit's entries show, as text and in microseconds: never before that of the entry before it."""
+    at_us, given = _time_us(unit, at)
+    return given or times.written(at_us), at_us
+
+
+def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
+    """The time in microseconds, and as the file had it that the unit came from, where that is possible."""
     given = unit.facts.get("timestamp")
     found = times.read(given) if isinstance(given, str) else None
     if isinstance(given, str) and found is not None and (at.at_us is None or found >= at.at_us):
-        return given, found
+        return found, given
     own_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
-    own_us = min(max(own_ms * 1_000, times.FIRST_US), times.LAST_US)
-    at_us = own_us if at.at_us is None else max(own_us, at.at_us)
-    return times.written(at_us), at_us
+    own_us = min(max(own_ms * 1_000, times.FIRST_US), times.LAST_US // 1_000 * 1_000)
+    return own_us if at.at_us is None else max(own_us, at.at_us), ""
 
 
 def _entries(unit: Unit, at: Position, text: str) -> list[LogEntry]:
@@ -127,21 +154,18 @@ def _after(at: Position, last: LogEntry) -> Position:
     return replace(at, index=last.index + 1, turn=last.turn, role=role, instructions=instructions, first=shown)
 
 
-def _with_results(entries: list[LogEntry], unit: Unit, made: int, detail: Detail) -> list[LogEntry]:
+def _with_results(entries: list[LogEntry], unit: Unit, made: int) -> list[LogEntry]:
     """The entries with the results that follow them: each with its call where that keeps their order, else the last."""
     if not unit.results or not entries:
         return entries
     owners = _owners(unit, made)
     last = len(entries) - 1
-    if detail == "results":
-        owners = [last if owner is None else owner for owner in owners]
-    elif None in owners or owners != sorted(owner or 0 for owner in owners):
+    if None in owners or owners != sorted(owner or 0 for owner in owners):
         owners = [last] * len(owners)
     told: list[LogEntry] = []
     for number, entry in enumerate(entries):
         own = [result for result, owner in zip(unit.results, owners, strict=True) if owner == number]
-        shown = told_results(own) if detail == "results" else results_extra(own)
-        told.append(replace(entry, extra={**entry.extra, "results": shown}) if shown else entry)
+        told.append(replace(entry, extra={**entry.extra, "results": results_extra(own)}) if own else entry)
     return told
 
 
@@ -155,13 +179,7 @@ def _owners(unit: Unit, made: int) -> list[int | None]:
     return [next(iter(owners)) if len(owners) == 1 else None for owners in answered]
 
 
-def _reduced(entry: LogEntry, detail: Detail) -> LogEntry:
-    """The entry with the extra key of a lesser detail."""
-    written = "" if f'"{EXTRA}"' in entry.written else entry.written
-    shown: dict[str, Any] = {"results": entry.extra["results"]} if "results" in entry.extra else {}
-    return replace(entry, extra=shown if detail == "results" else {}, written=written)
-
-
 def without_extra(entry: LogEntry) -> LogEntry:
     """The entry in the printed form alone (`strict`)."""
-    return _reduced(entry, "strict")
+    written = "" if f'"{EXTRA}"' in entry.written else entry.written
+    return replace(entry, extra={}, written=written)
