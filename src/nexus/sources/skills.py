@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from nexus.block import Block, Warned
 from nexus.errors import OverCap
 from nexus.layer import Trust
 from nexus.offered import each, offered
+from nexus.request import Request
 from nexus.skill import Guide, Skill, SkillPlace, SkillsFound
 from nexus.sources.desk import Desk, Gathered, Surroundings
 from nexus.sources.probe import Probe
@@ -79,7 +82,7 @@ def _found(read: Iterable[tuple[str, list[str], Warned | None, list[Shelved]]]) 
 def active_skills(desk: Desk) -> Gathered:
     """In full and sorted by name: the skills that are always active, and those that the request names."""
     found, probe = _of(desk), desk.here.probe
-    names, lacking = active_names(found, probe)
+    names, lacking = active_names(scoped(found, desk.request), probe)
     wanted, warned = known_names(found, desk.request.skills)
     shown = {found.guides[name].skill.origin for name in wanted}
     warned += [note for note in lacking if note.origin not in shown]
@@ -100,13 +103,22 @@ def active_skills(desk: Desk) -> Gathered:
 
 def skills(desk: Desk) -> Gathered:
     """One line for each skill, sorted by name: what it is for, where it is, what is missing for it."""
-    found = _of(desk)
+    found = scoped(_of(desk), desk.request)
     if not found.skills or desk.files is None:
         return [], list(found.warnings)
     loads = any(tool is not None and tool.name == LOADER for tool in map(offered, each(desk.request.tools)))
     text, left_out, told = skills_index(found, desk.here.probe, reads_files=loads, most=desk.files.file_chars)
     warned = [*found.warnings, *([Warned(ORIGIN, told)] if told else [])]
     return [Block("Workspace", "skills", text, ORIGIN, left_out_chars=left_out)], warned
+
+
+def scoped(found: SkillsFound, request: Request) -> SkillsFound:
+    """The skills for what the request's capabilities name, as the environment lists them, and those that it names itself."""
+    names = request.permissions.capabilities
+    if names is None:
+        return found
+    skills = (one for one in found.skills if one.name in request.skills or {*(one.provides or (one.name,))} & {*names})
+    return replace(found, skills=tuple(skills))
 
 
 def active_names(found: SkillsFound, probe: Probe) -> tuple[list[str], list[Warned]]:
