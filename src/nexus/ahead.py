@@ -35,6 +35,7 @@ def limits(profile: Profile, earlier: Earlier, last: Mapping[str, Any] | None) -
 TAGS = {
     "nexus:capabilities": "[CAPABILITIES]\n",
     "nexus:shared_memory": "[SHARED_MEMORY",
+    "nexus:pins": f"{SUMMARY_MARKER}\n",
     "nexus:summary": f"{SUMMARY_MARKER}\n",
     "nexus:user_profile": "[FRIENDS_INFO]\n",
     "fed:mood": "[MOOD]\n",
@@ -71,7 +72,7 @@ def told(profile: Profile, earlier: Earlier) -> tuple[int, frozenset[Place]]:
         return 0, frozenset()
     shown = _shown(profile, earlier)
     places = (earlier.rows[at][1].place for entry in shown for at, _ in entry.rows)
-    return len(shown), frozenset(places)
+    return len(shown), frozenset(places) | {row.place for _, row in earlier.pinned if row.message.role != "tool"}
 
 
 def evicted(profile: Profile, earlier: Earlier, window: Window, view: str, number: int) -> Cut | None:

@@ -22,9 +22,11 @@ MEMORY_ORIGIN = "nexus:shared_memory"
 class Earlier(Struct, frozen=True):
     """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
 
+    `pinned` are the messages before the turn that stay word for word, with the groups that they belong to.
     `most` is how many entries a block may show of them at present: a context that has little room asks for fewer.
     """
 
     rows: Sequence[tuple[int, Row]] = ()
     summary: str = ""
+    pinned: Sequence[tuple[int, Row]] = ()
     most: int = 20

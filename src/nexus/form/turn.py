@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from nexus.budget.counter import TokenCounter
 from nexus.earlier import OLDER_ENTRIES as OLDER
 from nexus.earlier import Earlier
-from nexus.fit.pins import Pinned, asked_at
+from nexus.fit.pins import Pinned, asked_at, groups, merged
 from nexus.fit.view import Reading, View
 from nexus.fit.window import Window, extend, holds, start
 from nexus.form.said import framed_entry
@@ -43,12 +43,14 @@ def turn_window(
     shown = [framed_entry(entry, counter) for entry in own]
     asked = asked_at(within, live.mark)
     pins = [Pinned(row.place, (row,), view.largest, "asked") for one in shown for row in one.rows if row.place == asked]
+    end = own[0].seq if own else head + 1
+    pins += groups(lambda after, until: _within(shown, after, until), live.pins, Place(end, 0))
     window, _ = start(
         counter,
         cut=within,
         wire=view.wire,
         model=view.model,
-        pins=tuple(pins),
+        pins=merged(*pins),
         largest=view.largest,
         images=view.images,
     )
@@ -56,11 +58,16 @@ def turn_window(
     window.fold.started = True  # blocks stand before it
     extend(window, shown, counter, first)
     (window.head, window.head_hash), window.turn = reading.head, turn
-    end = own[0].seq if own else head + 1
     rows = [(entry.turn, row) for entry in entries if entry.seq < end for row in spoken(entry) if row.place >= begin]
     mark = live.mark
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
-    return window, Earlier(rows, summary)
+    kept = groups(reading.entries, live.pins, Place(live.cleared_at + 1, 0))
+    pinned = [(-at, row) for at, pin in enumerate(kept, 1) for row in pin.rows if row.place.seq < end]
+    return window, Earlier(rows, summary, pinned)
+
+
+def _within(entries: Sequence[Entry], after: int, until: int) -> Sequence[Entry]:
+    return [entry for entry in entries if after < entry.seq <= until]
 
 
 def _newest(reading: Reading, first: int, turns: int) -> Sequence[Entry]:

@@ -6,7 +6,7 @@ which is part of the user's message (`nexus.form`). All texts are those of `nexu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.block import Block, Warned
@@ -23,6 +23,11 @@ from nexus.sources.desk import Desk, Gathered
 from nexus.sources.fed import PREFIX, fed_text
 from nexus.sources.friends import ORIGIN as PROFILE_ORIGIN
 from nexus.sources.zone import zone_of
+
+PINS_ORIGIN = "nexus:pins"
+PINNED = "Kept word for word, because it was pinned:"
+WHOLE = 1 << 40
+"""Characters of a text that is not shortened."""
 
 KEPT = 12
 """Entries that stay of the memory in parts when it has one more than it may have: so it begins anew only every few turns."""
@@ -65,7 +70,7 @@ def shared_memory(desk: Desk) -> Gathered:
     zone, warned = _zone(desk)
     found = entries.remembered(rows_of(desk.earlier), zone, limit=desk.earlier.most)
     text = memory.memory_block(found.entries)
-    return [*_summary(desk), Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user")], warned
+    return [*_before(desk, zone), Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user")], warned
 
 
 def shared_memory_parts(desk: Desk) -> Gathered:
@@ -80,7 +85,7 @@ def shared_memory_parts(desk: Desk) -> Gathered:
         Block("Session", f"shared memory {at}", text, MEMORY_ORIGIN, trust="user", continues=at > 1)
         for at, text in enumerate(parts, 1)
     ]
-    return [*_summary(desk), *made], warned
+    return [*_before(desk, zone), *made], warned
 
 
 def this_moment(desk: Desk) -> Gathered:
@@ -106,7 +111,11 @@ def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
 
     A time that stands alone, and the line that says when a session began, are nobody's words: they are not told.
     """
-    for turn, row in earlier.rows:
+    return _rows(earlier.rows)
+
+
+def _rows(told: Iterable[tuple[int, Row]]) -> Iterator[entries.Row]:
+    for turn, row in told:
         message = row.message
         calls = tuple(entries.Call(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
@@ -133,12 +142,17 @@ def _fed(desk: Desk, name: str, framed: Callable[[str], str]) -> Gathered:
     return [Block("Event", name, framed(text), f"{PREFIX}{name}", trust="tool", left_out_chars=over)], warned
 
 
-def _summary(desk: Desk) -> list[Block]:
-    """What a compaction made of the messages before those that the memory tells of."""
-    if not desk.earlier.summary:
-        return []
-    text = f"{SUMMARY_MARKER}\n{escape(desk.earlier.summary)}"
-    return [Block("Session", "summary", text, "nexus:summary", trust="user")]
+def _before(desk: Desk, zone: tzinfo) -> list[Block]:
+    """What stands before the memory: pinned messages, whole, and what a compaction made of those before the memory's."""
+    found: list[Block] = []
+    kept = entries.remembered(_rows(desk.earlier.pinned), zone, limit=len(desk.earlier.pinned), most_chars=WHOLE)
+    if kept.entries:
+        text = "\n".join([SUMMARY_MARKER, PINNED, *map(memory.entry_text, kept.entries)])
+        found.append(Block("Session", "pinned messages", text, PINS_ORIGIN, trust="user"))
+    if desk.earlier.summary:
+        text = f"{SUMMARY_MARKER}\n{escape(desk.earlier.summary)}"
+        found.append(Block("Session", "summary", text, "nexus:summary", trust="user"))
+    return found
 
 
 def _zone(desk: Desk) -> tuple[tzinfo, list[Warned]]:

@@ -125,8 +125,15 @@ def merged(rows: Iterable[Row], current_run_id: str = "") -> tuple[list[Merged],
     return [Merged(tuple(group), human) for human, group in groups], left_out
 
 
-def remembered(rows: Iterable[Row], zone: tzinfo = UTC, *, limit: int = LIMIT, current_run_id: str = "") -> Remembered:
-    """The newest `limit` entries of the rows (oldest first), shortened, with times in the zone.
+def remembered(
+    rows: Iterable[Row],
+    zone: tzinfo = UTC,
+    *,
+    limit: int = LIMIT,
+    current_run_id: str = "",
+    most_chars: int = TEXT_CHARS,
+) -> Remembered:
+    """The newest `limit` entries of the rows (oldest first), shortened to `most_chars`, with times in the zone.
 
     An AI's entry shows its time where it does not follow a human's that is shown.
     """
@@ -140,10 +147,10 @@ def remembered(rows: Iterable[Row], zone: tzinfo = UTC, *, limit: int = LIMIT, c
         first = group.rows[0][1]
         time = memory_time(first.at_ms, zone)
         if group.human:
-            entries.append(Human(time, shortened(first.text)))
+            entries.append(Human(time, shortened(first.text, most_chars)))
         else:
             follows = bool(entries) and isinstance(entries[-1], Human)
-            entries.append(Ai(None if follows else time, shortened_parts(group.parts())))
+            entries.append(Ai(None if follows else time, shortened_parts(group.parts(), most_chars)))
     return Remembered(tuple(entries), dict(sorted(left_out.items())))
 
 

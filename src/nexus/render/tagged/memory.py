@@ -39,7 +39,7 @@ def memory_parts(entries: Sequence[Entry], *, count: bool = False, size: int = P
     head = f"[SHARED_MEMORY{f' count={len(entries)}' if count else ''}]\n{HEADING}\n\n"
     if not entries:
         return [head + NOTHING_YET]
-    lines = [("\n" if at else "") + _entry(entry) for at, entry in enumerate(entries)]
+    lines = [("\n" if at else "") + entry_text(entry) for at, entry in enumerate(entries)]
     return [head, *("".join(lines[at : at + size]) for at in range(0, len(lines), size))]
 
 
@@ -56,7 +56,8 @@ def parse_memory(block: str) -> tuple[Entry, ...]:
     return tuple(_read(hit, body[hit.end() : end]) for hit, end in zip(found, ends, strict=False))
 
 
-def _entry(entry: Entry) -> str:
+def entry_text(entry: Entry) -> str:
+    """One entry as the memory shows it."""
     if isinstance(entry, Human):
         return f"[{entry.time}] Human: {escape(entry.text, 'memory')}"
     head = "  Nexus: " if entry.time is None else f"[{entry.time}] Nexus: "
