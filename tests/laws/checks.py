@@ -254,7 +254,8 @@ def _asked(call: Call) -> Any:
 def _at_most(call: Call, row: Row) -> float:
     """Tokens that a message can take at most when it is shown among what is left out, with the longest marker."""
     whole = sum(map(tokens, texts_of(row.message)))
-    images = 1_700 * sum(isinstance(part, Image) for part in row.message.parts)
+    # A picture of unknown size counts as the largest that Gemini cuts into tiles.
+    images = sum(1_700 if part.width else 6_400 for part in row.message.parts if isinstance(part, Image))
     least = min(whole + images, call.largest) if call.largest else whole + images
     return (least + 200) * call.ctx.window.token_factor
 
