@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from nexus.assembled import AssembledContext
 from nexus.ledger.entries import Entry
 from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.render.parts import shown_parts
 
 _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
 """Not printable by their category, but parts of texts: joiners (Persian, emoji), the wide space and those that do not break."""
@@ -41,12 +43,17 @@ def context_text(ctx: AssembledContext) -> str:
     """Everything that the model sees, as one text: system slot, history, current message."""
     lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
     for message in ctx.history:
-        lines.extend(_message(message))
+        lines.extend(_message(_as_sent(message)))
         lines.append("")
     lines.append("=== current ===")
     for message in ctx.current:
-        lines.extend(_message(message))
+        lines.extend(_message(_as_sent(message)))
     return "\n".join(shown_lines(line for block in lines for line in block.split("\n")))
+
+
+def _as_sent(message: Message) -> Message:
+    """The message with its notes and the user's words as one text, as every provider gets them."""
+    return replace(message, parts=tuple(shown_parts(message))) if message.role == "user" else message
 
 
 def printable(text: str) -> str:
