@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "the request is lost when a window is made anew from the ledger",
-        "nexus.fit.window:asked_at", "return cut.asked", "return None", ("request", "kept window"),
+        "nexus.fit.pins:asked_at", "return cut.asked", "return None", ("request", "kept window"),
     ),
     Mutant(
         "a summary leaves a gap of one entry",

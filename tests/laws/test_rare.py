@@ -19,6 +19,14 @@ def answering(*parts: Note | ToolResult) -> Step:
     return Step("raw", messages=(Message("user", parts), SAID))
 
 
+PICTURED = {
+    "a message pinned that a cut left out, before images become notes": (
+        Step("ask", 1),
+        *[ASKED] * 9,
+        Step("ask", 2, 11),
+    ),
+}
+
 RARE = {
     "an assistant's message of nothing, then results": (
         Step("ask", 0, 6),
@@ -56,6 +64,13 @@ RARE = {
     ),
     "a picture that is pinned": (Step("ask", 15), *[ASKED] * 4, Step("pin")),
 }
+
+
+@pytest.mark.parametrize("steps", PICTURED.values(), ids=PICTURED)
+def test_a_session_with_pictures_that_broke_a_law_once_keeps_it(steps: tuple[Step, ...]) -> None:
+    figures: Counter[str] = Counter()
+    run(Script("gpt-4o", 600, "oldest_first", None, 0, steps, 1), figures)
+    assert figures["examples"] == 1
 
 
 @pytest.mark.parametrize("steps", RARE.values(), ids=RARE)

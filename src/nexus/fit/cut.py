@@ -354,7 +354,7 @@ class _Cutting:
         was = (
             (before.keeps_summary or not window.summary_tokens, before.request, before.task) if before else (True,) * 3
         )
-        if index == 0 and stays == was:
+        if index == 0 and stays == was and gone == (before.left_out_messages if before else 0):
             marker = before.marker if before else ""
         return Cut(
             site.view,
