@@ -35,7 +35,7 @@ from nexus.manifested import Slotted, manifest_of, prefix_of
 from nexus.materials import Materials, planned
 from nexus.message import ATTACHED, Image, Message, Note, Part, Text
 from nexus.plan import CompactionPlan, Trigger
-from nexus.profile import ONE_TURN, Form, Profile, Share
+from nexus.profile import ONE_TURN, STORED_NOTES, Form, Profile, Share
 from nexus.render.wire.tools import ToolSpec, canonical
 from nexus.repairs import RepairReport
 from nexus.request import Request
@@ -277,7 +277,7 @@ def _beside(request: Request, profile: Profile, given: Materials) -> tuple[str, 
     event = request.event
     if not event.results:
         return profile.current
-    wanted = {"attachments"} if event.attachments else set[str]()
+    wanted = {STORED_NOTES, *(("attachments",) if event.attachments else ())}
     if "date_time" in profile.current and not event.content and _stale(given):
         wanted.add("date_time")
     return tuple(name for name in profile.current if name in wanted)

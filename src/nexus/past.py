@@ -33,7 +33,7 @@ from nexus.materials import Materials
 from nexus.message import Message, Note
 from nexus.opens import PLAIN, Opens
 from nexus.policy import Withheld
-from nexus.profile import ONE_TURN, Form, Profile
+from nexus.profile import ONE_TURN, STORED_NOTES, Form, Profile
 from nexus.profiles import named
 from nexus.recorded import RecordedCall, last_of_view
 from nexus.render.wire.tools import ToolSpec
@@ -195,14 +195,16 @@ class Past:
         messages = said[: self.sent.events or next((i for i, m in enumerate(said) if m.role == "assistant"), len(said))]
         if not messages or len(messages) < self.sent.events:
             raise CannotReplay(self.call.label, (f"entry {entry.seq}, which has its event, is lost",))
-        if messages[0].role == "tool" or not self.sent.opens:
-            return Event(results=tuple(messages)), []
         message = messages[-1]
         heads = [note for note in self.sent.notes if note.state == "placed"]
+        noted = bool(heads) and message.role == "user"
+        if (messages[0].role == "tool" or not self.sent.opens) and not noted:
+            return Event(results=tuple(messages)), []
         count = len(heads) if self.sent.events else _leading_notes(message)
         notes = [part for part in message.parts[:count] if isinstance(part, Note)]
         blocks = [block_of(head, note.text) for head, note in zip(heads or map(_head, notes), notes, strict=True)]
-        event = Event(message.parts[count:], id=message.id, at_ms=message.at_ms, source=message.source)
+        results, content = tuple(messages[:-1]), message.parts[count:]
+        event = Event(content, results, id=message.id, at_ms=message.at_ms, source=message.source)
         return event, blocks
 
     def seen(self, window: Window) -> list[Block]:
@@ -271,7 +273,7 @@ class Past:
     def sources(self, notes: list[Block]) -> dict[str, Source]:
         """The blocks of then, in the place of the sources that they are from."""
         system, ahead = ([block for block in self.blocks if block.slot == slot] for slot in ("system", "ahead"))
-        return {"blocks": lambda _: (system, []), "ahead": lambda _: (ahead, []), "notes": lambda _: (notes, [])}
+        return {"blocks": lambda _: (system, []), "ahead": lambda _: (ahead, []), STORED_NOTES: lambda _: (notes, [])}
 
 
 def _leading_notes(message: Message) -> int:

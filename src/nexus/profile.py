@@ -23,6 +23,10 @@ SummaryMarker: TypeAlias = Literal["previous", "context"]
 SUMMARY_MARKERS: tuple[SummaryMarker, ...] = get_args(SummaryMarker)
 
 
+STORED_NOTES = "notes"
+"""The source by which a recorded call is made again: the blocks that stood in its message."""
+
+
 class Share(Struct, frozen=True):
     """What a layer may take of the available tokens at most (`ceiling`), and keeps in any case (`floor`).
 

@@ -34,7 +34,7 @@ from nexus.ledger.entries import Entry
 from nexus.message import ATTACHED, Note
 from nexus.opens import Opens
 from nexus.past import Kit, Past, block_of
-from nexus.profile import Form, Profile
+from nexus.profile import STORED_NOTES, Form, Profile
 from nexus.recorded import RecordedCall
 from nexus.render.frames import MARKS_VERSION
 from nexus.render.parts import RENDER_VERSION
@@ -213,7 +213,7 @@ def _asked(past: Past, request: Request, change: Change, *, same: bool) -> Admit
 
 def _stored(name: str, form: Form) -> Profile:
     """The profile under its name, with what was stored in the place of its sources."""
-    return Profile(name, "", ("blocks",), ("notes",), ahead=("ahead",), form=form)
+    return Profile(name, "", ("blocks",), (STORED_NOTES,), ahead=("ahead",), form=form)
 
 
 def _attached(placed: Iterable[Block]) -> tuple[Note, ...]:
