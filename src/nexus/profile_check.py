@@ -65,7 +65,8 @@ class Row(Struct, frozen=True):
 class Finding(Struct, frozen=True):
     """Sources that stand before what is more stable: what the provider's cache cannot reuse then, and its price.
 
-    A `warning` costs `tokens` and `dollars` (None without prices) in each call, a `note` whenever one of them changes.
+    A `warning` costs `tokens` and `dollars` (None without prices) in each call, a `note` whenever one of them changes. In
+    a frozen system slot nothing is lost, but what changes is shown as it was.
     """
 
     level: Level
@@ -154,6 +155,11 @@ def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, hist
     opening = sum(item.tokens for item in ctx.items if item.slot == "system" and item.layer == "Session")
     if opening:
         system.append(Row("system", "the session's instructions", "session", opening))
+    if profile.frozen:
+        stale = [row.source for row in system if row.slot == "system" and row.changes == "turn"]
+        if stale:
+            yield _stale(stale)
+        system = [replace(row, changes="never") if row.slot == "system" else row for row in system]
     for volatility in reversed(ORDER[1:]):
         first = next((at for at, row in enumerate(system) if _moves(row, volatility)), None)
         if first is None:
@@ -178,6 +184,16 @@ def _moves(row: Row, volatility: Volatility) -> bool:
 
 def _rank(row: Row) -> int:
     return ORDER.index(cast("Volatility", row.changes))
+
+
+def _stale(sources: Sequence[str]) -> Finding:
+    """Sources that could say something else with each turn, in a slot that stays as a session's first call had it."""
+    change, stand, them = ("change", "stand", "them") if len(sources) > 1 else ("changes", "stands", "it")
+    text = (
+        f"{_joined(sources)} {change} with each turn and {stand} in a frozen system slot: a session shows {them} as its "
+        f"first call had {them}. Name {them} in `current`"
+    )
+    return Finding("warning", tuple(sources), "turn", (), 0, None, text)
 
 
 def _finding(
@@ -213,4 +229,5 @@ def plain(looked: Looked) -> dict[str, Any]:
     """What was seen, as JSON values."""
     found = msgspec.to_builtins(looked)
     profile = found.pop("profile")
-    return {**found, "what": profile["what"], "form": profile["form"], "shares": profile["shares"]}
+    kept = ("what", "form", "summary", "says_start", "frozen", "shares")
+    return {**found, **{name: profile[name] for name in kept}}

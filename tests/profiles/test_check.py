@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import nexus
 from nexus.cost import price_of_break
@@ -70,6 +71,17 @@ def test_a_block_of_every_turn_in_the_system_slot_costs_all_that_follows_it_in_e
         "moment and mood change with each turn and stand in the system slot before rules, soul"
     )
     assert warning.text.endswith("USD (claude-sonnet-4-5). Name them in `current`")
+
+
+def test_in_a_frozen_system_slot_nothing_is_lost_but_what_changes_is_shown_as_it_was(root: Path) -> None:
+    (warning,) = looked(root, replace(CLOCK, frozen=True)).findings
+    assert (warning.level, warning.sources, warning.before, warning.tokens) == ("warning", ("moment", "mood"), (), 0)
+    assert warning.text == (
+        "moment and mood change with each turn and stand in a frozen system slot: a session shows them as its first call "
+        "had them. Name them in `current`"
+    )
+    assert looked(root, replace(STABLE, frozen=True)).findings == ()
+    assert plain(looked(root, replace(STABLE, frozen=True)))["frozen"] is True
 
 
 def test_the_history_follows_the_whole_system_slot_so_the_last_place_costs_it_too(root: Path) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from nexus.cli.shared import common, emit, handed_down, named_profile, open_here
 from nexus.cli.table import print_table
 from nexus.errors import BadProfile
+from nexus.profile import Profile
 from nexus.profile_check import WHEN, Looked, Row, look, plain
 from nexus.profile_files.known import Listed
 from nexus.render.console import printable
@@ -75,6 +76,9 @@ def _value(row: Listed) -> dict[str, Any]:
         "kind": row.kind,
         "from": row.origin,
         "form": found.form if found else None,
+        "summary": found.summary if found else None,
+        "says_start": found.says_start if found else None,
+        "frozen": found.frozen if found else None,
         "what": found.what if found else None,
         "system": list(found.system) if found else None,
         "ahead": list(found.ahead) if found else None,
@@ -109,12 +113,24 @@ def show(
         return
     profile = found.profile
     click.echo(f"{printable(found.name)} ({printable(found.origin)}), form {profile.form}: {printable(profile.what)}")
+    for told in _own_ways(profile):
+        click.echo(told)
     for share in profile.shares:
         click.echo(f"{share.layer}: at least {share.floor:.0%}, at most {share.ceiling:.0%} of the available tokens")
     print_table(
         ("slot", "source", "changes", "tokens", "holds"), _sources(found), numbers=("tokens",), wraps=("holds",)
     )
     _say_warnings(found)
+
+
+def _own_ways(profile: Profile) -> Iterator[str]:
+    """How a profile's history opens, and whether its system slot stays, where that is otherwise than usual."""
+    if profile.says_start:
+        yield "The first message of a new session says when it was started."
+    if profile.summary == "context":
+        yield "A summary stands under [CONTEXT SUMMARY]."
+    if profile.frozen:
+        yield "The system slot stays as a session began with it, until it is compacted or cleared."
 
 
 def _sources(found: Looked) -> Iterator[tuple[str, ...]]:
