@@ -285,6 +285,8 @@ def _beside(request: Request, profile: Profile, given: Materials) -> tuple[str, 
 
 def _stale(given: Materials) -> bool:
     """Whether the last stamp of time that the history shows is older than a tool loop lets it be, if there is one."""
+    if given.desk.around.clock == "system":
+        return False
     for row in reversed(given.window.rows):
         if any(isinstance(part, Note) and part.origin == STAMPED for part in row.message.parts):
             return given.desk.at_ms - row.message.at_ms > FRESH_MS

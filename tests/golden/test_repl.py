@@ -347,6 +347,12 @@ def test_the_clock_in_the_system_prompt_is_there_for_who_asks_for_it(root: Path,
     assert any("surroundings" in cause for cause in second.prefix.causes)
     assert nx.replay("main", 1).to_openai() == first.to_openai()
     assert nx.replay("main", 2).to_openai() == second.to_openai()
+    asked = sent(nx, Event((nexus.Text("look"),), channel="cli"))
+    nx.record(asked, nexus.AgentResult((assistant("", ToolCall("c1", "look", "{}")),)))
+    clock.later(20)
+    loop = sent(nx, Event(results=(tool("c1", "sun", "look"),), channel="cli"))
+    assert messages(loop)[-1] == "sun", "the time stands in the system prompt alone"
+    assert "14:52" in loop.system_prompt
 
 
 @pytest.mark.parametrize("setting", ["mode", "clock"])
