@@ -164,3 +164,13 @@ def test_names_and_texts_of_files_have_no_power_over_a_terminal(example: Path) -
         ran = run("profile", *words, folder=example)
         assert "\x1b" not in ran.out
         assert "\u202e" not in ran.out
+
+
+def test_a_folder_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".nexus").mkdir()
+    (tmp_path / ".nexus" / "profiles").write_text("no folder")
+    done = run("profile", "list", "-w", str(tmp_path), folder=tmp_path)
+    assert done.code == 0
+    assert "layered" in done.out
+    assert "no profile of this folder can be used: it cannot be read" in done.err
+    assert ".nexus/profiles" in done.err

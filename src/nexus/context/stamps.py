@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from nexus.errors import BadSetting
 from nexus.message import Message, Note, Text
 from nexus.opens import SESSION_SOURCE
+from nexus.sources.stamps import now_text, stamp_text, started_text
 from nexus.sources.surroundings import HEADING as ENVIRONMENT
 from nexus.sources.zone import zone_of
 
@@ -30,19 +31,17 @@ def check_zone(timezone: str) -> None:
 
 def stamp(at_ms: int, timezone: str) -> str:
     """The time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
-    at, kind = _at(at_ms, timezone)
-    return f"{at.isoformat(' ', 'minutes')} ({kind})"
+    return stamp_text(*_at(at_ms, timezone))
 
 
 def moment_line(at_ms: int, timezone: str) -> str:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`."""
-    day, _, hour = stamp(at_ms, timezone).partition(" ")
-    return f"Current date: {day}, Current time: {hour}"
+    return now_text(stamp(at_ms, timezone))
 
 
 def session_start(at_ms: int, timezone: str) -> Message:
     """The first message of a session."""
-    text = f"[Session started: {stamp(at_ms, timezone)}]"
+    text = started_text(stamp(at_ms, timezone))
     return Message("user", (Text(text),), at_ms=at_ms, source=SESSION_SOURCE)
 
 

@@ -67,7 +67,13 @@ class ProfileFiles:
         names: set[str] = set()
         warned: list[Warned] = []
         for folder in (self._own_folder, self._workspace_folder):
-            for path in _entries(Path(folder)) if folder else ():
+            try:
+                paths = [*_entries(Path(folder))] if folder else []
+            except OSError as error:
+                text = f"no profile of this folder can be used: it cannot be read ({why(error)})"
+                warned.append(Warned(one_line(self._file(Path(folder)).origin), text))
+                continue
+            for path in paths:
                 if path.suffix not in (PYTHON, TOML) or path.name.startswith("."):
                     continue
                 if NAME.fullmatch(path.stem):
@@ -111,10 +117,10 @@ class ProfileFiles:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """The entries of a folder; none if it cannot be read."""
+    """The entries of a folder; none if it is not there. Raises OSError."""
     try:
         with os.scandir(folder) as found:
             names = [entry.name for entry in islice(found, MOST_FILES)]
-    except OSError:
+    except FileNotFoundError:
         return
     yield from (folder / name for name in sorted(names))

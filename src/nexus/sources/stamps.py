@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from nexus.block import Warned
 from nexus.sources.desk import Desk
@@ -20,13 +21,12 @@ FRESH_MS = 5 * 60 * 1000
 def time_line(desk: Desk, origin: str = ORIGIN) -> tuple[str, list[Warned]]:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`, and what is wrong with time or zone."""
     at, warned = local_time(desk, origin)
-    date, _, time = stamp(at).partition(" ")
-    return f"Current date: {date}, Current time: {time}", warned
+    return now_text(stamp(at)), warned
 
 
 def session_start(desk: Desk) -> str:
     """What the first message of a session says: `[Session started: 2026-01-13 14:30 (local)]`."""
-    return f"[Session started: {stamp(local_time(desk, ORIGIN)[0])}]"
+    return started_text(stamp(local_time(desk, ORIGIN)[0]))
 
 
 def stamp_of(desk: Desk, at_ms: int) -> str:
@@ -35,6 +35,21 @@ def stamp_of(desk: Desk, at_ms: int) -> str:
 
 
 def stamp(at: Local) -> str:
-    """`2026-01-13 14:30 (local)`."""
-    shown = (at.local or at.utc).replace(tzinfo=None).isoformat(" ", "minutes")
-    return f"{shown} ({'local' if at.local else 'UTC'})"
+    """A time of the call's user as it is shown."""
+    return stamp_text(at.local or at.utc, "local" if at.local else "UTC")
+
+
+def stamp_text(at: datetime, zone: str) -> str:
+    """`2026-01-13 14:30 (local)`, where the zone is called so."""
+    return f"{at.replace(tzinfo=None).isoformat(' ', 'minutes')} ({zone})"
+
+
+def now_text(stamp: str) -> str:
+    """`Current date: 2026-01-13, Current time: 14:30 (local)` for a time so shown."""
+    date, _, time = stamp.partition(" ")
+    return f"Current date: {date}, Current time: {time}"
+
+
+def started_text(stamp: str) -> str:
+    """`[Session started: 2026-01-13 14:30 (local)]` for a time so shown."""
+    return f"[Session started: {stamp}]"
