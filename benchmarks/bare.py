@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.turns import NOW_MS
-from nexus.ledger.entries import Commit, NewEntry
+from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle
 from nexus.ledger.sqlite.files import opened
 from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.words import search_text
+from nexus.types.ledger_entries import Commit, NewEntry
 
 Read: TypeAlias = tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]
 """Entries and messages, each as its row and what was read of its JSON."""

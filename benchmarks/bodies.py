@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
-from nexus.budget.counter import get_counter
+from nexus.tokens.counter import get_counter
 
 Body: TypeAlias = dict[str, Any]
 Pieces: TypeAlias = tuple[str, ...]

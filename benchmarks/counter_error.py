@@ -21,7 +21,7 @@ from benchmarks.kinds import KINDS, MIXED, PIECE_CHARS, pieces
 from benchmarks.policies import as_langchain
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.vocabularies import Vocabulary, vocabularies
-from nexus.message import ToolCall, assistant, tool
+from nexus.types.message import ToolCall, assistant, tool
 
 COMMAND = "python -m benchmarks counter_error"
 CALLS = 12

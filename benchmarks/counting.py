@@ -19,12 +19,12 @@ from benchmarks.bodies import Remembered
 from benchmarks.measure import middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import session_files, transcripts
-from nexus.budget.measure import message_tokens
-from nexus.budget.models import resolve
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.interop.transcript import Transcript
-from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.tokens.measure import message_tokens
+from nexus.tokens.model import resolve
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 
 COMMAND = "python -m benchmarks counting"
 DATA = "Claude Code, all files"

@@ -18,9 +18,9 @@ from benchmarks.forms_served import NAME, RULE, WINDOW, Served, serve
 from benchmarks.planting import JOINED, claude_sessions, tau_sessions
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Session
-from nexus.budget.models import Model
-from nexus.cachesim.pieces import Cutter
-from nexus.cost import CacheRule, Totals, cache_rule, simulate, total
+from nexus.providers.prompt_cache import CacheRule, Totals, cache_rule, simulate, total
+from nexus.simulation.cache.pieces import Cutter
+from nexus.tokens.model import Model
 
 COMMAND = "python -m benchmarks forms"
 MODELS = {"Anthropic": "claude-sonnet-4-5", "OpenAI": "gpt-5.5"}

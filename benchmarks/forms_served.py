@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from benchmarks.bodies import Body
 from benchmarks.report import NotRun
-from nexus.cost import CacheRule
-from nexus.cost.rules import Rates
+from nexus.providers.prompt_cache import CacheRule
+from nexus.providers.prompt_cache.rules import Rates
 
 WINDOW = 8_192
 NAME = "smollm2-135m"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.measure import middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
-from nexus.render.frames import Scope, escape, scan, unescape
+from nexus.text.frames import Scope, escape, scan, unescape
 
 COMMAND = "python -m benchmarks frames"
 SIZE = 100_000

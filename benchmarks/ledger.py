@@ -23,8 +23,8 @@ from benchmarks.ledger_uses import COMMAND, WINDOW_ROUNDS, forks, many_threads, 
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, Turns, open_ledger
-from nexus.ledger.entries import Commit, Entry
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Commit, Entry
 
 WARM_UP = 100
 PREPARED = 100

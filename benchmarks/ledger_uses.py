@@ -13,9 +13,9 @@ from benchmarks.bare import SESSION, in_turns
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, Turns, open_ledger
-from nexus.ledger.entries import Commit, NewEntry, Row
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Commit, NewEntry, Row
 
 COMMAND = "python -m benchmarks ledger"
 FORKS = 100

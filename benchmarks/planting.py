@@ -19,8 +19,8 @@ from benchmarks.report import NotRun
 from benchmarks.sessions import Call, Session, calls_of, data_folder, sessions
 from nexus.interop.detect import read
 from nexus.interop.transcript import Step
-from nexus.message import Message, Text, ToolResult
-from nexus.request import Event
+from nexus.types.message import Message, Text, ToolResult
+from nexus.types.request import Event
 
 FIRST = ("first turn, start", "first turn, middle", "first turn, end")
 TURN_5, TURN_20, RESULT = "turn 5", "turn 20", "tool result"

@@ -11,8 +11,8 @@ from msgspec import Struct
 from benchmarks.report import NotRun
 from nexus.interop.detect import read
 from nexus.interop.transcript import Step, Transcript
-from nexus.message import Message, user
-from nexus.request import Event
+from nexus.types.message import Message, user
+from nexus.types.request import Event
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -14,10 +14,11 @@ import nexus
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Outcome, Table, Target
 from nexus.engine import Engine
-from nexus.profile import Profile
-from nexus.request import Event, Request
-from nexus.sources import SOURCES, Desk
-from nexus.sources.snapshot import Snapshot
+from nexus.types.profile import Profile
+from nexus.types.request import Event, Request
+from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.source_context import Desk
+from nexus.workspace.sources.registry import SOURCES
 
 COMMAND = "python -m benchmarks system_slot"
 SKILLS, FOLDERS, NAMES = 50, 4, ("NEXUS", "AGENTS", "CLAUDE")

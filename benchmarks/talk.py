@@ -10,10 +10,10 @@ from pathlib import Path
 import nexus
 from benchmarks.bodies import Remembered
 from benchmarks.workspace import write_workspace
-from nexus.ledger.entries import Commit, NewEntry
+from nexus.assembly.record import sized
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Message, ToolCall, assistant, tool, user
-from nexus.record import sized
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import Message, ToolCall, assistant, tool, user
 
 BUDGET_TOKENS = 240_000
 """So large that over 1,000 of the messages are in view right after a cut."""

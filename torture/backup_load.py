@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from nexus.errors import LedgerError
-from nexus.ledger import care
+from nexus.ledger import maintenance as care
 from nexus.ledger.sqlite import SqliteLedger
 from torture import traffic
 from torture.figures import Figures, Progress, require

@@ -14,18 +14,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus import recovery
-from nexus.assembled import AssembledContext
-from nexus.compact.audit import Verdict
-from nexus.compaction import ladder
+from nexus.compaction import fallback as ladder
+from nexus.compaction.check_summary import Verdict
+from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import LedgerError
-from nexus.ledger import care, chain
-from nexus.ledger.entries import Commit, Committed
+from nexus.ledger import chain
+from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
-from nexus.render.frames import escaping, places
-from nexus.request import AgentResult
+from nexus.text.frames import escaping, places
+from nexus.types.ledger_entries import Commit, Committed
+from nexus.types.request import AgentResult
 
 _commit = SqliteLedger.commit
 

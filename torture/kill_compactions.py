@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from nexus.errors import CompactionSuperseded
-from nexus.ledger.entries import STEPS, Commit, Compaction, Entry, NewEntry, Sized
 from nexus.ledger.replay import live
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import assistant, user
-from nexus.size import Size
+from nexus.types.ledger_entries import STEPS, Commit, Compaction, Entry, NewEntry, Sized
+from nexus.types.message import assistant, user
+from nexus.types.token_size import Size
 from torture import traffic
 from torture.figures import Figures, Progress, require, shares
 from torture.processes import Numbers, Signal, answer, ended, killed, started

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import LedgerError
-from nexus.ledger.entries import Calibration, Commit, Compaction, NewEntry, Sized
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Message, Text, user
-from nexus.size import Size
+from nexus.types.ledger_entries import Calibration, Commit, Compaction, NewEntry, Sized
+from nexus.types.message import Message, Text, user
+from nexus.types.token_size import Size
 from torture import traffic
 
 LABELS: Final = ("first", "second", "third", "fork", "fork of the fork", "rewound", "subagent", "archived", "中文 会话")

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import nexus
 from nexus import recovery
+from nexus.assembly.record import sized
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
-from nexus.ledger.entries import Commit
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Message, tool, user
-from nexus.overflow import classify
-from nexus.record import sized
+from nexus.providers.errors import classify
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit
+from nexus.types.message import Message, tool, user
 from torture import overflow_checks as checks
 from torture import talks
 from torture.figures import Figures, Progress

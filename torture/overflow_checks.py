@@ -12,16 +12,16 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, Final
 
-from nexus.assembled import AssembledContext
 from nexus.compaction import Compacted
-from nexus.compaction.ladder import MOST_PARTS, TRIES
+from nexus.compaction.fallback import MOST_PARTS, TRIES
+from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow
-from nexus.ledger.entries import Entry
-from nexus.overflow import classify
-from nexus.plan import CompactionPlan
+from nexus.providers.errors import classify
+from nexus.providers.replies import to_result
 from nexus.recovery import MOST_CALLS, SMALLER, Answer
-from nexus.render.wire.replies import to_result
+from nexus.types.compaction_plan import CompactionPlan
+from nexus.types.ledger_entries import Entry
 from torture.figures import lost, require
 from torture.refusals import Provider, Sent
 from torture.summarizers import POISON, Playing

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from nexus.errors import LedgerError
-from nexus.ledger.entries import Commit
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Commit
 from torture import library, traffic
 from torture.bit_flips import NO_EFFECT, REPORTED, SILENT, compared
 from torture.figures import Figures, Progress, lost, require

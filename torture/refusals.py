@@ -1,7 +1,7 @@
 """A provider that counts for itself and says no in any of the ways that are known, with its own true numbers.
 
 Its window is not the one that is believed, its vocabulary is another one, and it refuses in a sentence of the corpus that
-the tests have (`tests/overflow/corpus.py`), for tokens, for tokens with the answer's, or for bytes; or it takes what does not fit
+the tests have (`tests/providers/errors/corpus.py`), for tokens, for tokens with the answer's, or for bytes; or it takes what does not fit
 without a word. Rate limits, network errors and other refusals of the corpus come in between.
 """
 
@@ -17,22 +17,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
 
-from nexus.assembled import AssembledContext
-from nexus.budget.counter import get_counter
-from nexus.overflow.classify import classify
-from nexus.overflow.texts import number
+from nexus.context import AssembledContext
+from nexus.providers.errors.classifier import classify
+from nexus.providers.errors.messages import number
+from nexus.tokens.counter import get_counter
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.append(str(TESTS))
-CASES: list[Any] = import_module("overflow.corpus").CASES
-SHAPES: Any = import_module("overflow.shapes").SHAPES
+CASES: list[Any] = import_module("providers.errors.corpus").CASES
+SHAPES: Any = import_module("providers.errors.shapes").SHAPES
 RECOUNT: Any = import_module("support.recount").Recounter()
 
 OVERFLOWS = [case for case in CASES if case.kind == "overflow"]
 RATES = [case for case in CASES if case.kind == "rate_limit"]
 OTHERS = [case for case in CASES if case.kind == "other" and case.shape not in ("status", "pair")]
 SILENT = ("stop reason", "over", "empty", "exactly", "block", "less")
-"""Ways to take what does not fit: those that `nexus.overflow.silent` knows. `less` has no answer: with one it is taken."""
+"""Ways to take what does not fit: those that `nexus.providers.errors.silent_overflow` knows. `less` has no answer: with one it is taken."""
 
 ANSWER_FIRST = "vllm setting"
 """The case that is about the answer's tokens alone."""

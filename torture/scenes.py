@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import LedgerError, NexusError
-from nexus.ledger import care
-from nexus.ledger.entries import Commit, Compaction, NewEntry
+from nexus.ledger import maintenance as care
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from torture import traffic, version_1
 from torture.figures import lost, require
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from nexus.budget.counter import get_counter
 from nexus.compaction import ExtractiveSummarizer, SummaryReply, SummaryRequest
+from nexus.tokens.counter import get_counter
 
 POISON: Final = "quixotic-zebra-7421"
 TIMEOUT_S: Final = 0.02

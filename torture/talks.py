@@ -13,10 +13,10 @@ from functools import cache
 
 from msgspec import Struct
 
-from nexus.budget.counter import get_counter
-from nexus.ledger.entries import NewEntry, Sized
-from nexus.message import Image, Message, Text, ToolCall, assistant, tool, user
-from nexus.record import sized
+from nexus.assembly.record import sized
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import NewEntry, Sized
+from nexus.types.message import Image, Message, Text, ToolCall, assistant, tool, user
 
 KINDS = ("tools", "chat", "huge results", "images", "cjk", "mixed")
 MOST_TOKENS = 60_000

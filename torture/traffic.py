@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from nexus.ledger.entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
 from nexus.ledger.replay import turns
 from nexus.ledger.sqlite import SqliteLedger, files
-from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from nexus.size import Size
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, user
+from nexus.types.token_size import Size
 from torture.figures import require
 
 VIEW = "torture"

@@ -9,9 +9,9 @@ import apsw
 
 from nexus.ledger import chain
 from nexus.ledger.codec import message_rows, payload_hash
-from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, checksum
-from nexus.ledger.text_rule import to_json
+from nexus.ledger.text_encoding import to_json
+from nexus.types.ledger_entries import Commit, NewEntry
 from torture import traffic
 
 TENANT = "local"

@@ -24,9 +24,9 @@ from benchmarks.peers.registry import NEXUS
 from benchmarks.peers.side import Setting, Side, Usage, side_of
 from benchmarks.sessions import Call
 from benchmarks.talk import QUESTION, TURN_MESSAGES, Talk
-from nexus.message import Text, assistant
-from nexus.render.wire import openai
-from nexus.request import Event
+from nexus.providers import openai
+from nexus.types.message import Text, assistant
+from nexus.types.request import Event
 
 SYSTEM = "You are brief."
 

@@ -17,7 +17,7 @@ import nexus
 from benchmarks.bodies import Remembered
 from benchmarks.sessions import Call, Session
 from benchmarks.workspace import write_workspace
-from nexus.message import Text
+from nexus.types.message import Text
 
 MODEL = "gpt-4o"
 NO_LIMIT = 100_000_000

@@ -21,10 +21,10 @@ from compaction_kit import (
 from compaction_kit.cli import COMPACTORS
 
 from benchmarks.peers.job import EXTRACTIVE, KitJob, KitRow
-from nexus.compact.extractive import summarize
-from nexus.ledger.entries import Place, Row
-from nexus.message import Message, Role, Text
-from nexus.size import Size
+from nexus.compaction.extractive.summary import summarize
+from nexus.types.ledger_entries import Place, Row
+from nexus.types.message import Message, Role, Text
+from nexus.types.token_size import Size
 
 
 class Characters:

@@ -13,9 +13,9 @@ from benchmarks.peers.cpu import cpu_ms
 from benchmarks.peers.side import Setting, Side, Usage
 from benchmarks.talk import QUESTION, TURN_MESSAGES, Place
 from benchmarks.workspace import write_workspace
-from nexus.ledger.entries import Commit, NewEntry
-from nexus.message import assistant
-from nexus.record import sized
+from nexus.assembly.record import sized
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import assistant
 
 
 class NexusSide(Side):

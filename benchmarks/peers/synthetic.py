@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 
 from benchmarks.sessions import Call, Session
-from nexus.message import Message, Text, ToolCall, assistant, tool
-from nexus.request import Event
+from nexus.types.message import Message, Text, ToolCall, assistant, tool
+from nexus.types.request import Event
 
 NAME = "synthetic"
 CALLS = 160

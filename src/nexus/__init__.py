@@ -14,58 +14,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nexus.assembled import AssembledContext
-    from nexus.block import Block
-    from nexus.budget.tokens import TokenBudget
+    from nexus.assembly.fit.repair import repaired
+    from nexus.context import AssembledContext
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
-    from nexus.fit.repair import repaired
-    from nexus.history import History
-    from nexus.hooks.spec import hookimpl
-    from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
-    from nexus.profile import Profile
+    from nexus.plugins.spec import hookimpl
+    from nexus.providers.replies import to_result as read_reply
     from nexus.recovery import call
-    from nexus.render.wire.replies import to_result as read_reply
-    from nexus.repairs import RepairReport
-    from nexus.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
-    from nexus.sources.media import image_from_file
+    from nexus.tokens.budget import TokenBudget
+    from nexus.types.block import Block
+    from nexus.types.history import History
+    from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
+    from nexus.types.profile import Profile
+    from nexus.types.repair_report import RepairReport
+    from nexus.types.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
+    from nexus.workspace.images.load import image_from_file
 
 __version__ = "0.1.0"
 
 _PLACES = {
-    "AgentResult": "nexus.request",
-    "AssembledContext": "nexus.assembled",
-    "Block": "nexus.block",
+    "AgentResult": "nexus.types.request",
+    "AssembledContext": "nexus.context",
+    "Block": "nexus.types.block",
     "BudgetTooSmall": "nexus.errors",
     "ContextOverflow": "nexus.errors",
     "Engine": "nexus.engine",
-    "Event": "nexus.request",
-    "History": "nexus.history",
-    "Identity": "nexus.request",
-    "Image": "nexus.message",
-    "Message": "nexus.message",
+    "Event": "nexus.types.request",
+    "History": "nexus.types.history",
+    "Identity": "nexus.types.request",
+    "Image": "nexus.types.message",
+    "Message": "nexus.types.message",
     "NexusError": "nexus.errors",
-    "Permissions": "nexus.request",
-    "Profile": "nexus.profile",
-    "RepairReport": "nexus.repairs",
-    "Request": "nexus.request",
-    "Routing": "nexus.request",
-    "Text": "nexus.message",
-    "Thinking": "nexus.message",
-    "TokenBudget": "nexus.budget.tokens",
-    "TokenUsage": "nexus.request",
-    "ToolCall": "nexus.message",
-    "ToolResult": "nexus.message",
-    "assistant": "nexus.message",
+    "Permissions": "nexus.types.request",
+    "Profile": "nexus.types.profile",
+    "RepairReport": "nexus.types.repair_report",
+    "Request": "nexus.types.request",
+    "Routing": "nexus.types.request",
+    "Text": "nexus.types.message",
+    "Thinking": "nexus.types.message",
+    "TokenBudget": "nexus.tokens.budget",
+    "TokenUsage": "nexus.types.request",
+    "ToolCall": "nexus.types.message",
+    "ToolResult": "nexus.types.message",
+    "assistant": "nexus.types.message",
     "call": "nexus.recovery",
-    "hookimpl": "nexus.hooks.spec",
-    "image_from_file": "nexus.sources.media",
+    "hookimpl": "nexus.plugins.spec",
+    "image_from_file": "nexus.workspace.images.load",
     "open": "nexus.engine",
-    "read_reply": "nexus.render.wire.replies",
-    "repaired": "nexus.fit.repair",
-    "tool": "nexus.message",
-    "user": "nexus.message",
+    "read_reply": "nexus.providers.replies",
+    "repaired": "nexus.assembly.fit.repair",
+    "tool": "nexus.types.message",
+    "user": "nexus.types.message",
 }
 
 _OTHER_NAMES = {"open": "open_engine", "read_reply": "to_result"}

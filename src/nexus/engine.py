@@ -13,57 +13,56 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from nexus.admitting import Admitted, admitted
-from nexus.assemble import assemble, assemble_fitted, plan_for
-from nexus.assembled import AssembledContext
-from nexus.block import Warned
-from nexus.budget.counter import RememberingCounter, TokenCounter, get_counter
-from nexus.budget.image_price import price_of
-from nexus.budget.models import Model, resolve
-from nexus.budget.names import bare_name
-from nexus.config import Config
-from nexus.credentials.store import Credentials
-from nexus.definition import ToolSource
-from nexus.difference import Difference
-from nexus.environment import Environment
+from nexus.analysis.diff import Difference
+from nexus.analysis.explain import Explanation, explained
+from nexus.analysis.recorded_inputs import Kit
+from nexus.analysis.replay import Change, difference_between, explained_call, replayed, what_if
+from nexus.assembly.assemble import assemble, assemble_fitted, plan_for
+from nexus.assembly.continuity import frozen_blocks, opens_of
+from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.view import view_of
+from nexus.assembly.inputs import Materials, planned
+from nexus.assembly.record import commit_of
+from nexus.assembly.request_args import event_of, request_of
+from nexus.assembly.usage_calibration import calibrated, calibrated_name, factor_of
+from nexus.assembly.window_cache import Windows
+from nexus.context import AssembledContext
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
-from nexus.explain import Explanation, explained
-from nexus.fit.cut import Strategy
-from nexus.fit.view import view_of
-from nexus.going_on import frozen_blocks, opens_of
-from nexus.learn import calibrated, calibrated_name, factor_of
-from nexus.ledger.entries import Calibration, Committed, Entry
 from nexus.ledger.operations import Ledger
+from nexus.ledger.recorded_calls import call_before, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.materials import Materials, planned
-from nexus.message import Image, Message, Text
-from nexus.past import Kit
-from nexus.plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.policy import Policy
-from nexus.profile import Profile
-from nexus.profile_files.known import known_profiles
-from nexus.record import commit_of
-from nexus.recorded import call_before, recorded_call
-from nexus.render.face import FACE
-from nexus.render.wire.replies import to_result
-from nexus.replaying import Change, difference_between, explained_call, replayed, what_if
-from nexus.request import Event, Request, Routing
-from nexus.requesting import event_of, request_of
-from nexus.sources import Desk
-from nexus.sources.around import surroundings_of
-from nexus.sources.desk import Clock, Mode
-from nexus.sources.files import home_folder
-from nexus.sources.policy import policies_of
-from nexus.sources.probe import Probe
-from nexus.sources.snapshot import Snapshot
-from nexus.sources.surveying import Surveys, survey
-from nexus.windows import Windows
+from nexus.policy.authorization import Admitted, admitted
+from nexus.profiles.user.registry import known_profiles
+from nexus.providers.replies import to_result
+from nexus.render.renderers import FACE
+from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
+from nexus.tokens.image_price import price_of
+from nexus.tokens.model import Model, resolve
+from nexus.tokens.model_names import bare_name
+from nexus.types.block import Warned
+from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
+from nexus.types.config import Config
+from nexus.types.environment import Environment
+from nexus.types.ledger_entries import Calibration, Committed, Entry
+from nexus.types.message import Image, Message, Text
+from nexus.types.profile import Profile
+from nexus.types.request import Event, Request, Routing
+from nexus.types.tool_definition import ToolSource
+from nexus.workspace.credentials.store import Credentials
+from nexus.workspace.environment.probe import Probe
+from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.survey import Surveys, survey
+from nexus.workspace.files.reader import home_folder
+from nexus.workspace.policy_file import policies_of
+from nexus.workspace.setup import surroundings_of
+from nexus.workspace.source_context import Clock, Desk, Mode
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
     from nexus.compaction import Compacted, Ladder, Summarizer
-    from nexus.hooks.asking import Hooks
+    from nexus.plugins.hooks import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
@@ -253,9 +252,9 @@ class Engine:
 
     @property
     def hooks(self) -> Hooks:
-        """The hooks of plugins, found when they are first needed (`nexus.hooks`)."""
+        """The hooks of plugins, found when they are first needed (`nexus.plugins`)."""
         if self._hooks is None:
-            from nexus.hooks.load import load_hooks
+            from nexus.plugins.load import load_hooks
 
             self._hooks = load_hooks(self.around.config.hooks, self._plugins, self.profiles.taken)
         return self._hooks
@@ -419,7 +418,7 @@ class Engine:
 
     @property
     def kit(self) -> Kit:
-        """What past calls are made again with (`nexus.replaying`)."""
+        """What past calls are made again with (`nexus.analysis.replay`)."""
         named = (self.strategy, self.largest_result, self._look, partial(self._admitted, moment=False))
         known = self.profiles.resolved
         return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, known)
@@ -439,7 +438,7 @@ def open_engine(
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
     rule), profiles (your own by name, or their files), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
-    `nexus.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
+    `nexus.types.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
     source `surroundings` tells), clock (`message`; `system` for document 004's time in the system slot of the profile
     `repl`, which every call then breaks the prefix with), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
     folder and in the workspace's `.nexus`), plugins (modules or objects with hooks, beside those that are installed).

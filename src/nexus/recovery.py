@@ -12,16 +12,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.assembled import AssembledContext
 from nexus.compaction import Compacted
+from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
-from nexus.ledger.entries import Committed
-from nexus.message import ATTACHED, Message, Note, Part, Text, ToolCall
-from nexus.overflow import Verdict, classify, learned_window, silent
-from nexus.plan import COMPACT_TO, RECOVER_TO
-from nexus.render.wire.replies import to_result
-from nexus.request import AgentResult, Event
+from nexus.providers.errors import Verdict, classify, learned_window, silent
+from nexus.providers.replies import to_result
+from nexus.types.compaction_plan import COMPACT_TO, RECOVER_TO
+from nexus.types.ledger_entries import Committed
+from nexus.types.message import ATTACHED, Message, Note, Part, Text, ToolCall
+from nexus.types.request import AgentResult, Event
 
 MOST_CALLS = 3
 """Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of what failed."""

@@ -16,12 +16,12 @@ from benchmarks.report import NotRun
 from benchmarks.sessions import ROOT, Call, Session
 
 import nexus
-from nexus.cachesim import simulate_session
-from nexus.cost import cache_rule
-from nexus.ledger.entries import Commit, NewEntry
-from nexus.message import Message, Text, ToolCall, assistant, tool, user
-from nexus.record import sized
-from nexus.request import Event
+from nexus.assembly.record import sized
+from nexus.providers.prompt_cache import cache_rule
+from nexus.simulation.cache import simulate_session
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import Message, Text, ToolCall, assistant, tool, user
+from nexus.types.request import Event
 
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.5"
 NAMED = {form.name: form for form in FORMS}

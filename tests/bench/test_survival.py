@@ -15,8 +15,8 @@ from benchmarks.planting import tau_sessions as taus
 from benchmarks.policies import HeadAndTail
 from benchmarks.sessions import Call, Session
 
-from nexus.message import Text, assistant, tool
-from nexus.request import Event
+from nexus.types.message import Text, assistant, tool
+from nexus.types.request import Event
 
 RECORD = json.dumps({"id": 1, "city": "Lisbon"})
 

@@ -11,7 +11,7 @@ import pytest
 from cli.conftest import EXAMPLES
 from cli.running import Ran, run, write_json
 from cli.stored import rows_of
-from nexus.legible import legible
+from nexus.types.sanitize import legible
 from support.validity import CHECKS
 
 DOCUMENTED = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.running import run
-from nexus.config import Config
-from nexus.sources.configuration import values_of
+from nexus.types.config import Config
+from nexus.workspace.config.load import values_of
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 import nexus
 from cli.running import run
-from nexus.message import ToolCall, assistant, tool
-from nexus.recorded import recorded_call
+from nexus.ledger.recorded_calls import recorded_call
+from nexus.types.message import ToolCall, assistant, tool
 
 
 @pytest.fixture

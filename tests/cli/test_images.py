@@ -13,7 +13,7 @@ import pytest
 import nexus
 from cli.conftest import EXAMPLES
 from cli.running import run
-from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant
 from support.replay import append
 
 

@@ -17,12 +17,12 @@ import pytest
 import nexus
 from cli.running import ESCAPE, environment, run
 from ledger.stores import append
+from nexus.assembly.record import sized
 from nexus.cli import ledger_command
-from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.message import ToolCall, assistant, user
-from nexus.record import sized
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import ToolCall, assistant, user
 
 JOBS = [
     "backup",

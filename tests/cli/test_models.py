@@ -9,7 +9,7 @@ import pytest
 
 import nexus
 from cli.running import run, write_json
-from nexus.ledger.entries import Calibration
+from nexus.types.ledger_entries import Calibration
 from support.sdk_replies import REPLIES
 
 

@@ -9,9 +9,9 @@ import pytest
 import nexus
 from cli.running import run
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import ToolCall, assistant, tool
-from nexus.request import Event
-from sources.gathering import write
+from nexus.types.message import ToolCall, assistant, tool
+from nexus.types.request import Event
+from workspace.sources.gathering import write
 
 AT = "2026-03-06T14:30:00+08:00"
 

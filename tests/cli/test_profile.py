@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.running import run, write_json
-from nexus.profiles import PROFILES
-from sources.gathering import put
+from nexus.profiles.builtin import PROFILES
+from workspace.sources.gathering import put
 
 MINE = """
 what = "layered, with the mood before the rules"
@@ -17,7 +17,7 @@ without = ["mood"]
 before = { rules = "mood" }
 """
 PROGRAM = """
-from nexus.profile import Profile
+from nexus.types.profile import Profile
 
 profile = Profile("", "a program's", ("rules",), ("moment", "attachments"))
 """

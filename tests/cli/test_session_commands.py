@@ -16,13 +16,13 @@ import nexus
 import nexus.cli
 from cli.running import ESCAPE, Ran, environment, run
 from cli.stored import rows_of
-from nexus.budget.counter import get_counter
+from nexus.assembly.record import sized
 from nexus.cli import COMMANDS
 from nexus.engine import Engine
-from nexus.ledger.entries import Compaction, Sized
 from nexus.ledger.sessions import SessionFacts
-from nexus.message import Message, Thinking, ToolCall, assistant, tool, user
-from nexus.record import sized
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import Compaction, Sized
+from nexus.types.message import Message, Thinking, ToolCall, assistant, tool, user
 
 COUNTER = get_counter("estimate")
 SUMMARY = "They chose a GIN index."

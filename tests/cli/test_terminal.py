@@ -14,11 +14,11 @@ import pytest
 
 import nexus
 from cli.running import environment, run, write_json
-from nexus.budget.counter import get_counter
+from nexus.assembly.record import sized
 from nexus.cli import assemble_command, grid
 from nexus.ledger.sessions import SessionFacts
-from nexus.message import Message, ToolCall, assistant, tool, user
-from nexus.record import sized
+from nexus.tokens.counter import get_counter
+from nexus.types.message import Message, ToolCall, assistant, tool, user
 
 EVIL = "\x1b[31m\x07\x9b\u202e\nx"
 POWERFUL = "\x1b\x07\x9b\u202e"

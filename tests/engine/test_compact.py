@@ -13,9 +13,9 @@ import nexus
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import CompactionSuperseded, HeadMoved
-from nexus.ledger.entries import Compaction, Place
 from nexus.ledger.replay import shown_from
-from nexus.message import Message, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Compaction, Place
+from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.openai_body import check_openai
 from support.recount import recount
 
@@ -235,7 +235,7 @@ def test_every_message_is_visible_or_covered_after_any_number_of_compactions(
 
 
 def commit(nx: Engine, session: str, *messages: Message) -> None:
-    from nexus.record import sized
+    from nexus.assembly.record import sized
 
     nx.ledger.append(session, sized(messages, nx.counter), opens_turn=messages[0].role == "user")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.config import Config
+from nexus.analysis.replay import Change
 from nexus.engine import Engine
-from nexus.message import Text, assistant
-from nexus.profile import Profile
-from nexus.replaying import Change
-from nexus.request import AgentResult, Event, Permissions, Request, Routing
+from nexus.types.config import Config
+from nexus.types.message import Text, assistant
+from nexus.types.profile import Profile
+from nexus.types.request import AgentResult, Event, Permissions, Request, Routing
 from support.skills import write_skill
 
 CANARY = "canary-7f3a91"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import nexus
+from nexus.analysis.replay import Change
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
-from nexus.message import Image, Text, assistant
-from nexus.replaying import Change
-from nexus.request import AgentResult, TokenUsage
+from nexus.types.message import Image, Text, assistant
+from nexus.types.request import AgentResult, TokenUsage
 
 SCREEN = Image("image/png", "AAAA", width=1920, height=1080)
 DEAR, PLAIN = "gpt-4o-mini", "gpt-4o"

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 import nexus
-from nexus.assembled import AssembledContext
-from nexus.config import Config, ImagesConfig
+from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.ledger.audit import check
-from nexus.ledger.entries import Cut, Place
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
-from nexus.request import Event
+from nexus.ledger.integrity import check
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.config import Config, ImagesConfig
+from nexus.types.ledger_entries import Cut, Place
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
+from nexus.types.request import Event
 from support.recount import recount
 from support.replay import append
 from support.validity import CHECKS

@@ -6,8 +6,8 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.ledger.entries import Compaction, Place
-from nexus.message import Message, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Compaction, Place
+from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.replay import append
 
 BUDGET = 2_000

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.message import Image, ToolCall, assistant, tool
-from nexus.profiles import PROFILES
-from skills.making import READ_FILE, skill
-from sources.gathering import write
+from nexus.profiles.builtin import PROFILES
+from nexus.types.message import Image, ToolCall, assistant, tool
 from support.validity import CHECKS
+from workspace.skills.making import READ_FILE, skill
+from workspace.sources.gathering import write
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 MODELS = ("claude-sonnet-4-5", "gpt-4o", "gemini-2.5-pro")

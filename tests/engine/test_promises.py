@@ -13,8 +13,8 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.errors import BadEvent, HeadMoved, LedgerDamaged
-from nexus.ledger.entries import Compaction
-from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Compaction
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from support.recount import recount
 from support.replay import append
 
@@ -154,7 +154,7 @@ def test_reading_while_another_process_writes_is_never_called_damage(tmp_path: P
     ledger = tmp_path / "ledger.db"
     nexus.open(ledger=ledger).close()
     writer = (
-        "import sys, nexus\nfrom nexus.message import assistant\nnx = nexus.open(ledger=sys.argv[1])\n"
+        "import sys, nexus\nfrom nexus.types.message import assistant\nnx = nexus.open(ledger=sys.argv[1])\n"
         "for n in range(150):\n    nx.record(nx.assemble(f'q{n}', session='s'), nexus.AgentResult((assistant('a'),)))\n"
     )
     running = subprocess.Popen([sys.executable, "-c", writer, str(ledger)])
@@ -187,7 +187,7 @@ def test_a_fork_whose_parent_was_exchanged_is_damage(tmp_path: Path) -> None:
 
 
 def test_recording_again_with_another_counter_is_the_same_recording(tmp_path: Path) -> None:
-    from nexus.budget.counter import get_counter
+    from nexus.tokens.counter import get_counter
 
     ledger = tmp_path / "ledger.db"
     with nexus.open(ledger=ledger) as nx:

@@ -16,22 +16,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus.assembled import AssembledContext
-from nexus.budget.counter import get_counter
+from nexus.analysis.explain import Explanation
+from nexus.analysis.replay import Change
+from nexus.assembly.manifest_store import sent_of
+from nexus.assembly.record import commit_of
+from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BadReference, BudgetTooSmall, CannotReplay, EmptyEvent, NoSuchSession
-from nexus.explain import Explanation
 from nexus.interop.detect import read
-from nexus.ledger.audit import check
-from nexus.ledger.entries import Commit, Compaction, NewEntry, Place
-from nexus.ledger.memory import MemoryLedger
+from nexus.ledger.integrity import check
+from nexus.ledger.recorded_calls import recorded_call
 from nexus.ledger.records import BlobRecord
-from nexus.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
-from nexus.record import commit_of
-from nexus.recorded import recorded_call
-from nexus.replaying import Change
-from nexus.request import Event, Request
-from nexus.sent import sent_of
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Place
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.request import Event, Request
 from support.replay import Mark, append, call_points, mark
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

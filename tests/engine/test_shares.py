@@ -9,8 +9,8 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.errors import UnknownProfile
-from nexus.message import assistant
-from nexus.profile import Profile, Share
+from nexus.types.message import assistant
+from nexus.types.profile import Profile, Share
 
 RULES = "# Rules\n\n" + "\n".join(f"- Rule {number}: keep part {number} of the work in order." for number in range(400))
 

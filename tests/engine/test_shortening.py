@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
+from nexus.assembly.fit.cut import Strategy
 from nexus.engine import Engine
-from nexus.fit.cut import Strategy
-from nexus.ledger.entries import Place
-from nexus.message import Message, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Place
+from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.openai_body import check_openai
 from support.recount import recount
 

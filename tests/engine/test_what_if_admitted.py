@@ -10,13 +10,13 @@ import pytest
 import nexus
 from cli.running import run
 from nexus import hookimpl
+from nexus.analysis.replay import Change
 from nexus.errors import NotAllowed, UnknownProfile
-from nexus.message import assistant
 from nexus.policy import Default, Policy, Principal, Toolset
-from nexus.profile import Profile
-from nexus.replaying import Change
-from nexus.request import AgentResult
-from nexus.sources import Desk
+from nexus.types.message import assistant
+from nexus.types.profile import Profile
+from nexus.types.request import AgentResult
+from nexus.workspace.source_context import Desk
 from support.skills import write_skill
 
 OWN = Profile("own", "rules alone", ("rules",), ("moment",))

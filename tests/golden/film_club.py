@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 import nexus
 from nexus.engine import Engine
-from nexus.ledger.entries import Compaction
-from nexus.message import Image, Message, Part, Text, ToolCall, assistant, tool
-from nexus.prompts.core_identity import CORE_IDENTITY
-from nexus.request import Attachment, Event
-from nexus.sources.surroundings import this_system
-from sources.gathering import put
+from nexus.types.ledger_entries import Compaction
+from nexus.types.message import Image, Message, Part, Text, ToolCall, assistant, tool
+from nexus.types.request import Attachment, Event
+from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.sources.surroundings import this_system
+from workspace.sources.gathering import put
 
 WORKSPACE = Path(__file__).parent / "workspace"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from golden.film_club import FilmClub, film_club, shown
-from nexus.profiles import PROFILES
-from nexus.sources.surroundings import this_system
+from nexus.profiles.builtin import PROFILES
+from nexus.workspace.sources.surroundings import this_system
 from support.validity import CHECKS
 
 TYPED = Path(__file__).parent / "forms"

@@ -17,8 +17,8 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.message import Text
-from nexus.request import Attachment, Event
+from nexus.types.message import Text
+from nexus.types.request import Attachment, Event
 
 HERE = Path(__file__).parent
 AT_MS = 1_770_379_200_123

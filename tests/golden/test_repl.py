@@ -15,17 +15,17 @@ import pytest
 
 import nexus
 from cli.running import run
+from nexus.analysis.explain import Explanation
+from nexus.analysis.replay import Change
 from nexus.engine import Engine
 from nexus.errors import BadSetting
-from nexus.explain import Explanation
-from nexus.ledger.entries import Commit, NewEntry
-from nexus.message import ToolCall, assistant, tool
-from nexus.replaying import Change
-from nexus.request import Event
-from nexus.sources.surroundings import this_system
-from skills.making import skill
-from sources.gathering import put, write
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import ToolCall, assistant, tool
+from nexus.types.request import Event
+from nexus.workspace.sources.surroundings import this_system
 from support.validity import CHECKS
+from workspace.skills.making import skill
+from workspace.sources.gathering import put, write
 
 STARTED = "[Session started: 2026-01-13 14:30 (local)]"
 SUMMARY = """[CONTEXT SUMMARY]

@@ -18,13 +18,13 @@ import pytest
 
 import nexus
 from cli.running import run
-from nexus.agent import ContextBuilder
+from nexus.compat.nanobot.agent import ContextBuilder
+from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.engine import Engine
-from nexus.message import Image, Text, ToolCall
-from nexus.request import Event
-from nexus.session.manager import SessionManager
-from skills.making import READ_FILE
+from nexus.types.message import Image, Text, ToolCall
+from nexus.types.request import Event
 from support.validity import CHECKS
+from workspace.skills.making import READ_FILE
 
 HERE = Path(__file__).parent
 ASKED, NOW = (int(datetime(2026, 3, 6, 22, minute, tzinfo=UTC).timestamp() * 1000) for minute in (28, 30))

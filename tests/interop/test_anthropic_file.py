@@ -11,7 +11,7 @@ import pytest
 from nexus.errors import UnreadableFile
 from nexus.interop import anthropic_file
 from nexus.interop.transcript import Transcript
-from nexus.message import Message, Text, ToolCall, ToolResult
+from nexus.types.message import Message, Text, ToolCall, ToolResult
 
 CHAT: list[dict[str, Any]] = [
     {"role": "user", "content": "go"},

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nexus.errors import UnreadableFile
 from nexus.interop import claude_code
 from nexus.interop.transcript import Step, Transcript
-from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult
-from nexus.request import TokenUsage
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.types.request import TokenUsage
 
 Event = dict[str, Any]
 

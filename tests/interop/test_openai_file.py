@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nexus.errors import UnreadableFile
 from nexus.interop import openai_file
 from nexus.interop.transcript import Transcript
-from nexus.message import Text, ToolCall, ToolResult
+from nexus.types.message import Text, ToolCall, ToolResult
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"b": 1,  "a": 2}'}}
 CHAT: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ import pytest
 
 from nexus.interop import detect
 from nexus.interop.transcript import Step, Transcript
-from nexus.message import Image, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.message import Image, Text, Thinking, ToolCall, ToolResult, Unknown
 
 DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).parents[3] / "shared" / "data"))
 SESSIONS = [DATA / "claude_code" / f"session_{number:02d}.jsonl" for number in range(1, 11)]

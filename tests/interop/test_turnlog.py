@@ -27,12 +27,12 @@ from nexus.interop.turnlog import (
     strict_entries,
     violations,
 )
-from nexus.ledger.entries import Commit, NewEntry, Sized
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.render.turnlog import times
 from nexus.render.turnlog.write import position_after
-from nexus.size import Size
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, NewEntry, Sized
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.token_size import Size
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
 WRONG: list[Any] = [None, True, 1.0, -1, "", "1", [], {}, 10**30, [[], []]]

@@ -16,11 +16,11 @@ import nexus
 from nexus.engine import Engine
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import log_text, read, violations
-from nexus.ledger.entries import Commit, Entry, NewEntry, Sized
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Message
 from nexus.render.turnlog.texts import same
-from nexus.size import Size
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, Entry, NewEntry, Sized
+from nexus.types.message import Message
+from nexus.types.token_size import Size
 from support.hostile import HISTORIES, TEXTS
 
 BIG = st.integers(-(1 << 63) + 1, (1 << 63) - 1)

@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from laws.oracle import Pairing, Path
-from nexus.assembled import AssembledContext
-from nexus.budget.counter import get_counter
-from nexus.ledger.entries import Cut, Place, Row
-from nexus.message import Message, Note, Text
+from nexus.context import AssembledContext
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import Cut, Place, Row
+from nexus.types.message import Message, Note, Text
 
 _CACHE_MARK = re.compile(r',"cache_control":\{[^{}]*\}')
 _CACHE_KEY = re.compile(r'"prompt_cache_key":"\w+",')

@@ -23,10 +23,10 @@ from laws.oracle import (
     seen,
     without_pictures,
 )
+from nexus.assembly.fit.clip import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
-from nexus.fit.clip import LEAST_TOKENS
-from nexus.ledger.entries import Place, Row
-from nexus.message import Image, Note, Text, ToolCall
+from nexus.types.ledger_entries import Place, Row
+from nexus.types.message import Image, Note, Text, ToolCall
 from support.validity import CHECKS, Recounter
 
 OWN = {"openai": ("openai", "responses"), "anthropic": ("anthropic",), "gemini": ("gemini",)}

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from nexus.render.frames import escape, one_line, un_one_line, unescape
+from nexus.text.frames import escape, one_line, un_one_line, unescape
 
 TIME = "2025-12-10 15:30"
 MOMENT_MARKS = 5

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from laws.frame_forms import MOMENT_MARKS, memory, memory_marks, moment, read_memory, read_moment, read_runtime, runtime
 from laws.frame_texts import BREAKS, ENTRIES, TEXTS
-from nexus.legible import legible
-from nexus.message import Image, Message, Note, Text
-from nexus.render.frames import Scope, escape, one_line, scan, un_one_line, unescape
-from nexus.render.parts import shown_parts
-from nexus.sources.memory import HEADING as MEMORY
+from nexus.text.frames import Scope, escape, one_line, scan, un_one_line, unescape
+from nexus.text.message_text import shown_parts
+from nexus.types.message import Image, Message, Note, Text
+from nexus.types.sanitize import legible
+from nexus.workspace.sources.memory import HEADING as MEMORY
 
 BLOCK = 1_000
 """Examples that are drawn together; each block has a seed of its own, made of the run's seed and the block's number."""

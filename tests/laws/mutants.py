@@ -38,30 +38,30 @@ ASK = Step("ask")
 MUTANTS = (
     Mutant(
         "calls are not closed when somebody else speaks",
-        "nexus.fit.repair:_close", "fold.waiting, fold.answered = {}, set()", "lacking = []", ("valid",),
+        "nexus.assembly.fit.repair:_close", "fold.waiting, fold.answered = {}, set()", "lacking = []", ("valid",),
     ),
     Mutant(
         "repair closes a call twice",
-        "nexus.fit.repair:preview", "return [*shown, *closing(ahead)]", "return [*shown, *closing(ahead), *closing(ahead)]",
+        "nexus.assembly.fit.repair:preview", "return [*shown, *closing(ahead)]", "return [*shown, *closing(ahead), *closing(ahead)]",
         ("valid",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 4, Step("ask", 94), Step("answer", 6, 1))),
     ),
     Mutant(
         "a user's pin is dropped",
-        "nexus.fit.window:Window.hidden", "pin.kind not in gone", 'pin.kind not in (*gone, "pin")', ("pins word for word",),
+        "nexus.assembly.fit.window:Window.hidden", "pin.kind not in gone", 'pin.kind not in (*gone, "pin")', ("pins word for word",),
     ),
     Mutant(
         "a pinned result is shortened",
-        "nexus.fit.window:shortened", "if row.place in window.verbatim:", "if False:", ("pins word for word",),
+        "nexus.assembly.fit.window:shortened", "if row.place in window.verbatim:", "if False:", ("pins word for word",),
     ),
     Mutant(
         "a result is shortened again from the shortened text",
-        "nexus.fit.window:shortened", "message = clip_results(row.message, limit,",
+        "nexus.assembly.fit.window:shortened", "message = clip_results(row.message, limit,",
         "message = clip_results(clip_results(row.message, limit * 2, counter, pictures=True), limit,", ("results",),
     ),
     Mutant(
         "the limit of results is taken by the wrong entry",
-        "nexus.fit.clip:Clips.limit", "seq <= self.until", "seq < self.until", ("results",),
+        "nexus.assembly.fit.clip:Clips.limit", "seq <= self.until", "seq < self.until", ("results",),
     ),
     Mutant(
         "what a compaction kept is lost",
@@ -70,68 +70,68 @@ MUTANTS = (
     ),
     Mutant(
         "the marker is written anew whenever a window is made",
-        "nexus.fit.window:start", "cut.first, cut.plain_until, cut.marker",
+        "nexus.assembly.fit.window:start", "cut.first, cut.plain_until, cut.marker",
         "cut.first, cut.plain_until, cut.marker and cut.marker.replace('Earlier', f'{len(pins)} earlier')", ("marker",),
     ),
     Mutant(
         "the budget is checked without the tools",
-        "nexus.fit.cut:_total", "fixed.total", "fixed.system", ("within budget",),
+        "nexus.assembly.fit.cut:_total", "fixed.total", "fixed.system", ("within budget",),
     ),
     Mutant(
         "the first task is dropped without a word",
-        "nexus.fit.view:_pins", 'first.place, (first,), TASK_RESULTS * view.largest, "task"', 'first.place, (), TASK_RESULTS * view.largest, "task"',
+        "nexus.assembly.fit.view:_pins", 'first.place, (first,), TASK_RESULTS * view.largest, "task"', 'first.place, (), TASK_RESULTS * view.largest, "task"',
         ("first task", "marker counts"),
     ),
     Mutant(
         "the request is lost when a window is made anew from the ledger",
-        "nexus.fit.pins:asked_at", "return cut.asked", "return None", ("request", "kept window"),
+        "nexus.assembly.fit.pins:asked_at", "return cut.asked", "return None", ("request", "kept window"),
     ),
     Mutant(
         "a summary leaves a gap of one entry",
-        "nexus.fit.plan:plan_compaction", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
+        "nexus.assembly.fit.compaction_plan:plan_compaction", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
     ),
     Mutant(
         "a call that waits is covered by a summary",
-        "nexus.fit.plan:plan_compaction", "_place(window, index)", "Place(window.head + 1, 0)", ("waiting calls",),
+        "nexus.assembly.fit.compaction_plan:plan_compaction", "_place(window, index)", "Place(window.head + 1, 0)", ("waiting calls",),
     ),
     Mutant(
         "the summary so far is not handed on",
-        "nexus.fit.plan:plan_compaction", "previous=previous,", 'previous="",', ("previous summary",),
+        "nexus.assembly.fit.compaction_plan:plan_compaction", "previous=previous,", 'previous="",', ("previous summary",),
     ),
     Mutant(
         "a cut has the number of the one before",
-        "nexus.fit.cut:_Cutting._cut", "site.number,", "max(site.number - 1, 1),", ("cut numbers",),
+        "nexus.assembly.fit.cut:_Cutting._cut", "site.number,", "max(site.number - 1, 1),", ("cut numbers",),
     ),
     Mutant(
         "a cut counts one message too few",
-        "nexus.fit.cut:_Cutting._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
+        "nexus.assembly.fit.cut:_Cutting._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
     ),
     Mutant(
         "what was cleared comes back",
-        "nexus.fit.view:_pins", "reading.live.cleared_at", "0", ("first task", "marker counts"),
+        "nexus.assembly.fit.view:_pins", "reading.live.cleared_at", "0", ("first task", "marker counts"),
         Script("gpt-4o", 300, "oldest_first", None, 0, (ASK, Step("clear"), *[ASK] * 5)),
     ),
     Mutant(
         "a kept window is extended across an undo",
-        "nexus.fit.window:extend", '"undone", ', "", ("nothing vanishes", "summary"),
+        "nexus.assembly.fit.window:extend", '"undone", ', "", ("nothing vanishes", "summary"),
     ),
     Mutant(
         "an image of a pinned message becomes a note",
-        "nexus.fit.window:_with_notes", "row.place in window.keeps", "False", ("nothing vanishes", "results", "pins word for word"),
+        "nexus.assembly.fit.window:_with_notes", "row.place in window.keeps", "False", ("nothing vanishes", "results", "pins word for word"),
     ),
     Mutant(
         "the note's place is taken by the wrong entry",
-        "nexus.fit.window:_with_notes", "row.place.seq > window.clips.images", "row.place.seq >= window.clips.images",
+        "nexus.assembly.fit.window:_with_notes", "row.place.seq > window.clips.images", "row.place.seq >= window.clips.images",
         ("nothing vanishes", "results"),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("talk", 74)), 1),
     ),
     Mutant(
         "images of the newest turns become notes",
-        "nexus.fit.sums:images_until", "index = window.turns[-turns]", "index = window.turns[-1]", ("old images",),
+        "nexus.assembly.fit.token_sums:images_until", "index = window.turns[-turns]", "index = window.turns[-1]", ("old images",),
     ),
     Mutant(
         "an image that became a note comes back when a window is made anew",
-        "nexus.fit.window:start", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0", ("nothing vanishes", "results"),
+        "nexus.assembly.fit.window:start", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0", ("nothing vanishes", "results"),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 4, Step("talk", 74), ASK), 1),
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """A second reading of a session, from its entries alone: what holds, what belongs together, what has to be seen.
 
-It shares no code with `nexus.fit`: it is written from what the documents promise. An atom is the smallest thing that a
+It shares no code with `nexus.assembly.fit`: it is written from what the documents promise. An atom is the smallest thing that a
 message says: a text, a picture, a call, a result. What a call shows is compared atom by atom.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nexus.ledger.entries import Cut, Entry, Place, Row
-from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.ledger_entries import Cut, Entry, Place, Row
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 from support.strict import is_dict, is_list
 
 LOST = "[result unavailable: interrupted]"

@@ -14,15 +14,15 @@ from laws.figures import tell
 from laws.oracle import Path, size_class
 from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, replied, results_of, said, tools_of
 from laws.summarizers import Scripted, Watched
-from nexus.config import Config, ImagesConfig
+from nexus.assembly.record import sized
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
-from nexus.ledger.entries import Commit, Compaction, NewEntry
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Message, Text, ToolResult, tool
-from nexus.plan import CompactionPlan
-from nexus.record import sized
-from nexus.request import AgentResult, Event
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.compaction_plan import CompactionPlan
+from nexus.types.config import Config, ImagesConfig
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry
+from nexus.types.message import Message, Text, ToolResult, tool
+from nexus.types.request import AgentResult, Event
 
 NOW_MS = 1_760_000_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nexus.compaction import Ladder, SummaryReply, SummaryRequest
-from nexus.compaction.ladder import Written
-from nexus.ledger.entries import Row
+from nexus.compaction.fallback import Written
+from nexus.types.ledger_entries import Row
 
 
 class Scripted:

@@ -41,7 +41,7 @@ MUTANTS = (
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_fault_in_escaping_is_found(mutant: Mutant) -> None:
     with (
-        broken_by(replace(mutant, where=f"nexus.render.frames.{mutant.where}")),
+        broken_by(replace(mutant, where=f"nexus.text.frames.{mutant.where}")),
         pytest.raises(AssertionError) as found,
     ):
         searched(SEARCHED_AT_MOST, 1, Counter())

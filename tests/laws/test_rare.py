@@ -8,7 +8,7 @@ import pytest
 
 from laws.scripts import Script, Step
 from laws.session import run
-from nexus.message import Image, Message, Note, Text, ToolCall, ToolResult
+from nexus.types.message import Image, Message, Note, Text, ToolCall, ToolResult
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ASKED = Step("ask")

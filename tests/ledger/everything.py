@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus.budget.counter import get_counter
+from nexus.assembly.record import sized
 from nexus.ledger import chain
-from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Cut, NewEntry, Place
 from nexus.ledger.records import AliasRecord, DecisionRecord, EntryRecord, MoveRecord, Record, ThreadRecord
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.store import LedgerStore
-from nexus.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
-from nexus.record import sized
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Cut, NewEntry, Place
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 
 COUNTER = get_counter("estimate")
 HOSTILE = "nul\x00 sub\x1a half\ud800 pair\U0001f600 line\u2028\nend"

@@ -12,7 +12,7 @@ from nexus.ledger.codec import message_rows, payload_hash
 from nexus.ledger.records import EntryRecord, Record
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, checksum
-from nexus.message import assistant, user
+from nexus.types.message import assistant, user
 
 PAGE = 4_096
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import apsw
 
-from nexus.budget.counter import get_counter
-from nexus.ledger.entries import Commit, Committed, Entry, NewEntry
+from nexus.assembly.record import sized
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Message, assistant, user
-from nexus.record import sized
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
+from nexus.types.message import Message, assistant, user
 
 COUNTER = get_counter("estimate")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
+from nexus.assembly.record import sized
 from nexus.errors import LedgerDamaged, LedgerError, LedgerFull
-from nexus.ledger.entries import AssemblyRow, Commit, Cut, NewEntry, Place
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Image, Message, user
-from nexus.record import sized
+from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, NewEntry, Place
+from nexus.types.message import Image, Message, user
 
 
 def columns_of(table: str) -> dict[str, str]:

@@ -13,11 +13,11 @@ import pytest
 
 from cli.unwritable import program_without_rights
 from ledger.stores import append, behind_its_back, filled
-from ledger.test_care import swapped
-from nexus.ledger.care.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
+from ledger.test_maintenance import swapped
+from nexus.ledger.maintenance.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.message import user
+from nexus.types.message import user
 
 NAMES = [
     "links", "file system", "SQLite", "permissions", "space", "processes", "log", "journal", "version", "journal mode",

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from ledger.everything import COUNTER, HOSTILE, fill, rechained
 from ledger.stores import behind_its_back, texts
+from nexus.assembly.record import sized
 from nexus.errors import LedgerConflict, LedgerDamaged, LedgerTooNew, UnreadableFile
-from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.jsonl import export, load
-from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.records import EntryRecord
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import user
-from nexus.record import sized
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import user
 
 STORES: list[Callable[[], Any]] = [MemoryLedger, SqliteLedger]
 

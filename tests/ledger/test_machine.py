@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nexus.errors import LedgerError
 from nexus.ledger import replay
-from nexus.ledger.conformance.making import entry
-from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
-from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.making import entry
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
 
 LABELS = st.sampled_from(["a", "b", "c", "d"])
 NAMES = st.sampled_from(["a", "b", "c", "d", "x", "y"])

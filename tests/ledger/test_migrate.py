@@ -13,11 +13,11 @@ import pytest
 
 from ledger.stores import behind_its_back
 from nexus.errors import LedgerDamaged
-from nexus.ledger.audit import check
+from nexus.ledger.integrity import check
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sqlite import SqliteLedger, migrate
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
-from nexus.message import Image
+from nexus.types.message import Image
 
 HERE = Path(__file__).parent
 READ_BACK: dict[str, Any] = json.loads((HERE / "version_1.json").read_text("utf-8"))

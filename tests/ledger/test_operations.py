@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, behind_its_back
+from nexus.assembly.record import sized
 from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseIncomplete, ForksDepend, NoSuchSession
-from nexus.ledger import care
-from nexus.ledger.entries import Commit, Compaction, NewEntry, Place, Sized
-from nexus.ledger.memory import MemoryLedger
+from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Image, Message, ToolCall, assistant, tool, user
-from nexus.record import sized
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Place, Sized
+from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
 
 
 @pytest.fixture(params=["file", "memory"])

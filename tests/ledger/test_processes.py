@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, replay, texts
+from nexus.assembly.record import sized
 from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew, NotALedger
-from nexus.ledger.entries import Commit, NewEntry
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
-from nexus.message import user
-from nexus.record import sized
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import user
 
 INTERRUPTED = """
 import signal, sys
 from ledger.stores import append
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import user
+from nexus.types.message import user
 
 armed = False
 
@@ -265,7 +265,7 @@ def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_
     path = tmp_path / "l.db"
     program = (
         "import sys; from ledger.stores import append; from nexus.ledger.sqlite import SqliteLedger;"
-        "from nexus.message import user; sys.stdin.readline(); append(SqliteLedger(sys.argv[1]), 'main', user(sys.argv[2]))"
+        "from nexus.types.message import user; sys.stdin.readline(); append(SqliteLedger(sys.argv[1]), 'main', user(sys.argv[2]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     waiting: list[Any] = [

@@ -10,14 +10,15 @@ import pytest
 from ledger.everything import said
 from ledger.files import dumped, entries, sql
 from ledger.stores import append, texts
-from ledger.test_care import swapped
-from nexus.ledger import care, chain
-from nexus.ledger.entries import Commit
+from ledger.test_maintenance import swapped
+from nexus.ledger import chain
+from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.records import CalibrationRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
-from nexus.message import user
+from nexus.types.ledger_entries import Commit
+from nexus.types.message import user
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from ledger.everything import HOSTILE, picture, said
 from ledger.files import dumped
 from nexus.errors import LedgerError
-from nexus.ledger import care
-from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
+from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
-from nexus.message import user
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
+from nexus.types.message import user
 
 LABELS = ("a", "b", "c", HOSTILE)
 TENANTS = ("local", "other\x00")

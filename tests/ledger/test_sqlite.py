@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import appending
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
+from nexus.assembly.record import sized
 from nexus.errors import (
     BadReference,
     HeadMoved,
@@ -25,13 +26,12 @@ from nexus.errors import (
     NotALedger,
 )
 from nexus.ledger.codec import decode_parts
-from nexus.ledger.entries import Commit, NewEntry, Place, Sized
 from nexus.ledger.sessions import Query, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
-from nexus.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
-from nexus.record import sized
-from nexus.size import Size
+from nexus.types.ledger_entries import Commit, NewEntry, Place, Sized
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
+from nexus.types.token_size import Size
 
 # ------------------------------------------------------------------------------------------------ append and replay
 

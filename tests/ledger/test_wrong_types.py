@@ -12,10 +12,10 @@ import pytest
 from ledger import everything
 from ledger.stores import append, behind_its_back
 from nexus.errors import LedgerDamaged, LedgerError
-from nexus.ledger import care
+from nexus.ledger import maintenance as care
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import user
+from nexus.types.message import user
 
 TABLES = ("entry", "message", "idempotency", "thread", "tool_call", "decision", "assembly", "session_move", "alias")
 

@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nexus.errors import BadEntry
-from nexus.ledger.entries import Commit, NewEntry, Sized
-from nexus.ledger.memory import MemoryLedger
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.size import Size
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, NewEntry, Sized
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.token_size import Size
 
 SIMPLE = st.one_of(
     st.none(),

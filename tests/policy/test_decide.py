@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nexus.assembly.request_args import request_of
 from nexus.errors import BadSessionKey, NotAllowed
 from nexus.policy import Default, Granted, Policy, Principal, RoleRule, Toolset, decide
-from nexus.request import AgentRole, Event, Identity, Request
-from nexus.requesting import request_of
+from nexus.types.request import AgentRole, Event, Identity, Request
 
 NAMES = ("read_file", "web_search", "web_fetch", "send_message", "reply", "spawn")
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in NAMES]

@@ -13,9 +13,9 @@ import nexus
 from nexus.engine import Engine
 from nexus.errors import BadPolicy, NotAllowed, ToolNotAllowed
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.message import ToolCall, assistant, tool
 from nexus.policy import Policy, RoleRule, Toolset
 from nexus.policy.promote import promote
+from nexus.types.message import ToolCall, assistant, tool
 
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("run_command", "read_file", "write_file")]
 LOOK = '[toolsets.look]\ntools = ["read_file"]\n[default]\ntoolset = "look"\n'

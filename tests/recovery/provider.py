@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nexus.assembled import AssembledContext
+from nexus.context import AssembledContext
 from support.recount import recount
 
 

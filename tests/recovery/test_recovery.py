@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import nexus
+from nexus.assembly.record import sized
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow
-from nexus.message import Text, ToolCall, assistant, tool, user
-from nexus.record import sized
 from nexus.recovery import Answer, call, recover
-from nexus.request import Event
+from nexus.types.message import Text, ToolCall, assistant, tool, user
+from nexus.types.request import Event
 from recovery.provider import Provider, answer, in_words, without_numbers
 
 LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torture.refusals import ANSWER_FIRST, OTHERS, OVERFLOWS, RATES, raised, refusal
 
-from nexus.overflow import classify
+from nexus.providers.errors import classify
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 100

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import nexus
-from nexus.ledger.entries import Entry, EntryKind, Place, Row
-from nexus.message import assistant, user
 from nexus.render.console import context_text
 from nexus.render.turnlog.console import PLAIN, console_lines
-from nexus.size import Size
+from nexus.types.ledger_entries import Entry, EntryKind, Place, Row
+from nexus.types.message import assistant, user
+from nexus.types.token_size import Size
 
 
 def entry(at: int, kind: EntryKind, *texts: str, **body: Any) -> Entry:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.interop.turnlog import console_lines
-from nexus.ledger.entries import Commit, NewEntry, Sized
-from nexus.ledger.memory import MemoryLedger
-from nexus.message import Message, Text, ToolCall, assistant, tool, user
-from nexus.size import Size
-from tagged.making import HOSTILE
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Commit, NewEntry, Sized
+from nexus.types.message import Message, Text, ToolCall, assistant, tool, user
+from nexus.types.token_size import Size
+from render.tagged.making import HOSTILE
 
 AT = 1_680_611_600_000
 ASKED = user("Why?", at_ms=AT)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from nexus.assembly.record import sized
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
 from nexus.interop.transcript import Transcript
-from nexus.ledger.entries import Commit, Compaction, NewEntry
-from nexus.message import Message
-from nexus.record import sized
-from nexus.request import AgentResult, Event
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry
+from nexus.types.message import Message
+from nexus.types.request import AgentResult, Event
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
 

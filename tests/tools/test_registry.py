@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
-from nexus.message import ToolCall
 from nexus.tools import Tool, ToolRegistry
+from nexus.types.message import ToolCall
 from support.validity import CHECKS
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from nexus.assembled import AssembledContext
-from nexus.budget.models import resolve
-from nexus.budget.tokens import TokenBudget
 from nexus.compaction import Compacted
+from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.plan import COMPACT_AT, COMPACT_TO, RECOVER_TO, Trigger
 from nexus.recovery import Answer, recover
+from nexus.tokens.budget import TokenBudget
+from nexus.tokens.model import resolve
+from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, RECOVER_TO, Trigger
 
 MODEL_LIMITS: Mapping[str, int] = MappingProxyType(
     {

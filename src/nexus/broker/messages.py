@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from nexus.block import Block
+from nexus.assembly.gather import event_messages
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent
-from nexus.gather import event_messages
 from nexus.ledger.operations import visible_on
-from nexus.message import Message, Text
-from nexus.opens import SUMMARY_MARKER
-from nexus.profiles import LAYERED
-from nexus.render.frames import escape
-from nexus.request import AgentRole, Event, Request, Routing
-from nexus.sources import SOURCES, Desk, Surroundings
+from nexus.profiles.builtin import LAYERED
+from nexus.text.frames import escape
+from nexus.types.block import Block
+from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.message import Message, Text
+from nexus.types.request import AgentRole, Event, Request, Routing
+from nexus.workspace.source_context import Desk, Surroundings
+from nexus.workspace.sources.registry import SOURCES
 
 
 def build_current_message(event: Event, role: AgentRole = "unified") -> Message:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nexus.environment import Environment
 from nexus.errors import EmptyTask, WorkspaceMissing
-from nexus.legible import legible
-from nexus.profiles import LAYERED
-from nexus.request import AgentRole, Event, Identity, Permissions, Request, Routing
-from nexus.sources import SOURCES, Desk, Surroundings
-from nexus.sources.files import Files, home_folder
-from nexus.sources.snapshot import Snapshot
-from nexus.sources.subagent import instructions
-from nexus.sources.templates import template_texts
+from nexus.profiles.builtin import LAYERED
+from nexus.types.environment import Environment
+from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
+from nexus.types.sanitize import legible
+from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.files.reader import Files, home_folder
+from nexus.workspace.files.templates import template_texts
+from nexus.workspace.source_context import Desk, Surroundings
+from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.subagent import instructions
 
 _FACTS = {"host": "Host", "os": "OS", "arch": "Arch"}
 

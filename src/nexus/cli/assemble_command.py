@@ -11,21 +11,21 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembled import AssembledContext
-from nexus.block import Warned
-from nexus.budget.counter import TokenCounter
+from nexus.analysis.replay import Change, explained_call, what_if
+from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.request_args import request_of
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, emit, named_profile, open_here, read_input, read_tools, write_text
+from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.fit.cut import Strategy
-from nexus.message import Image, Message, Part, Text
-from nexus.recorded import recorded_call
+from nexus.ledger.recorded_calls import recorded_call
 from nexus.render.console import printable, printable_lines
-from nexus.replaying import Change, explained_call, what_if
-from nexus.request import Attachment, Event, Request
-from nexus.requesting import request_of
-from nexus.sources.attachments import attachment_from_file, named_lines
-from nexus.sources.media import read_image
+from nexus.tokens.counter import TokenCounter
+from nexus.types.block import Warned
+from nexus.types.message import Image, Message, Part, Text
+from nexus.types.request import Attachment, Event, Request
+from nexus.workspace.attachments import attachment_from_file, named_lines
+from nexus.workspace.images.load import read_image
 
 STRATEGIES = ("oldest_first", "middle_out")
 ROLES = ("manager", "worker", "unified")

@@ -9,14 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.budget.models import Model
-from nexus.cachesim import Row, Simulation, simulate_session
 from nexus.cli.listing import label_of, quoted
 from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar, read_tools
 from nexus.cli.table import print_table
-from nexus.cost import dollars
 from nexus.engine import Engine
+from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
+from nexus.simulation.cache import Row, Simulation, simulate_session
+from nexus.tokens.model import Model
 
 PROVIDERS = {
     "anthropic": "claude-sonnet-4-5",

@@ -8,8 +8,8 @@ import msgspec
 from nexus.cli.listing import dotted, label_of, quoted
 from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar
 from nexus.compaction import NOTHING, Compacted
-from nexus.plan import CompactionPlan
 from nexus.render.console import printable, printable_lines
+from nexus.types.compaction_plan import CompactionPlan
 
 
 @click.command("compact")
@@ -62,7 +62,7 @@ def command(
             _foretell(label, plan, as_json=as_json)
             return
         if summarizer:
-            from nexus.compaction.openai_model import OpenAISummarizer
+            from nexus.compaction.openai_summarizer import OpenAISummarizer
 
             nx.ladder.model = OpenAISummarizer(summarizer, base_url=base_url)
         with progress_bar("summarising") as progress:

@@ -11,8 +11,8 @@ from nexus.cli.shared import common, emit, handed_down, nearest_workspace
 from nexus.cli.table import print_table
 from nexus.errors import WorkspaceMissing
 from nexus.render.console import printable
-from nexus.sources.configuration import Configuration, read_configuration, values_of
-from nexus.sources.mcp import McpServer
+from nexus.workspace.config.load import Configuration, read_configuration, values_of
+from nexus.workspace.environment.mcp import McpServer
 
 
 @click.group("config", invoke_without_command=True)

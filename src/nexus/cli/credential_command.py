@@ -11,14 +11,14 @@ import click
 from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, handed_down, open_here
 from nexus.cli.table import print_table
-from nexus.credentials.index import Entry
-from nexus.credentials.names import known_name, variable_of
-from nexus.credentials.secret import MOST_BYTES, Secret
-from nexus.credentials.store import Declared
 from nexus.engine import Engine
 from nexus.render.console import printable
-from nexus.sources.skills import found_skills
-from nexus.sources.surveying import declared
+from nexus.workspace.credentials.index import Entry
+from nexus.workspace.credentials.names import known_name, variable_of
+from nexus.workspace.credentials.secret import MOST_BYTES, Secret
+from nexus.workspace.credentials.store import Declared
+from nexus.workspace.environment.survey import declared
+from nexus.workspace.sources.skills import found_skills
 
 FAILED = 1
 """Exit code of a check that found a value missing or a credential broken."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 import msgspec
 
+from nexus.analysis.diff import Difference
+from nexus.analysis.replay import difference_between, replayed
 from nexus.cli.shared import common, emit, open_here
-from nexus.difference import Difference
 from nexus.errors import BadReference
-from nexus.recorded import call_before, recorded_call
+from nexus.ledger.recorded_calls import call_before, recorded_call
 from nexus.render.console import printable
-from nexus.replaying import difference_between, replayed
 
 
 @click.command("diff")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeAlias
 
-from nexus.ledger.words import words
+from nexus.ledger.search_text import words
 from nexus.render.console import printable
 
 Pieces: TypeAlias = list[tuple[str, bool]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from nexus.analysis.replay import explained_call, replayed
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, named_profile, open_here, read_tools
 from nexus.engine import NEXT_MESSAGE
-from nexus.message import Text
-from nexus.recorded import recorded_call
-from nexus.replaying import explained_call, replayed
-from nexus.request import Event, Request, Routing
+from nexus.ledger.recorded_calls import recorded_call
+from nexus.types.message import Text
+from nexus.types.request import Event, Request, Routing
 
 
 @click.command("explain")

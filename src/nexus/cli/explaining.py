@@ -8,10 +8,10 @@ from itertools import groupby
 import click
 import msgspec
 
+from nexus.analysis.explain import Explanation, Line
 from nexus.cli.listing import dotted, quoted
 from nexus.cli.shared import emit_around
 from nexus.cli.table import print_table
-from nexus.explain import Explanation, Line
 from nexus.render.console import printable
 
 FOLDED = 6

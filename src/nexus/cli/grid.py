@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from nexus.assembled import AssembledContext, Item
-from nexus.layer import LAYERS
+from nexus.context import AssembledContext, Item
 from nexus.render.console import printable
+from nexus.types.layer import LAYERS
 
 CELLS, COLUMNS = 480, 60
 NARROW = 72

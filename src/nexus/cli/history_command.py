@@ -16,16 +16,16 @@ from nexus.cli.pictures import written_images
 from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines, shown_json
 from nexus.engine import Engine
 from nexus.errors import BadReference
-from nexus.ledger.entries import STEPS, Entry, Place, Row
 from nexus.ledger.replay import shown_from
-from nexus.message import Message, user
-from nexus.opens import SUMMARY_MARKER
 from nexus.render.console import markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
 from nexus.render.turnlog.entry import LogEntry
 from nexus.render.turnlog.units import log_entries, log_texts, strict_entries
-from nexus.size import Size
+from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.ledger_entries import STEPS, Entry, Place, Row
+from nexus.types.message import Message, user
+from nexus.types.token_size import Size
 
 
 @click.command("history")

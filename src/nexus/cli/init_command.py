@@ -10,7 +10,7 @@ from nexus.cli.shared import common, emit
 from nexus.engine import LEDGER_FILE, open_engine
 from nexus.errors import WorkspaceMissing
 from nexus.render.console import printable
-from nexus.sources.templates import templates
+from nexus.workspace.files.templates import templates
 
 
 @click.command("init")

@@ -14,9 +14,10 @@ from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, nearest_workspace, progress_bar
 from nexus.engine import LEDGER_FILE
 from nexus.errors import LedgerDamaged, LedgerError, UnreadableFile
-from nexus.ledger import care, jsonl
-from nexus.ledger.audit.damage import Damage
-from nexus.ledger.care import doctor
+from nexus.ledger import jsonl
+from nexus.ledger import maintenance as care
+from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.maintenance import doctor
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 

@@ -12,9 +12,9 @@ import click
 from nexus.engine import Engine
 from nexus.errors import NoSuchSession
 from nexus.ledger import replay
-from nexus.ledger.entries import Entry, Place
 from nexus.ledger.replay import Turn
 from nexus.render.console import printable
+from nexus.types.ledger_entries import Entry, Place
 
 LABEL_CHARS = 60
 

@@ -15,11 +15,11 @@ from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, handed_down, nearest_workspace, open_here, print_lines, read_input
 from nexus.cli.table import print_table
 from nexus.engine import open_engine
+from nexus.ledger.search_text import phrases
 from nexus.ledger.sessions import Hit, Query
-from nexus.ledger.words import phrases
-from nexus.memory.facts import SECTION, Fact
-from nexus.memory.notebook import Added, Notebook
 from nexus.render.console import printable
+from nexus.workspace.memory.facts import SECTION, Fact
+from nexus.workspace.memory.notebook import Added, Notebook
 
 TEXT_CHARS = 2_000
 """So much of a fact or an entry is printed; --json has all of it."""

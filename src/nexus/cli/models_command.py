@@ -7,13 +7,13 @@ from typing import cast
 import click
 import msgspec
 
-from nexus.budget.models import Model, all_models, resolve, snapshot_date
-from nexus.budget.names import same_model
+from nexus.assembly.usage_calibration import factor_of, named_in
 from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, open_here
 from nexus.cli.table import print_table
-from nexus.learn import factor_of, named_in
 from nexus.render.console import printable
+from nexus.tokens.model import Model, all_models, resolve, snapshot_date
+from nexus.tokens.model_names import same_model
 
 
 @click.command("models")

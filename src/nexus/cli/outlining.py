@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 import click
 from msgspec import Struct
 
-from nexus.assembled import AssembledContext, Item
-from nexus.block import Block
-from nexus.budget.counter import TokenCounter
-from nexus.budget.measure import message_tokens
 from nexus.cli.excerpt import beginning
 from nexus.cli.shared import plain_output
 from nexus.cli.table import cells
-from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.context import AssembledContext, Item
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens
+from nexus.types.block import Block
+from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 EDGE = 2
 """Messages of the conversation that are shown at its beginning, and at its end."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from nexus.assembly.fit.images import images_of
 from nexus.cli.listing import dotted
 from nexus.errors import UnreadableFile
-from nexus.fit.pictures import images_of
-from nexus.ledger.entries import Entry
-from nexus.message import Image
 from nexus.render.console import printable
+from nexus.types.ledger_entries import Entry
+from nexus.types.message import Image
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 

@@ -13,9 +13,9 @@ from nexus.cli.shared import common, emit, open_here
 from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadEntry
-from nexus.ledger.entries import Place
-from nexus.ledger.words import all_text
-from nexus.message import Role
+from nexus.ledger.search_text import all_text
+from nexus.types.ledger_entries import Place
+from nexus.types.message import Role
 
 _PLACE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 

@@ -9,19 +9,19 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.assembly.request_args import request_of
 from nexus.cli.assemble_command import ROLES
 from nexus.cli.shared import common, emit, handed_down, open_here, read_tools
 from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
-from nexus.offered import each, offered
 from nexus.policy import Granted, Policy, decide
 from nexus.policy.parse import linked
 from nexus.policy.promote import promote as promoted
-from nexus.policy.tools import unmatched
+from nexus.policy.tool_access import unmatched
 from nexus.render.console import printable
-from nexus.request import Event
-from nexus.requesting import request_of
+from nexus.types.request import Event
+from nexus.types.tool_metadata import each, offered
 
 NOT_ALLOWED = 1
 """What `test --tool` ends with where the tool is not allowed."""

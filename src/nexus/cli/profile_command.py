@@ -11,10 +11,10 @@ import msgspec
 from nexus.cli.shared import common, emit, handed_down, named_profile, open_here
 from nexus.cli.table import print_table
 from nexus.errors import BadProfile
-from nexus.profile import Profile
-from nexus.profile_check import WHEN, Looked, Row, look, plain
-from nexus.profile_files.known import Listed
+from nexus.profiles.user.registry import Listed
 from nexus.render.console import printable
+from nexus.simulation.profile_order import WHEN, Looked, Row, look, plain
+from nexus.types.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 

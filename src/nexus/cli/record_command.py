@@ -11,7 +11,7 @@ from nexus.cli.listing import quoted
 from nexus.cli.shared import common, emit, open_here, read_json
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
-from nexus.render.face import FACE
+from nexus.render.renderers import FACE
 
 
 @click.command("record")

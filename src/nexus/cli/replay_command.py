@@ -7,12 +7,12 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.assembled import AssembledContext
+from nexus.analysis.replay import Replayed, replayed
+from nexus.assembly.manifest_store import sent_of
 from nexus.cli.shared import common, emit, open_here
-from nexus.recorded import recorded_call
+from nexus.context import AssembledContext
+from nexus.ledger.recorded_calls import recorded_call
 from nexus.render.console import printable
-from nexus.replaying import Replayed, replayed
-from nexus.sent import sent_of
 
 FORMS = ("openai", "responses", "anthropic", "gemini")
 

@@ -12,8 +12,8 @@ from nexus.cli.excerpt import Pieces, around, beginning
 from nexus.cli.listing import NO_LEDGER, dotted, label_of, moment, quoted
 from nexus.cli.shared import common, emit, open_here, plain_output
 from nexus.engine import Engine
+from nexus.ledger.search_text import phrases
 from nexus.ledger.sessions import Hit, Query
-from nexus.ledger.words import phrases
 from nexus.render.console import printable
 
 

@@ -20,15 +20,15 @@ from nexus.cli.table import print_table
 from nexus.engine import open_engine
 from nexus.errors import NoSuchSkill
 from nexus.render.console import printable
-from nexus.skill import Guide, SkillsFound
-from nexus.sources import Surroundings
-from nexus.sources.files import READ_BYTES, Files
-from nexus.sources.probe import Probe
-from nexus.sources.shelf import SKILLS, Shelf
-from nexus.sources.skill_file import name_problem
-from nexus.sources.skill_lint import lint_all, lint_path
-from nexus.sources.skills import availability, found_skills
-from nexus.sources.used import USED, note_use, used_skills
+from nexus.types.skill import Guide, SkillsFound
+from nexus.workspace.environment.probe import Probe
+from nexus.workspace.files.reader import READ_BYTES, Files
+from nexus.workspace.skills.discovery import SKILLS, Shelf
+from nexus.workspace.skills.lint import lint_all, lint_path
+from nexus.workspace.skills.skill_file import name_problem
+from nexus.workspace.skills.usage import USED, note_use, used_skills
+from nexus.workspace.source_context import Surroundings
+from nexus.workspace.sources.skills import availability, found_skills
 
 MOST_FILES = 50
 """Files beside a guide that are named with it."""

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from nexus.errors import BadSkill
-from nexus.sources.shelf import FILE, SKILLS
-from nexus.sources.skill_file import DESCRIPTION_CHARS, UNWRITTEN, one_line
+from nexus.workspace.skills.discovery import FILE, SKILLS
+from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, one_line
 
 TEXT = """\
 ---

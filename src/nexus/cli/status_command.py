@@ -11,10 +11,10 @@ import msgspec
 from nexus.cli.shared import common, emit, open_here, plain_output
 from nexus.cli.table import print_table
 from nexus.engine import LEDGER_FILE
-from nexus.environment import Environment
 from nexus.render.console import printable
-from nexus.sources.environment import capability_lines, credentials_line
-from nexus.sources.skills import found_skills
+from nexus.types.environment import Environment
+from nexus.workspace.sources.environment import capability_lines, credentials_line
+from nexus.workspace.sources.skills import found_skills
 
 
 @click.command("status")

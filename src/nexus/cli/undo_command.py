@@ -9,7 +9,7 @@ import click
 from nexus.cli.listing import label_of, quoted
 from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
-from nexus.ledger.entries import Entry
+from nexus.types.ledger_entries import Entry
 
 
 @click.command("undo")

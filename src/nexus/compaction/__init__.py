@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from nexus.budget.counter import TokenCounter
-from nexus.budget.measure import message_tokens
-from nexus.compaction.ladder import Ladder, Try
+from nexus.compaction.fallback import Ladder, Try
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
-from nexus.ledger.entries import Compaction, Row
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import spoken
-from nexus.message import Message, Text
-from nexus.opens import SUMMARY_MARKER
-from nexus.plan import CompactionPlan
-from nexus.render.frames import escape
+from nexus.text.frames import escape
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens
+from nexus.types.compaction_plan import CompactionPlan
+from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.ledger_entries import Compaction, Row
+from nexus.types.message import Message, Text
 
 __all__ = [
     "Compacted",

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nexus.budget.counter import TokenCounter
-from nexus.compact.extractive import summarize
-from nexus.ledger.entries import Row
+from nexus.compaction.extractive.summary import summarize
+from nexus.tokens.counter import TokenCounter
+from nexus.types.ledger_entries import Row
 
 
 class SummaryRequest(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from nexus.interop import chat_file
 from nexus.interop.transcript import Transcript
-from nexus.render.wire import anthropic_read
+from nexus.providers import anthropic_read
 
 
 def read(path: Path) -> Iterator[Transcript]:

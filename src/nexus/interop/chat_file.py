@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import Row, rows
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, in_turns
-from nexus.render.wire.received import Calls, ReadOne, items_of, mapping, meta_text, rest_of, text_of
+from nexus.providers.received import Calls, ReadOne, items_of, mapping, meta_text, rest_of, text_of
 
 Leading: TypeAlias = Callable[[dict[str, Any]], list[Any]]
 """The messages that a conversation's other fields hold, to stand before its `messages`."""

@@ -21,8 +21,8 @@ from nexus.interop.claude_code_line import ABOUT, SYNTHETIC, TAKEN, digest, mess
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import Row, rows
 from nexus.interop.transcript import Piece, Problem, Step, Transcript
-from nexus.message import Message, Text
-from nexus.render.wire.received import mapping, meta_text, number_of, text_of
+from nexus.providers.received import mapping, meta_text, number_of, text_of
+from nexus.types.message import Message, Text
 
 _TRIGGERS = {"auto": "context_limit", "manual": "manual"}
 _ENDS = {"turn_duration", "stop_hook_summary", "end_turn", "stop_sequence"}

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadReply
-from nexus.message import Message
-from nexus.render.wire import anthropic_read
-from nexus.render.wire.received import Calls, compact, mapping, text_of, with_meta
-from nexus.request import TokenUsage
+from nexus.providers import anthropic_read
+from nexus.providers.received import Calls, compact, mapping, text_of, with_meta
+from nexus.types.message import Message
+from nexus.types.request import TokenUsage
 
 SYNTHETIC = "<synthetic>"
 """The model of messages that the tool wrote itself, such as notices of API errors."""

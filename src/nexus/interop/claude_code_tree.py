@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from nexus.interop.transcript import Fork, Piece, Step, in_turns
-from nexus.message import Message
-from nexus.render.wire.received import Calls
-from nexus.request import TokenUsage
+from nexus.providers.received import Calls
+from nexus.types.message import Message
+from nexus.types.request import TokenUsage
 
 START = -1
 """The place before the first node."""

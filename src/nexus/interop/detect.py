@@ -16,8 +16,8 @@ from nexus.interop import anthropic_file, claude_code, openai_file, turnlog_read
 from nexus.interop.chat_file import conversations_in
 from nexus.interop.json_lines import rows
 from nexus.interop.transcript import Transcript
+from nexus.providers.received import items_of, mapping, text_of
 from nexus.render.turnlog.entry import FIELDS
-from nexus.render.wire.received import items_of, mapping, text_of
 
 READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
     "anthropic": anthropic_file.read,

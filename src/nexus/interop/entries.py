@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from nexus.assembly.record import sized
 from nexus.engine import Engine
 from nexus.interop.transcript import Step, Transcript
-from nexus.ledger.entries import Compaction, NewEntry
-from nexus.message import Image, Message, Part, ToolResult
-from nexus.record import sized
-from nexus.sources.media import measured
+from nexus.types.ledger_entries import Compaction, NewEntry
+from nexus.types.message import Image, Message, Part, ToolResult
+from nexus.workspace.images.load import measured
 
 
 def entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> Iterator[NewEntry]:

@@ -17,8 +17,8 @@ from nexus.engine import Engine
 from nexus.errors import HeadMoved, LedgerBusy
 from nexus.interop.entries import entries, origin
 from nexus.interop.transcript import Fork, Problem, Step, Transcript
-from nexus.ledger.entries import Commit
 from nexus.ledger.sessions import SessionFacts, SessionStatus
+from nexus.types.ledger_entries import Commit
 
 ATTEMPTS = 5
 """How often a path is imported again because somebody else wrote to its session first."""

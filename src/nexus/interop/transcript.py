@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.message import Message
-from nexus.request import TokenUsage
+from nexus.types.message import Message
+from nexus.types.request import TokenUsage
 
 StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
 

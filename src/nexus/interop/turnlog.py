@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable
 
 from nexus.interop.turnlog_check import Violation, read_text, violations
 from nexus.interop.turnlog_read import read
-from nexus.ledger.entries import Entry
 from nexus.render.turnlog.console import console_lines
 from nexus.render.turnlog.entry import LogEntry, Position, Unit, entry_text
 from nexus.render.turnlog.units import log_entries, log_texts, strict_entries, units
 from nexus.render.turnlog.write import entries_for
+from nexus.types.ledger_entries import Entry
 
 __all__ = [
     "LogEntry",

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, in_turns
 from nexus.interop.turnlog_check import ReadEntry, object_of, read_entries, read_text
-from nexus.message import Message, Part
 from nexus.render.turnlog import times
 from nexus.render.turnlog.bare import message_of, shown_by
 from nexus.render.turnlog.entry import (
@@ -36,6 +35,7 @@ from nexus.render.turnlog.extra import message_with, parts_with, results_extra, 
 from nexus.render.turnlog.texts import members, minified, object_text, same, string_of, value_text
 from nexus.render.turnlog.units import FACTS
 from nexus.render.turnlog.write import entries_for
+from nexus.types.message import Message, Part
 
 FORMAT = "turnlog"
 

@@ -14,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadEntry
-from nexus.ledger.entries import Entry, EntryKind, NewEntry, Place, Row, Sized
 from nexus.ledger.records import MessageRow
-from nexus.ledger.text_rule import from_json, original, storable, to_json
-from nexus.ledger.words import search_text
-from nexus.message import Image, Message, Part, Role, Text, ToolCall, ToolResult, Unknown
-from nexus.size import Size
+from nexus.ledger.search_text import search_text
+from nexus.ledger.text_encoding import from_json, original, storable, to_json
+from nexus.types.ledger_entries import Entry, EntryKind, NewEntry, Place, Row, Sized
+from nexus.types.message import Image, Message, Part, Role, Text, ToolCall, ToolResult, Unknown
+from nexus.types.token_size import Size
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])

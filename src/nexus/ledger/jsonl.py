@@ -20,11 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import LedgerDamaged, LedgerTooNew, UnreadableFile
-from nexus.ledger.audit import check
-from nexus.ledger.care.files import Progress, check_target, replacing, writing
+from nexus.ledger.integrity import check
+from nexus.ledger.maintenance.files import Progress, check_target, replacing, writing
 from nexus.ledger.records import FORMAT, Header, Record
 from nexus.ledger.store import LedgerStore
-from nexus.ledger.text_rule import storable
+from nexus.ledger.text_encoding import storable
 
 STANDARD = "-"
 """The name that stands for standard input and output."""

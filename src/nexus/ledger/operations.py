@@ -14,12 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.errors import BadEntry, BadReference, NoSuchSession
-from nexus.ledger import family, replay
-from nexus.ledger.entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
+from nexus.ledger import lineage as family
+from nexus.ledger import replay
 from nexus.ledger.replay import Call, Live, Turn
 from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
 from nexus.ledger.store import LedgerStore
-from nexus.message import Role
+from nexus.types.ledger_entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
+from nexus.types.message import Role
 
 
 class Visible(Struct, frozen=True):

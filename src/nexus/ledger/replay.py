@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.ledger.entries import Compaction, Entry, NewEntry, Place, Row
+from nexus.types.ledger_entries import Compaction, Entry, NewEntry, Place, Row
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadReference
-from nexus.ledger.entries import Place
-from nexus.message import Role
+from nexus.types.ledger_entries import Place
+from nexus.types.message import Role
 
 SessionStatus: TypeAlias = Literal["active", "archived", "deleted"]
 

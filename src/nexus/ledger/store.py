@@ -1,4 +1,4 @@
-"""What a ledger store must do. Nothing here is possible only in SQLite; every backend passes `nexus.ledger.conformance`.
+"""What a ledger store must do. Nothing here is possible only in SQLite; every backend passes `nexus.testing.ledger_conformance`.
 
 A store is bound to one tenant and sees no other one's rows. Methods are synchronous and may be called from any thread;
 all raise `LedgerError` subclasses. Text comes back as it was given, NUL and lone surrogates included.
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
@@ -24,6 +23,7 @@ from nexus.ledger.sessions import (
     SessionInfo,
     Thread,
 )
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
 
 
 class LedgerStore(Protocol):
@@ -211,6 +211,6 @@ class LedgerStore(Protocol):
         """Stores records that `dump` gave, in one transaction; those that are there already are passed over.
 
         Returns how many were new. Raises LedgerConflict when the ledger has another row at the same place, BadReference
-        when records do not fit together. Hashes are the caller's to check (`nexus.ledger.audit`).
+        when records do not fit together. Hashes are the caller's to check (`nexus.ledger.integrity`).
         """
         ...

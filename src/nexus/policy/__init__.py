@@ -1,4 +1,4 @@
-"""Who may do what: a policy as values, and the decision what one call is granted. Pure; files are read in `sources`.
+"""Who may do what: a policy as values, and the decision what one call is granted. Pure; files are read in `workspace`.
 
 Several policies hold together, the user's before the workspace's. Each can only take away, so a workspace's policy never
 grants what the user's does not; where both name somebody's role or session, the user's word stands.
@@ -6,7 +6,7 @@ grants what the user's does not; where both name somebody's role or session, the
 
 from __future__ import annotations
 
-from nexus.policy.decide import decide
+from nexus.policy.decision import decide
 from nexus.policy.values import Default, Granted, Policy, Principal, RoleRule, Toolset, Withheld
 
 __all__ = ["Default", "Granted", "Policy", "Principal", "RoleRule", "Toolset", "Withheld", "decide"]

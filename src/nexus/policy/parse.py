@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from nexus import session_key
 from nexus.errors import BadPolicy, BadSessionKey
-from nexus.policy.tools import toolset_named
+from nexus.policy.tool_access import toolset_named
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
-from nexus.request import AgentRole
+from nexus.types import session_key
+from nexus.types.request import AgentRole
 
 TABLES = ("toolsets", "principals", "roles", "categories", "default")
 

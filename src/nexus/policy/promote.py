@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus import session_key
-from nexus.engine import Engine
 from nexus.errors import NotAllowed
-from nexus.policy.who import own_label, standing
+from nexus.policy.principals import own_label, standing
+from nexus.types import session_key
+
+if TYPE_CHECKING:
+    from nexus.engine import Engine
 
 PromotionKind: TypeAlias = Literal["renamed", "merged", "aliased", "nothing"]
 

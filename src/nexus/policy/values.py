@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from nexus.block import Warned
-from nexus.request import AgentRole
+from nexus.types.block import Warned
+from nexus.types.request import AgentRole
 
 MESSAGING = "messaging"
 """The category of tools that write to people. A worker has only `REPLY` of them (document 002)."""

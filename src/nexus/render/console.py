@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembled import AssembledContext
-from nexus.ledger.entries import Entry
-from nexus.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.render.parts import shown_parts
+from nexus.context import AssembledContext
+from nexus.text.message_text import shown_parts
+from nexus.types.ledger_entries import Entry
+from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
 """Not printable by their category, but parts of texts: joiners (Persian, emoji), the wide space and those that do not break."""

@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from nexus.assembled import AssembledContext, Face, Item, Manifest, PrefixReport
-from nexus.block import Block, Warned
-from nexus.budget.anchor import Anchor
-from nexus.budget.models import Model
-from nexus.budget.tokens import TokenBudget
+from nexus.context import AssembledContext, Face, Item, Manifest, PrefixReport
 from nexus.errors import BadContext
-from nexus.history import History
-from nexus.ledger.entries import Cut
-from nexus.message import Message
 from nexus.policy import Withheld
-from nexus.render.wire.tools import ToolSpec
-from nexus.repairs import RepairReport
-from nexus.request import Identity, Routing
+from nexus.tokens.anchor import Anchor
+from nexus.tokens.budget import TokenBudget
+from nexus.tokens.model import Model
+from nexus.types.block import Block, Warned
+from nexus.types.history import History
+from nexus.types.ledger_entries import Cut
+from nexus.types.message import Message
+from nexus.types.repair_report import RepairReport
+from nexus.types.request import Identity, Routing
+from nexus.types.tool_spec import ToolSpec
 
 FORM = 1
 """Raised when the saved form changes."""

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nexus.ledger.entries import Entry
-from nexus.legible import arguments_as_object
-from nexus.message import Message, Thinking, ToolCall, Unknown
-from nexus.render.wire import anthropic, openai
+from nexus.providers import anthropic, openai
+from nexus.types.ledger_entries import Entry
+from nexus.types.message import Message, Thinking, ToolCall, Unknown
+from nexus.types.sanitize import arguments_as_object
 
 
 def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nexus.assembled import AssembledContext, Item
-from nexus.profile import ONE_TURN
+from nexus.context import AssembledContext, Item
 from nexus.render.turnlog.lines import said_in
+from nexus.types.profile import ONE_TURN
 
 
 def report(ctx: AssembledContext) -> str:

@@ -10,12 +10,12 @@ from typing import Any, TypeVar, cast, get_args, overload
 import msgspec
 from msgspec import Struct
 
-from nexus.definition import read_definition
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
-from nexus.message import Message, ToolCall, tool
-from nexus.request import AgentRole
 from nexus.tools.describe import described
 from nexus.tools.tool import Tool
+from nexus.types.message import Message, ToolCall, tool
+from nexus.types.request import AgentRole
+from nexus.types.tool_definition import read_definition
 
 F = TypeVar("F", bound=Callable[..., Any])
 

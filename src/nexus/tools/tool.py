@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nexus.offered import OWN
-from nexus.request import AgentRole
+from nexus.types.request import AgentRole
+from nexus.types.tool_metadata import OWN
 
 
 class Tool(Struct, frozen=True, gc=False):

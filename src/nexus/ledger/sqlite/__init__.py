@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from nexus.errors import EraseIncomplete
-from nexus.ledger.entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
@@ -36,7 +35,8 @@ from nexus.ledger.sqlite.files import held, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.text_rule import original, storable
+from nexus.ledger.text_encoding import original, storable
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
 
 T = TypeVar("T")
 

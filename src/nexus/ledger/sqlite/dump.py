@@ -25,13 +25,13 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
+from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import Erased, SessionFacts, Thread
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import MESSAGE_COLUMNS
 from nexus.ledger.sqlite.write import Writing, grown
-from nexus.ledger.text_rule import from_json, original, storable
-from nexus.ledger.words import search_text
-from nexus.message import Message
+from nexus.ledger.text_encoding import from_json, original, storable
+from nexus.types.message import Message
 
 _facts = msgspec.json.Decoder(SessionFacts)
 

@@ -16,12 +16,12 @@ from nexus.errors import LedgerDamaged
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import AssemblyRecord, MoveRecord
+from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
-from nexus.ledger.text_rule import original, to_json
-from nexus.ledger.words import search_text
-from nexus.message import Message
+from nexus.ledger.text_encoding import original, to_json
+from nexus.types.message import Message
 
 
 def migrate(db: Database) -> bool:

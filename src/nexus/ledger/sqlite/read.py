@@ -18,11 +18,11 @@ import msgspec
 from nexus.errors import BadReference, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.codec import decode_body, read_entry
-from nexus.ledger.entries import STEPS, AssemblyRow, Calibration, Cut, Entry, Row
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment, Thread
 from nexus.ledger.sqlite.read_sessions import SessionReader
-from nexus.ledger.text_rule import from_json, original, storable
+from nexus.ledger.text_encoding import from_json, original, storable
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Calibration, Cut, Entry, Row
 
 _cut = msgspec.json.Decoder(Cut)
 

@@ -15,7 +15,7 @@ from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, MoveRecord
 from nexus.ledger.sessions import Alias, Move, Segment, SessionFacts
 from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.text_rule import from_json, original, storable
+from nexus.ledger.text_encoding import from_json, original, storable
 
 _facts = msgspec.json.Decoder(SessionFacts)
 

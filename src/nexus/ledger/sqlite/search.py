@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from nexus.ledger.entries import Place
+from nexus.ledger.search_text import all_text, phrases
 from nexus.ledger.sessions import Hit, Query, Segment, SessionFacts, SessionInfo
 from nexus.ledger.sqlite.read import Reader
-from nexus.ledger.text_rule import original, storable
-from nexus.ledger.words import all_text, phrases
+from nexus.ledger.text_encoding import original, storable
+from nexus.types.ledger_entries import Place
 
 _SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
 

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from nexus.errors import BadEntry, CompactionSuperseded, HeadMoved, IdempotencyConflict
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
-from nexus.ledger.entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord
 from nexus.ledger.sessions import SessionFacts, Thread
 from nexus.ledger.sqlite.connection import Value
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.write_sessions import SessionWriter, thread_columns
-from nexus.ledger.text_rule import storable, to_json
+from nexus.ledger.text_encoding import storable, to_json
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)

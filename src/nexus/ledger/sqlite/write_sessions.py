@@ -8,13 +8,13 @@ from msgspec.structs import astuple
 
 from nexus.errors import BadReference, NoSuchSession, SessionMoved
 from nexus.ledger import chain
-from nexus.ledger.entries import Calibration
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
 from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread, checked, holder_of, parent_of
 from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.sqlite.read import END, THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.read_sessions import ALIAS
-from nexus.ledger.text_rule import original, storable, to_json
+from nexus.ledger.text_encoding import original, storable, to_json
+from nexus.types.ledger_entries import Calibration
 
 MOST_PARENTS = 1_000
 """Sessions that spawn sessions, at most so many deep."""

@@ -3,7 +3,7 @@
 `entries` makes the memory's entries of neutral rows (merging by run, the newest, shortened), `memory` prints them and
 reads them back, `annotation` has the lines of tool calls, `blocks` the other blocks, `times` the times in a zone. What
 is printed can be read back exactly: `parse(print(x)) == x`. Whatever could be taken for a mark in a text is made
-harmless by `nexus.render.frames`; document 000's own characters come out wherever a text has no mark in it.
+harmless by `nexus.text.frames`; document 000's own characters come out wherever a text has no mark in it.
 """
 
 from __future__ import annotations

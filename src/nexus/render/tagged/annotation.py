@@ -1,6 +1,6 @@
 r"""The line that says which tools an AI used: `[tool_use:web_search, query:…; tool_use:calculator, expression:…]`.
 
-It is one whole line, whatever a call's arguments hold. Line breaks in them are escaped by `nexus.render.frames`. A
+It is one whole line, whatever a call's arguments hold. Line breaks in them are escaped by `nexus.text.frames`. A
 separator that belongs to a name or a value has a backslash before it, and backslashes that stand before one, or end a
 name or value, are doubled: an even number before a separator means that it separates.
 """
@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from nexus.errors import BadContext
-from nexus.render.frames import escape, one_line, un_one_line, unescape
 from nexus.render.tagged.use import Use
+from nexus.text.frames import escape, one_line, un_one_line, unescape
 
 OPENING = "[tool_use:"
 _BETWEEN = "; tool_use:"

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nexus.capabilities import capabilities_text
 from nexus.errors import BadContext
-from nexus.friend import FRIEND_HEADING
-from nexus.render.frames import escape, unescape
+from nexus.render.tool_list import capabilities_text
+from nexus.text.frames import escape, unescape
+from nexus.types.user_profile import FRIEND_HEADING
 
 _MOMENT = re.compile(
     r"\[THIS_MOMENT\]\n<current_time>([^<\n]*)</current_time>\n<human_input>\n(.*)\n</human_input>", re.DOTALL
@@ -31,7 +31,7 @@ def parse_capabilities(block: str) -> str:
 
 
 def friends_block(text: str) -> str:
-    """What is known of the user, as `nexus.friend.friend_text` gives it."""
+    """What is known of the user, as `nexus.types.user_profile.friend_text` gives it."""
     return _block(f"[FRIENDS_INFO]\n{FRIEND_HEADING}\n\n", text)
 
 

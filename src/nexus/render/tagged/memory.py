@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nexus.errors import BadContext
-from nexus.render.frames import escape, unescape
 from nexus.render.tagged.annotation import OPENING, annotation_text, parse_annotation
 from nexus.render.tagged.entries import Ai, Entry, Human, Parts
 from nexus.render.tagged.times import UNKNOWN_TIME
 from nexus.render.tagged.use import Use
+from nexus.text.frames import escape, unescape
 
 HEADING = "Recent conversation memory:"
 NOTHING_YET = "(No earlier conversation.)"

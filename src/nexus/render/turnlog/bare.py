@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from nexus.message import Message, Part, Text, Thinking, ToolCall
 from nexus.render.turnlog.entry import POST, LogRole
 from nexus.render.turnlog.texts import Members, object_text, quoted, shallow_members, storable, string_of
+from nexus.types.message import Message, Part, Text, Thinking, ToolCall
 
 RESERVED = frozenset({"text", "reasoning", "toolCall", "arguments"})
 """Names of the printed form: a tool's parameter of such a name goes into `arguments`."""

@@ -13,8 +13,6 @@ from itertools import chain
 
 from msgspec import Struct
 
-from nexus.ledger.entries import Entry
-from nexus.message import Message, Text, Thinking, ToolCall, ToolResult
 from nexus.render.console import part_lines, printable, quoted_lines, result_lines, shown_lines
 from nexus.render.turnlog import times
 from nexus.render.turnlog.bare import slices
@@ -22,6 +20,8 @@ from nexus.render.turnlog.entry import NO_SYSTEM, POST, LogEntry, Position, Unit
 from nexus.render.turnlog.texts import string_of
 from nexus.render.turnlog.units import units
 from nexus.render.turnlog.write import entries_for
+from nexus.types.ledger_entries import Entry
+from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult
 
 VALUE_CHARS = 60
 SYSTEM_CHARS = 300

@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.ledger.entries import Place
-from nexus.message import Message
-from nexus.opens import SUMMARY_MARKER
 from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
+from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.ledger_entries import Place
+from nexus.types.message import Message
 
 LogRole: TypeAlias = Literal["system", "user", "assistant"]
 LOG_ROLES = ("system", "user", "assistant")

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nexus.ledger.codec import MOST_MS
-from nexus.ledger.text_rule import original, storable
-from nexus.message import Message, Part, Text, ToolCall
+from nexus.ledger.text_encoding import original, storable
 from nexus.render.turnlog.bare import Shown
+from nexus.types.message import Message, Part, Text, ToolCall
 
 Extra: TypeAlias = dict[str, Any]
 

@@ -11,10 +11,10 @@ import re
 
 from msgspec.structs import replace
 
-from nexus.render.frames import escape
 from nexus.render.turnlog.entry import EXTRA, FIELDS, LOG_ROLES, LogEntry, entry_text
 from nexus.render.turnlog.texts import Members, members, object_text, quoted, string_of
 from nexus.render.turnlog.write import bare_content
+from nexus.text.frames import escape
 
 _BREAK = re.compile("[\x85\u2028\u2029]")
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from nexus.ledger.entries import Entry, Place
-from nexus.message import Message
 from nexus.render.turnlog.entry import LogEntry, Position, Unit, printed_entry
 from nexus.render.turnlog.extra import lost
 from nexus.render.turnlog.write import entries_for, without_extra
+from nexus.types.ledger_entries import Entry, Place
+from nexus.types.message import Message
 
 FACTS = "turnlog"
 """Where an entry's body in the ledger keeps what a turn log said of it beyond the message."""

@@ -11,7 +11,6 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from nexus.message import Message
 from nexus.render.turnlog import times
 from nexus.render.turnlog.bare import content_of, message_of, shown_by, slices
 from nexus.render.turnlog.entry import (
@@ -27,6 +26,7 @@ from nexus.render.turnlog.entry import (
 )
 from nexus.render.turnlog.extra import extra_of, results_extra
 from nexus.render.turnlog.texts import Members, members, string_of
+from nexus.types.message import Message
 
 
 def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from nexus.block import Warned
-from nexus.definition import ToolSource, checked_definitions
-from nexus.friend import known_of
 from nexus.render.tagged import LIMIT, merged
 from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
 from nexus.services.context.prompts import PromptManager
 from nexus.services.context.reading import read_rows
-from nexus.sources.friends import ORIGIN
+from nexus.types.block import Warned
+from nexus.types.tool_definition import ToolSource, checked_definitions
+from nexus.types.user_profile import known_of
+from nexus.workspace.sources.friends import ORIGIN
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
 """Rows of a history that are asked for, and how many at most: doubled until there are enough entries."""

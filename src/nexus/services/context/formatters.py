@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from nexus.block import Warned
-from nexus.friend import friend_text
-from nexus.legible import legible
 from nexus.render.tagged import (
     LIMIT,
     UNKNOWN_TIME,
@@ -27,6 +24,9 @@ from nexus.render.tagged import (
     use_of,
 )
 from nexus.services.context.reading import MOMENT, read_calls, read_rows, read_text, read_time, read_zone
+from nexus.types.block import Warned
+from nexus.types.sanitize import legible
+from nexus.types.user_profile import friend_text
 
 
 class MemoryFormatter:

@@ -1,13 +1,13 @@
-"""Document 000's PromptManager: the system message, and the tools as text. The identity's words are in `nexus.prompts`."""
+"""Document 000's PromptManager: the system message, and the tools as text. The identity's words are in `nexus.workspace.prompts`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nexus.legible import legible
-from nexus.prompts.core_identity import CORE_IDENTITY
 from nexus.render.tagged.blocks import capabilities_block
+from nexus.types.sanitize import legible
+from nexus.workspace.prompts.core_identity import CORE_IDENTITY
 
 __all__ = ["CORE_IDENTITY", "PromptManager"]
 

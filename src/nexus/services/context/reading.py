@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
-from nexus.block import Warned
 from nexus.render.tagged.entries import Call, Row, is_shown
-from nexus.sources.zone import zone_of
+from nexus.types.block import Warned
+from nexus.workspace.times.zone import zone_of
 
 HISTORY, MOMENT = "nexus:history", "nexus:moment"
 """Origins of warnings."""

@@ -1,0 +1,1 @@
+"""Recorded calls looked at again: replay, explain, diff, what-if."""

@@ -1,0 +1,118 @@
+"""What became of everything that a call could have shown: each block, tool and message of the path, listed once. Pure.
+
+The tokens of the lines add up to the context's account, line of the account by line, and so to what its budget says is
+used. What is not shown says why, and what it would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from nexus.analysis.explain.history import HistoryTeller
+from nexus.analysis.explain.lines import EXCERPT_CHARS, Explanation, Line, State, block_line, excerpt, share
+from nexus.assembly.fit.cut import Fitted
+from nexus.assembly.token_report import scaled
+from nexus.context import AssembledContext, Item
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens, tools_tokens
+from nexus.types.ledger_entries import Entry
+from nexus.types.tool_spec import canonical
+
+__all__ = ["Explanation", "Line", "State", "explained"]
+
+
+def explained(
+    ctx: AssembledContext,
+    fitted: Fitted,
+    entries: Iterable[Entry],
+    marks: Sequence[Entry],
+    counter: TokenCounter,
+    call: str,
+) -> Explanation:
+    """The context explained. `entries` are the path's up to the window's head, `marks` those of them, newest first."""
+    history = HistoryTeller(ctx, fitted, marks).lines(entries)
+    lines = [*_system(ctx, counter), *_ahead(ctx), *history, *_current(ctx, fitted, counter)]
+    return Explanation(
+        ctx.session_label,
+        call,
+        ctx.model,
+        ctx.provider,
+        ctx.token_budget.available,
+        ctx.token_budget.used.total,
+        tuple(lines),
+        tuple(f"{warned.origin}: {warned.text}" for warned in ctx.warnings),
+    )
+
+
+def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Line]:
+    """Blocks, framing and tools."""
+    blocks = {(block.origin, block.name): block for block in ctx.blocks}
+    for item in _items(ctx, "system"):
+        block = blocks.get((item.origin, item.name))
+        if item.origin == "nexus:tools":
+            yield from _tools(ctx, item, counter)
+        elif block is None:
+            why = "what stands around everything in a request"
+            yield Line("in", "framing", "system", item.name, why, item.tokens, item.tokens, origin=item.origin)
+        elif block.left_out_chars:
+            why = f"{block.left_out_chars:,} characters are beyond the size cap"
+            yield block_line("clipped", item, why, block.text)
+        else:
+            yield block_line("in", item, "sent with every call", block.text)
+    for tool in ctx.withheld:
+        specs = canonical([tool.definition])
+        whole = scaled(tools_tokens([spec.definition() for spec in specs], counter), ctx.manifest.factor)
+        text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
+        yield Line("out", "tool", "system", tool.name, tool.why, 0, whole, origin="nexus:policy", text=text)
+
+
+def _ahead(ctx: AssembledContext) -> Iterator[Line]:
+    """Blocks that are messages, and what stands around them."""
+    blocks = {(block.origin, block.name): block for block in ctx.blocks if block.slot == "ahead"}
+    for item in _items(ctx, "ahead"):
+        block = blocks.get((item.origin, item.name))
+        if block is None:
+            why = "what stands around the messages before the conversation"
+            yield Line("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, origin=item.origin)
+        else:
+            yield block_line("in", item, "a message before the conversation", block.text)
+
+
+def _tools(ctx: AssembledContext, item: Item, counter: TokenCounter) -> Iterator[Line]:
+    tools = ctx.tools
+    sizes = [tools_tokens([tool.definition()], counter) for tool in tools]
+    for tool, tokens in zip(tools, share(item.tokens, sizes), strict=True):
+        why, text = "offered with this call", " ".join(tool.description.split())[:EXCERPT_CHARS]
+        yield Line("in", "tool", "system", tool.name, why, tokens, tokens, origin=item.origin, text=text)
+
+
+def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> Iterator[Line]:
+    """The blocks of the message, those that it does without, and the event."""
+    for block in ctx.seen:
+        why = "already in the history: it is not repeated"
+        yield Line("in", "block", "current", block.name, why, 0, 0, origin=block.origin)
+    for block in ctx.left_out:
+        whole = scaled(counter.count(block.text), ctx.manifest.factor)
+        yield Line(
+            "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, origin=block.origin
+        )
+    *placed, event = _items(ctx, "current")
+    blocks = {(block.origin, block.name): block for block in ctx.blocks}
+    for item in placed:
+        yield block_line("in", item, "chosen for this message", blocks[item.origin, item.name].text)
+    shown = fitted.shown[fitted.ahead :]
+    window = fitted.window
+    sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
+    told = fitted.given if len(fitted.given) == len(shown) else shown
+    for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
+        whole = scaled(window.weight(given, message_tokens(given, counter)), ctx.manifest.factor)
+        short = message.parts != given.parts and whole > tokens
+        why = "the event; shortened, the ledger will have the whole" if short else "the event"
+        state: State = "clipped" if short else "in"
+        yield Line(
+            state, "event", "current", message.role, why, tokens, whole if short else tokens, text=excerpt(message)
+        )
+
+
+def _items(ctx: AssembledContext, slot: str) -> list[Item]:
+    return [item for item in ctx.items if item.slot == slot]

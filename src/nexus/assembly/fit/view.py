@@ -1,0 +1,141 @@
+"""A view: how one kind of call sees a session, and its window filled from the ledger's entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.pins import Pinned, asked_at, first_task, groups, merged, row_at
+from nexus.assembly.fit.window import Window, extend, holds, start
+from nexus.assembly.forms.protocol import AS_GIVEN, Shape
+from nexus.ledger.replay import Live, shown_from, spoken
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.image_price import ANY_MODEL, ImagePrice
+from nexus.tokens.model import Model
+from nexus.types.history_header import PLAIN, Opens
+from nexus.types.ledger_entries import Cut, Entry, Place, Row
+from nexus.types.profile import Form
+from nexus.types.token_size import Wire
+
+LARGEST_PART = 4
+"""A result of a tool may take this part of the view's size class."""
+
+TASK_RESULTS = 2
+"""The first task, where it is left out, may take as much as so many results: its middle is worth more than an old result."""
+
+
+class View(Struct, frozen=True):
+    """Profile, wire family, size class of the window (a power of two), counter and strategy, by name.
+
+    What was decided for a small window does not hide history from a large one. `largest` is what one result of a tool may
+    take, in base tokens; 0 is no limit. `task` says whether the session's first task stays, `image_turns` for how many turns
+    images are shown (0: always), `images` what they cost, `form` how the conversation is shown, `opens` how the profile opens
+    this session's history.
+    """
+
+    name: str
+    wire: Wire
+    model: str
+    largest: int
+    strategy: Strategy = "oldest_first"
+    task: bool = True
+    image_turns: int = 0
+    images: ImagePrice = ANY_MODEL
+    form: Form = "roles"
+    opens: Opens = PLAIN
+
+
+class Reading(Struct, frozen=True):
+    """What a window is filled from: entries `after < seq <= until`, the path's head, what its marks add up to, its shape."""
+
+    entries: Callable[[int, int | None], Iterable[Entry]]
+    head: tuple[int, bytes]
+    live: Live
+    shape: Shape = AS_GIVEN
+
+
+def view_of(
+    profile: str,
+    model: Model,
+    available: int,
+    counter: TokenCounter,
+    strategy: Strategy = "oldest_first",
+    largest_result: int | None = None,
+    image_turns: int = 0,
+) -> View:
+    """The view of a profile, model and available tokens.
+
+    `largest_result` is what one result of a tool may take, in base tokens: None is a quarter of the size class, 0 no limit.
+    Images older than `image_turns` turns may become notes; 0 keeps all.
+    """
+    size = size_class(available)
+    kind = "" if strategy == "oldest_first" else f"/{strategy}"
+    if largest_result is not None:
+        kind += f"/results {largest_result}" if largest_result else "/whole results"
+    if image_turns:
+        kind += f"/images {image_turns}"
+    name = f"{profile}/{model.wire}/2^{size.bit_length() - 1}/{counter.name}{kind}"
+    largest = size // LARGEST_PART if largest_result is None else largest_result
+    return View(name, model.wire, model.name, largest, strategy, image_turns=image_turns)
+
+
+def size_class(available: int) -> int:
+    """The largest power of two that is not more than the available tokens."""
+    return 1 << (max(available, 1).bit_length() - 1)
+
+
+def empty(view: View, counter: TokenCounter, shape: Shape = AS_GIVEN) -> Window:
+    """The window of a session that has nothing yet."""
+    nothing = Reading(lambda _after, _until: (), (0, b""), Live(), shape)
+    return filled(nothing, view, None, counter, task=False)[0]
+
+
+def filled(
+    reading: Reading, view: View, cut: Cut | None, counter: TokenCounter, *, task: bool
+) -> tuple[Window, Place | None]:
+    """The view's window over a path, and the place of the session's first task, which stays where `task` says so."""
+    live = reading.live
+    mark = live.mark
+    if not holds(cut, mark, live.changed_at):
+        cut = None
+    first, own = _pins(reading, view, cut, task=task)
+    lead: Sequence[Row] = ()
+    if cut is not None and cut.head is not None:
+        begin = shown_from(mark)
+        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in spoken(entry))
+        lead = tuple(row for row in before if begin <= row.place < cut.head)
+    window, place = start(
+        counter,
+        mark=mark,
+        cut=cut,
+        changed_at=live.changed_at,
+        wire=view.wire,
+        model=view.model,
+        pins=own,
+        lead=tuple(lead),
+        largest=view.largest,
+        images=view.images,
+        opens=view.opens,
+        shape=reading.shape,
+    )
+    extend(window, reading.entries(place.seq - 1, None), counter, place)
+    if not window.seqs:
+        window.head, window.head_hash = reading.head
+    return window, first
+
+
+def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple[Place | None, tuple[Pinned, ...]]:
+    """The place of the first task, and the groups that stay: pinned ones, that task, and the request being answered."""
+    mark, after = reading.live.mark, reading.live.cleared_at
+    begin = Place(after + 1, 0)
+    found = list(groups(reading.entries, reading.live.pins, begin))
+    asked = asked_at(cut, mark)
+    row = row_at(reading.entries, asked) if asked is not None else None
+    if row is not None:
+        found.append(Pinned(row.place, (row,), view.largest, "asked"))
+    first = first_task(reading.entries, after, reading.head[0]) if task else None
+    if first is not None:
+        found.append(Pinned(first.place, (first,), TASK_RESULTS * view.largest, "task"))
+    return first.place if first else None, merged(*found)

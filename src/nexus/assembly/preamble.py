@@ -1,0 +1,93 @@
+"""Blocks that are messages: what a form puts between the system slot and the conversation (document 000). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nexus.assembly.fit.window import Window
+from nexus.render.tagged.entries import Merged, merged
+from nexus.text.frames.beside import guarded_note
+from nexus.types.block import Block
+from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.ledger_entries import Cut, Place
+from nexus.types.message import Message, Text
+from nexus.types.previous_turns import OLDER_ENTRIES, Earlier
+from nexus.types.profile import ONE_TURN, Profile
+from nexus.types.sanitize import legible
+from nexus.workspace.sources.tagged_blocks import kept_entries, rows_of
+
+FEWER = (20, 12, 6, 3, 1, 0)
+"""How many earlier entries a context tells of: fewer where the budget has no room for more (document 000, "Adaptive Limits")."""
+
+
+def limits(profile: Profile, earlier: Earlier, last: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """The numbers of entries to try, one after the other. `last` is the manifest of the turn's call before, if any.
+
+    Within a turn as many are told as before, so that what stands before the conversation stays the same.
+    """
+    if profile.form not in ONE_TURN:
+        return (earlier.most,)
+    most = earlier.most if last is None else min(int(last.get("entries", 0)), earlier.most)
+    return (most, *(fewer for fewer in FEWER if fewer < most))
+
+
+TAGS = {
+    "nexus:capabilities": "[CAPABILITIES]\n",
+    "nexus:shared_memory": "[SHARED_MEMORY",
+    "nexus:pins": f"{SUMMARY_MARKER}\n",
+    "nexus:summary": f"{SUMMARY_MARKER}\n",
+    "nexus:user_profile": "[FRIENDS_INFO]\n",
+    "fed:mood": "[MOOD]\n",
+    "fed:constraints": "[CONSTRAINTS]\n",
+}
+"""How the blocks of the tagged form begin, by their origins: what stands in these is harmless already."""
+
+
+def messages_of(blocks: Iterable[Block]) -> tuple[Message, ...]:
+    """One user message for each block; one that continues the block before it is a further text of that message.
+
+    The text of any other source than those of the form is made harmless here: it stands among the form's blocks.
+    """
+    made: list[tuple[Text, ...]] = []
+    for block in blocks:
+        text = Text(legible(_harmless(block)))
+        if block.continues and made:
+            made[-1] = (*made[-1], text)
+        else:
+            made.append((text,))
+    return tuple(Message("user", parts) for parts in made)
+
+
+def _harmless(block: Block) -> str:
+    tag = TAGS.get(block.origin)
+    if tag is not None and (block.continues or block.text.startswith(tag)):
+        return block.text
+    return guarded_note(block.text, block.origin)
+
+
+def told(profile: Profile, earlier: Earlier) -> tuple[int, frozenset[Place]]:
+    """How many earlier entries the blocks tell of, and the places of the messages in them."""
+    if profile.form not in ONE_TURN:
+        return 0, frozenset()
+    shown = _shown(profile, earlier)
+    places = (earlier.rows[at][1].place for entry in shown for at, _ in entry.rows)
+    return len(shown), frozenset(places) | {row.place for _, row in earlier.pinned if row.message.role != "tool"}
+
+
+def evicted(profile: Profile, earlier: Earlier, window: Window, view: str, number: int) -> Cut | None:
+    """The cut by which older entries leave a memory that otherwise only grows; None where all of them are told."""
+    if profile.form != "tagged_stable":
+        return None
+    groups, shown = merged(rows_of(earlier))[0], _shown(profile, earlier)
+    if len(shown) == len(groups):
+        return None
+    first = earlier.rows[shown[0].rows[0][0]][1].place if shown else window.first
+    gone = sum(len(group.rows) for group in groups[: len(groups) - len(shown)])
+    return Cut(view, number, window.head, first, "", gone, 0, 0, reason=OLDER_ENTRIES)
+
+
+def _shown(profile: Profile, earlier: Earlier) -> Sequence[Merged]:
+    groups = merged(rows_of(earlier))[0]
+    most = kept_entries(earlier) if profile.form == "tagged_stable" else earlier.most
+    return groups[-most:] if most else []

@@ -1,0 +1,253 @@
+"""What was done with tools: files read and changed, commands with their outcome, errors and whether they were solved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from nexus.compaction.extractive.finding import Finding, Kind
+from nexus.compaction.extractive.sentences import bounded, one_line
+from nexus.text.redact import redact
+from nexus.types.ledger_entries import Place, Row
+from nexus.types.message import Text, ToolCall, ToolResult
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+READ_TOOLS = _names(
+    "read read_file readfile cat open open_file view view_file get_file get_file_contents notebookread read_text_file"
+)
+WRITE_TOOLS = _names(
+    "write write_file edit edit_file multiedit multi_edit apply_patch applypatch create_file notebookedit update_file "
+    "replace_in_file write_to_file str_replace_editor str_replace_based_edit_tool search_replace insert delete_file "
+    "append_file patch"
+)
+SHELL_TOOLS = _names(
+    "bash shell sh run exec execute terminal run_command execute_command run_terminal_cmd local_shell powershell "
+    "exec_command shell_command container.exec"
+)
+"""Usual names of tools that agents have, in lower case."""
+
+_QUIET = (
+    "get",
+    "list",
+    "search",
+    "find",
+    "fetch",
+    "query",
+    "read",
+    "think",
+    "calculate",
+    "grep",
+    "glob",
+    "ls",
+    "web",
+    "todo",
+    "task",
+    "exitplan",
+    "update_plan",
+    "view",
+)
+_PATHS = (
+    "file_path",
+    "path",
+    "filename",
+    "file",
+    "notebook_path",
+    "target_file",
+    "filepath",
+    "file_name",
+    "absolute_path",
+)
+_COMMANDS = ("command", "cmd", "script", "commands")
+_PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\r\n]{0,300})", re.MULTILINE)
+_NAME = r"(?:\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'|([^\s;&|<>()'\"`$]{1,200}))"
+_WRITES = re.compile(
+    rf"(?<![0-9&<>=-])(?:>>?|\btee(?: -a)?)[ \t]{{0,3}}(?![&>(]){_NAME}|\bsed -i\S* [^\n]{{1,300}}? {_NAME}(?=\s*(?:$|[;&|\n]))"
+)
+_READS = re.compile(rf"(?:^|[;&|]\s*)(?:cat|less|head|tail|bat)(?: -\S+(?: \d+)?){{0,3}} (?!<<){_NAME}")
+_FAILED = re.compile(
+    r"\b(?:[A-Z][A-Za-z]{2,40}(?:Error|Exception)\b|error\b[:\[ ]|ERR!|fatal:|panic:|Traceback|FAILED\b|command not found|"
+    r"No such file|[Pp]ermission denied|[Ee]xit code:? [1-9]|exited with [1-9]|cannot find|AssertionError|\d+ failed\b)",
+    re.IGNORECASE,
+)
+_CLEAN = re.compile(r"\b(?:0 errors?|no errors?|0 failed|without errors?)\b", re.IGNORECASE)
+_CHANGES_FOLDER = re.compile(r"^\s*cd [^\n&;]{1,300}(?:&&|;)\s*")
+_LOOKS = re.compile(
+    r"\s*(?:ls|cd|pwd|cat|echo|head|tail|grep|rg|find|wc|which|tree|sed -n|git (?:status|log|diff|show|branch|fetch|blame))\b"
+)
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is known so far: calls that wait for their result, the last error of each kind of call, files by their fate."""
+
+    waiting: dict[str, tuple[ToolCall, Place, str]] = field(default_factory=dict[str, tuple[ToolCall, Place, str]])
+    files: dict[str, tuple[str, Place]] = field(default_factory=dict[str, tuple[str, Place]])
+    errors: dict[str, Finding] = field(default_factory=dict[str, Finding])
+    since: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    solved: list[Finding] = field(default_factory=list[Finding])
+    commands: dict[str, Finding] = field(default_factory=dict[str, Finding])
+
+
+def deeds(rows: Iterable[Row]) -> list[Finding]:
+    """Files, commands and errors of the tool calls in these rows; of a command that was run again, the last outcome."""
+    work = _Work()
+    for row in rows:
+        for part in row.message.parts:
+            if isinstance(part, ToolCall):
+                _asked(work, part, row.place)
+            elif isinstance(part, ToolResult) and part.call_id in work.waiting:
+                _answered(work, part, row.place)
+    found = [
+        Finding("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
+        for path, (fate, place) in work.files.items()
+    ]
+    return [*found, *work.commands.values(), *work.solved, *work.errors.values()]
+
+
+def _asked(work: _Work, call: ToolCall, place: Place) -> None:
+    given = _arguments(call)
+    name = call.name.rsplit("__", 1)[-1].lower()
+    command = _command(given) if name in SHELL_TOOLS or "command" in given else ""
+    if name in READ_TOOLS or given.get("command") == "view":
+        touched = [("read", path) for path in _paths(given)]
+    elif name in WRITE_TOOLS:
+        patched = _PATCHED.findall(
+            bounded(next((text for text in given.values() if isinstance(text, str)), call.arguments))
+        )
+        touched = [("changed", path) for path in (*_paths(given), *patched)]
+    else:
+        touched = list(_touched(command))
+    for fate, path in touched:
+        _touch(work, fate, path, place)
+    if call.id:
+        work.waiting[call.id] = (call, place, command)
+
+
+def _touch(work: _Work, fate: str, path: str, place: Place) -> None:
+    path = redact(one_line(path, 200)).text.strip()
+    if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
+        return
+    before = work.files.pop(path, ("", place))[0]
+    work.files[path] = ("changed" if "changed" in (before, fate) else fate, place)
+    if fate == "changed":
+        for changed in work.since.values():
+            if path not in changed:
+                changed.append(path)
+
+
+def _answered(work: _Work, result: ToolResult, place: Place) -> None:
+    call, _, command = work.waiting.pop(result.call_id)
+    name = call.name.rsplit("__", 1)[-1].lower()
+    text = redact(bounded("\n".join(part.text for part in result.content if isinstance(part, Text)))).text
+    said = _shown(call, command)
+    key = f"{name} {' '.join(command.split()[:3])}" if command else f"{name} {next(iter(_paths(_arguments(call))), '')}"
+    reads = name in READ_TOOLS or name.startswith(_QUIET)
+    failed = result.is_error or (bool(command) and not reads and _says_failed(text))
+    if failed:
+        line = _error_line(text)
+        work.errors[key] = Finding("error", one_line(f"{said}: {line}", 300), place, 75 if command else 60)
+        work.since[key] = []
+    elif key in work.errors:
+        error, changed = work.errors.pop(key), work.since.pop(key, [])
+        how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
+        work.solved.append(Finding("error", f"{one_line(error.text, 200)} {one_line(how, 160)}", place, 40))
+    work.commands.pop(said, None)
+    if not reads and name not in WRITE_TOOLS and not failed:
+        kind: Kind = "command" if command else "done"
+        outcome = _last_line(text)
+        line = one_line(f"{said} → {outcome}" if outcome else said, 220)
+        work.commands[said] = Finding(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
+
+
+def source_of(call: ToolCall) -> str:
+    """Where a call's result came from, in a few words: the command, or the tool with the file's own name if it has one."""
+    given = _arguments(call)
+    if path := next(_paths(given), ""):
+        return redact(f"{one_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
+    command = _command(given)
+    return _shown(call, command) if command else one_line(call.name, 60)
+
+
+def _shown(call: ToolCall, command: str) -> str:
+    if command:
+        first = next(
+            (line for line in command.split("\n") if line.strip() and not line.lstrip().startswith("#")), command
+        )
+        return f"`{redact(one_line(first, 100)).text.replace('`', chr(39))}`"
+    given = _arguments(call)
+    if path := next(_paths(given), ""):
+        return redact(f"{one_line(call.name, 60)}({one_line(path, 200)})").text
+    parts = ", ".join(f"{key}={one_line(_brief(value), 60)}" for key, value in given.items())
+    return redact(one_line(f"{call.name}({parts})", 140)).text
+
+
+def _trivial(command: str) -> bool:
+    """Whether a command only looks at something."""
+    return _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
+
+
+def _brief(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(call.arguments, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return {}
+
+
+def _command(given: dict[str, Any]) -> str:
+    for name in _COMMANDS:
+        value = given.get(name)
+        if isinstance(value, str):
+            return bounded(value).strip()
+        if isinstance(value, list):
+            words = [str(word) for word in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return bounded(
+                words[-1] if words[:2] in (["bash", "-lc"], ["bash", "-c"], ["sh", "-c"]) else " ".join(words)
+            ).strip()
+    return ""
+
+
+def _paths(given: dict[str, Any]) -> Iterator[str]:
+    for name in _PATHS:
+        value = given.get(name)
+        if isinstance(value, str) and value.strip() and "\n" not in value:
+            yield value.strip()
+            return
+
+
+def _touched(command: str) -> Iterator[tuple[str, str]]:
+    """The files that a shell command writes by redirection, `tee` or `sed -i`, and those it prints."""
+    heredoc = _HEREDOC.search(command)
+    script = command[: command.find("\n", heredoc.end())] if heredoc and "\n" in command[heredoc.end() :] else command
+    for fate, form in (("changed", _WRITES), ("read", _READS)):
+        for hit in form.finditer(script[:8000]):
+            path = next((group for group in hit.groups() if group), "")
+            if path and not path.startswith("-"):
+                yield fate, path
+
+
+def _says_failed(text: str) -> bool:
+    return _FAILED.search(_CLEAN.sub("", text[-4000:])) is not None
+
+
+def _error_line(text: str) -> str:
+    lines = [line for line in text.split("\n") if line.strip()]
+    told = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
+    return one_line((told or lines or ["failed"])[-1], 180)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text[-4000:].split("\n") if any(letter.isalnum() for letter in line)]
+    return one_line(lines[-1], 110) if lines else ""

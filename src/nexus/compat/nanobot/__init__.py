@@ -1,0 +1,1 @@
+"""The modules that document 003 names under `nanobot`, implemented on Nexus."""

@@ -1,0 +1,40 @@
+"""The context module of document 004: one conversation with its system prompt, token budget, truncation and compaction.
+
+A thin door. Messages are kept in a ledger (in memory unless a logger for another one is given) and `messages` is a view
+of them; counting, repair, summaries without a model, audit and reading of files are done by the rooms of Nexus.
+`token_counter` counts, `truncation` chooses groups, `view` makes them valid, `compaction` summarises, `logger` writes
+into a ledger, `prompt_loader` reads `NEXUS.md` files, `manager` brings them together.
+"""
+
+from __future__ import annotations
+
+from nexus.compat.nexus3.context.compaction import (
+    CompactionResult,
+    build_summarize_prompt,
+    create_summary_message,
+    select_messages_for_compaction,
+)
+from nexus.compat.nexus3.context.config import ContextConfig
+from nexus.compat.nexus3.context.manager import ContextManager
+from nexus.compat.nexus3.context.prompt_loader import LoadedPrompt, PromptLoader
+from nexus.compat.nexus3.context.token_counter import (
+    SimpleTokenCounter,
+    TiktokenCounter,
+    TokenCounter,
+    get_token_counter,
+)
+
+__all__ = [  # noqa: RUF022 - the printed list, in its printed order
+    "CompactionResult",
+    "build_summarize_prompt",
+    "create_summary_message",
+    "select_messages_for_compaction",
+    "LoadedPrompt",
+    "PromptLoader",
+    "TokenCounter",
+    "SimpleTokenCounter",
+    "TiktokenCounter",
+    "get_token_counter",
+    "ContextManager",
+    "ContextConfig",
+]

@@ -1,0 +1,207 @@
+"""The context manager of document 004: system prompt, tools and messages of one conversation, within a token budget.
+
+`messages` is a view. By the letter `build_messages` cuts it down to what is sent and fills the budget again each time;
+the ledger behind it keeps everything, and is in memory unless a logger for another one is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from nexus.compat.nexus3.context import stamps
+from nexus.compat.nexus3.context.compaction import create_summary_message, summary_text
+from nexus.compat.nexus3.context.config import ContextConfig
+from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger, system_prompt, tell
+from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
+from nexus.compat.nexus3.context.truncation import STRATEGIES, Group, flatten_groups, identify_message_groups
+from nexus.compat.nexus3.context.view import (
+    calls_of,
+    chat_messages,
+    plain_definitions,
+    result_message,
+    shown,
+    wants_stamp,
+)
+from nexus.errors import BadSetting
+from nexus.ledger.text_encoding import to_json
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.message import Message, Note, Text, ToolResult
+
+
+class ContextManager:
+    """One conversation for a model.
+
+    `clock` says where the time stands: `message` (each user's message is stamped when it is added, and stays as it was
+    sent) or `system` (the documented line under `# Environment`, renewed with each call, which costs the prompt cache).
+    `timezone` is the user's: an IANA name, an offset, a browser's minutes as text, `local` for the machine's, empty for UTC.
+    `clock_ms` gives the time.
+    A `LedgerLogger` of a session that is there already goes on with it. `log` is where everything is kept: that logger,
+    or one over a ledger in memory. Raises BadSetting.
+    """
+
+    def __init__(
+        self,
+        config: ContextConfig | None = None,
+        token_counter: TokenCounter | None = None,
+        logger: SessionLogger | None = None,
+        *,
+        clock: Literal["message", "system"] = "message",
+        timezone: str = "",
+        clock_ms: Callable[[], int] = stamps.system_clock_ms,
+    ) -> None:
+        if clock not in ("message", "system"):
+            raise BadSetting(f"there is no clock {clock!r}: choose message or system")
+        stamps.check_zone(timezone)
+        self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
+        self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
+        self.log = logger if isinstance(logger, LedgerLogger) else LedgerLogger(MemoryLedger(clock_ms=clock_ms))
+        self._listener = None if isinstance(logger, LedgerLogger) else logger
+        restored = self.log.restore(timezone)
+        self._is_begun = restored.is_begun
+        self._start = restored.start if self._is_begun else (stamps.session_start(clock_ms(), timezone),)
+        self._messages = list(restored.messages)
+        self._system_prompt = restored.system_prompt
+        self._tools: list[dict[str, Any]] = []
+        self._count = lru_cache(maxsize=4096)(self._count_group_tokens)
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt as it was set."""
+        return self._system_prompt
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages in view, as a copy: before `build_messages` untruncated, after it what was sent."""
+        return [*self._start, *self._messages]
+
+    def set_system_prompt(self, prompt: str) -> None:
+        """Sets the system prompt. It is logged if it is another one."""
+        if prompt == self._system_prompt:
+            return
+        self._keep(system_prompt(prompt, self.clock_ms()))
+        self._system_prompt = prompt
+
+    def set_tool_definitions(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        """Sets the definitions of the tools that the model may call. Raises BadTool."""
+        self._tools = plain_definitions(tools)
+
+    def get_tool_definitions(self) -> list[dict[str, Any]]:
+        """The tool definitions for the call, as they were set."""
+        return [dict(tool) for tool in self._tools]
+
+    def add_user_message(self, content: str) -> None:
+        """Adds what a user says, with the time before it where `clock` is `message`."""
+        now = self.clock_ms()
+        notes = (Note("moment", stamps.moment_line(now, self.timezone)),) if self.clock == "message" else ()
+        self._add(Message("user", (*notes, Text(content)), at_ms=now))
+
+    def add_assistant_message(self, content: str | None, tool_calls: Iterable[object] | None = None) -> None:
+        """Adds what the model answered: its text, and its tool calls as ours, in OpenAI's form or as a client's objects.
+
+        Raises BadReply where one is no tool call.
+        """
+        text = (Text(content),) if content else ()
+        self._add(Message("assistant", (*text, *calls_of(tool_calls or ())), at_ms=self.clock_ms()))
+
+    def add_tool_result(self, tool_call_id: str, name: str, result: str | ToolResult) -> None:
+        """Adds what a tool returned."""
+        self._add(result_message(tool_call_id, name, result, self.clock_ms()))
+
+    def clear_messages(self) -> None:
+        """Takes all messages out of view; system prompt, tools and the session's first line stay, the ledger keeps all."""
+        self._begin()
+        self.log.clear(self.clock_ms())
+        self._messages = []
+
+    def apply_compaction(
+        self,
+        summary_message: Message,
+        preserved_messages: Sequence[Message],
+        new_system_prompt: str | None = None,
+    ) -> None:
+        """Puts the summary and the preserved messages in the place of all messages, after the session's first line.
+
+        The summary stands after the printed words, its time in the user's zone, whatever message it is in.
+        """
+        self._begin()
+        at_ms = summary_message.at_ms or self.clock_ms()
+        summary = create_summary_message(summary_text(summary_message), at_ms=at_ms, timezone=self.timezone)
+        kept = [message for message in preserved_messages if message not in self._start]
+        before, after = self._tokens(self._messages), self._tokens([summary, *kept])
+        if self._listener is not None:
+            self._listener.log_user(summary.text())
+        self.log.compact(summary, kept, before, after)
+        self._messages = [summary, *kept]
+        if new_system_prompt is not None:
+            self.set_system_prompt(new_system_prompt)
+
+    def build_messages(self) -> list[dict[str, Any]]:
+        """The messages of the next call in OpenAI's chat form, truncated if they are over budget, and always valid.
+
+        Calls without a result are answered as interrupted, here and not in `messages`.
+        """
+        self._begin()
+        now = self.clock_ms()
+        if self.clock == "message" and wants_stamp(self._messages, now):
+            self._add(stamps.moment(now, self.timezone))
+        return chat_messages(self._sent_system_prompt(), [*self._start, *self._get_context_messages()])
+
+    def get_token_usage(self) -> dict[str, int]:
+        """Tokens by `system`, `tools` and `messages`, their `total`, the whole `budget`, and what of it is `available`."""
+        system, tools = self.token_counter.count(self._sent_system_prompt()), self._tools_tokens()
+        messages = self._tokens(self._start) + self._tokens(self._messages)
+        return {
+            "system": system,
+            "tools": tools,
+            "messages": messages,
+            "total": system + tools + messages,
+            "budget": self.config.max_tokens,
+            "available": self.config.max_tokens - self.config.reserve_tokens,
+        }
+
+    def is_over_budget(self) -> bool:
+        """Whether the total is more than what is available."""
+        usage = self.get_token_usage()
+        return usage["total"] > usage["available"]
+
+    def _get_context_messages(self) -> list[Message]:
+        """The messages that fit; `messages` is then the same (document 004)."""
+        usage = self.get_token_usage()
+        if usage["total"] > usage["available"]:
+            room = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
+            truncate = STRATEGIES[self.config.truncation_strategy]
+            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), room, self._count))
+        return self._messages
+
+    def _count_group_tokens(self, group: Group) -> int:
+        return self.token_counter.count_messages(shown(group, begun=True))
+
+    def _tokens(self, messages: Sequence[Message]) -> int:
+        return sum(map(self._count, identify_message_groups(messages)))
+
+    def _tools_tokens(self) -> int:
+        return self.token_counter.count(to_json(self._tools)) if self._tools else 0
+
+    def _sent_system_prompt(self) -> str:
+        if self.clock != "system":
+            return self._system_prompt
+        return stamps.with_moment_line(self._system_prompt, stamps.moment_line(self.clock_ms(), self.timezone))
+
+    def _begin(self) -> None:
+        """Stores the session's first line before anything else of it, once; the system prompt may stand before it."""
+        if not self._is_begun:
+            self._keep(self._start[0])
+            self._is_begun = True
+
+    def _add(self, message: Message) -> None:
+        self._begin()
+        self._keep(message)
+        self._messages.append(message)
+
+    def _keep(self, message: Message) -> None:
+        """Tells a logger that is not ours, then stores the message: what fails here leaves the view as it was."""
+        if self._listener is not None:
+            tell(self._listener, message)
+        self.log.append(message)

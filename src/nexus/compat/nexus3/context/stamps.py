@@ -1,0 +1,78 @@
+"""Times as document 004 prints them: when a session began, what time it is, when a summary was made.
+
+They come from a clock that is passed in, in the user's zone. Where no zone is given the time is UTC and says so: the
+zone of the machine is the user's only where the program runs on the user's machine, which `timezone="local"` says.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from nexus.errors import BadSetting
+from nexus.types.history_header import SESSION_SOURCE
+from nexus.types.message import Message, Note, Text
+from nexus.workspace.sources.surroundings import HEADING as ENVIRONMENT
+from nexus.workspace.times.stamps import now_text, stamp_text, started_text
+from nexus.workspace.times.zone import zone_of
+
+MOMENT_SOURCE = "nexus:moment"
+
+
+def system_clock_ms() -> int:
+    """Now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def check_zone(timezone: str) -> None:
+    """Raises BadSetting if that is no zone: empty (UTC), `local` (the machine's), or what `nexus.open` takes for one."""
+    _at(0, timezone)
+
+
+def stamp(at_ms: int, timezone: str) -> str:
+    """The time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
+    return stamp_text(*_at(at_ms, timezone))
+
+
+def moment_line(at_ms: int, timezone: str) -> str:
+    """`Current date: 2026-01-13, Current time: 14:30 (local)`."""
+    return now_text(stamp(at_ms, timezone))
+
+
+def session_start(at_ms: int, timezone: str) -> Message:
+    """The first message of a session."""
+    text = started_text(stamp(at_ms, timezone))
+    return Message("user", (Text(text),), at_ms=at_ms, source=SESSION_SOURCE)
+
+
+def moment(at_ms: int, timezone: str) -> Message:
+    """A stamp as a message of its own, for a tool loop that goes on for long."""
+    return Message("user", (Note("moment", moment_line(at_ms, timezone)),), at_ms=at_ms, source=MOMENT_SOURCE)
+
+
+def with_moment_line(system_prompt: str, line: str) -> str:
+    """The system prompt with the time as the first line of its last `# Environment` section, made if there is none."""
+    lines = system_prompt.split("\n")
+    heads = [at for at, text in enumerate(lines) if text.strip() == ENVIRONMENT]
+    if not heads:
+        return f"{system_prompt}\n\n{ENVIRONMENT}\n{line}" if system_prompt else f"{ENVIRONMENT}\n{line}"
+    lines.insert(heads[-1] + 1, line)
+    return "\n".join(lines)
+
+
+def _at(at_ms: int, timezone: str) -> tuple[datetime, str]:
+    """The time as a calendar without zone shows it, and what to call the zone. Raises BadSetting."""
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadSetting(f"the clock says {at_ms}, which is no time in milliseconds since 1970") from error
+    if not timezone:
+        return at.replace(tzinfo=None), "UTC"
+    try:
+        shown = at.astimezone(None if timezone == "local" else zone_of(timezone)[1])
+    except OverflowError:  # an hour before the first day of the calendar, or after its last
+        return at.replace(tzinfo=None), "UTC"
+    except ValueError as error:
+        told = f"{error}: give an IANA name, an offset, a browser's minutes, or 'local' for the machine's"
+        raise BadSetting(told) from error
+    return shown.replace(tzinfo=None), "local"

@@ -1,0 +1,108 @@
+"""What of a conversation is sent: messages repaired, and in the form of OpenAI's chat API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from nexus.assembly.fit import repair
+from nexus.compat.nexus3.context.truncation import identify_message_groups, whole
+from nexus.errors import BadReply, BadTool
+from nexus.ledger.text_encoding import to_json
+from nexus.providers.openai import fragment
+from nexus.providers.received import as_mapping
+from nexus.types.message import Message, Note, Text, ToolCall, ToolResult
+from nexus.types.sanitize import legible
+from nexus.workspace.times.stamps import FRESH_MS
+
+
+def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
+    """The messages as a provider accepts them; calls that are still open are answered as interrupted.
+
+    `begun` says that others stand before them.
+    """
+    fold = repair.Fold(started=begun)
+    out: list[Message] = []
+    for message in messages:
+        out.extend(view for view, _, _ in repair.step(fold, whole(message), plain=False))
+    return [*out, *repair.closing(fold)]
+
+
+def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The system prompt, if there is one, and the repaired messages as OpenAI's chat messages."""
+    system = [{"role": "system", "content": legible(system_prompt)}] if system_prompt else []
+    return [*system, *(item for message in shown(messages) for item in fragment(message))]
+
+
+def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
+    """Whether a tool loop has all its results and the last stamp of time is over five minutes old."""
+    if not messages or messages[-1].role != "tool":
+        return False
+    group = identify_message_groups(messages)[-1]
+    asked = {call.id for message in group for call in message.calls()}
+    answered = {result.call_id for message in group for result in message.results()}
+    stamped = max((message.at_ms for message in messages if _is_stamped(message)), default=0)
+    return asked <= answered and now_ms - stamped > FRESH_MS
+
+
+def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
+    """Tool calls from ours, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`.
+
+    They may be dicts or objects of a client's library. Arguments that are given as values become JSON text. Raises
+    BadReply for anything else.
+    """
+    return tuple(call if isinstance(call, ToolCall) else _call(call, at) for at, call in enumerate(tool_calls))
+
+
+def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Definitions of tools as dicts. Raises BadTool for one that is none, or that holds what JSON cannot."""
+    found: list[dict[str, Any]] = []
+    for at, tool in enumerate(tools):
+        given = as_mapping(tool)
+        if given is None:
+            raise BadTool(f"tool definition {at} is no mapping but of the type {type(tool).__name__}")
+        try:
+            to_json(given)
+        except (TypeError, ValueError) as error:
+            raise BadTool(f"tool definition {at} has no JSON form: {error}") from error
+        found.append(given)
+    return found
+
+
+def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms: int) -> Message:
+    """A tool's result as a message; anything that is neither text nor a ToolResult is kept as its JSON text."""
+    if isinstance(result, ToolResult):
+        part = replace(result, call_id=tool_call_id, name=name)
+    else:
+        part = ToolResult(tool_call_id, (Text(as_text(result)),), name)
+    return Message("tool", (part,), at_ms=at_ms)
+
+
+def as_text(value: object) -> str:
+    """A text as it is, nothing as no text, any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else to_json(value)
+
+
+def text_with_notes(message: Message) -> str:
+    """The text of a message as it is sent, stamps of time included."""
+    content: Sequence[dict[str, Any]] = fragment(message)
+    return "\n".join(as_text(item["content"]) for item in content)
+
+
+def _call(given: object, at: int) -> ToolCall:
+    fields = as_mapping(given)
+    inner = as_mapping(fields.get("function") or fields) if fields is not None else None
+    if fields is None or inner is None:
+        raise BadReply(
+            f"tool call {at} is {str(given)[:80]!r}: give a list of nexus.ToolCall, of dicts with id, name and arguments, "
+            "or of the client's own calls; nothing was stored"
+        )
+    return ToolCall(str(fields.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments")))
+
+
+def _is_stamped(message: Message) -> bool:
+    return any(isinstance(part, Note) and part.kind == "moment" for part in message.parts)

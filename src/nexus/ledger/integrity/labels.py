@@ -1,0 +1,166 @@
+"""The part of an audit that looks at names: moves of sessions, aliases, calibrations, and what they refer to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from nexus.ledger import chain
+from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.integrity.threads import ThreadAudit
+from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
+from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.text_encoding import from_json, original, storable
+
+_facts = msgspec.json.Decoder(SessionFacts)
+
+
+class _Label(Struct):
+    """A session as its moves leave it, and the highest turn of all threads that it pointed to."""
+
+    number: int = 0
+    hash: bytes = b""
+    thread: int | None = None
+    turn: int = 0
+    parent: str = ""
+    parent_turn: int = 0
+
+
+class _Name(Struct):
+    """An alias as its changes leave it."""
+
+    number: int = 0
+    hash: bytes = b""
+    target: str | None = None
+
+
+class LabelAudit:
+    """Checks moves, then aliases, then calibrations, and at the end what they refer to."""
+
+    def __init__(self, tenant: str, threads: ThreadAudit) -> None:
+        self._tenant, self._threads = tenant, threads
+        self._labels: dict[str, _Label] = {}
+        self._names: dict[str, _Name] = {}
+        self._calibration = ("", "", 0)
+
+    def move(self, record: MoveRecord) -> Iterator[Damage]:
+        """The next move of a session's pointer."""
+        last = next(reversed(self._labels), "")
+        known = self._labels.setdefault(record.label, _Label())
+        wrong = "is not in its place" if record.label < last else ""
+        if not wrong and record.number != known.number + 1:
+            wrong = f"follows move {known.number}"
+        elif not wrong and chain.move_hash(self._tenant, known.hash, record) != record.hash:
+            wrong = "does not match its hash"
+        elif not wrong:
+            wrong = self._facts_of(record, known)
+        if wrong:
+            place = f"move {record.number} of session {original(record.label)!r}"
+            yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
+        known.number, known.hash, known.thread = record.number, record.hash, record.thread
+
+    def _facts_of(self, record: MoveRecord, known: _Label) -> str:
+        """Takes over what a move says; what is wrong with it."""
+        try:
+            facts = from_json(record.facts, _facts)
+        except UNREADABLE as error:
+            return f"cannot be read ({error})"
+        known.parent, known.parent_turn = storable(facts.parent_session), facts.parent_turn
+        if record.thread is None:
+            return ""
+        if self._threads.erased(record.thread) is None:
+            return f"points to thread {record.thread}, which is not there"
+        known.turn = max(known.turn, self._threads.turn(record.thread))
+        return ""
+
+    def alias(self, record: AliasRecord) -> Iterator[Damage]:
+        """The next change of an alias."""
+        last = next(reversed(self._names), "")
+        known = self._names.setdefault(record.name, _Name())
+        wrong = "is not in its place" if record.name < last else ""
+        if not wrong and record.number != known.number + 1:
+            wrong = f"follows change {known.number}"
+        elif not wrong and chain.alias_hash(self._tenant, known.hash, record) != record.hash:
+            wrong = "does not match its hash"
+        if wrong:
+            yield Damage("alias", f"change {record.number} of alias {original(record.name)!r}", wrong, "the alias")
+        known.number, known.hash, known.target = record.number, record.hash, record.target
+
+    def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
+        """The next calibration of a model's counts."""
+        place = (record.provider, record.model, record.number)
+        last = self._calibration
+        wrong = "is not in its place" if place <= last else ""
+        before = last[2] if place[:2] == last[:2] else 0
+        if not wrong and record.number != before + 1:
+            wrong = f"follows calibration {before}"
+        if not wrong and chain.calibration_hash(self._tenant, record) != record.hash:
+            wrong = "does not match its hash"
+        if wrong:
+            name = f"{original(record.provider)}/{original(record.model)}"
+            yield Damage("calibration", f"calibration {record.number} of {name}", wrong, "how its tokens are counted")
+        self._calibration = place
+
+    def finish(self) -> Iterator[Damage]:
+        """What only the end shows: where sessions point, their parents, where aliases lead, and circles of either."""
+        for label, known in self._labels.items():
+            if known.thread is not None and self._threads.erased(known.thread):
+                what = f"points to thread {known.thread}, which was deleted for good"
+                yield Damage("move", f"session {original(label)!r}", what, "the session", known.thread)
+            wrong = self._orphaned(known)
+            if wrong:
+                yield Damage("move", f"session {original(label)!r}", wrong, "its place among the sessions")
+        parents = {label: self._stands_for(known.parent) for label, known in self._labels.items() if known.parent}
+        parents_of = {label: found[-1] for label, found in parents.items() if found}
+        for label in _in_circles(parents_of):
+            what = "is its own ancestor"
+            yield Damage("move", f"session {original(label)!r}", what, "its place among the sessions")
+        targets = {name: known.target for name, known in self._names.items() if known.target is not None}
+        for name, target in targets.items():
+            if target not in self._labels and target not in self._names:
+                what = f"leads to {original(target)!r}, which is not there"
+                yield Damage("alias", f"alias {original(name)!r}", what, "the alias")
+        for name in _in_circles({name: target for name, target in targets.items() if target in targets}):
+            yield Damage("alias", f"alias {original(name)!r}", "leads back to itself", "the alias")
+
+    def _orphaned(self, known: _Label) -> str:
+        """What is wrong with a parent; a session outlives one that was deleted for good."""
+        if not known.parent or self._threads.some_erased:
+            return ""
+        found = self._stands_for(known.parent)
+        if not found:
+            return f"has the parent session {original(known.parent)!r}, which is not there"
+        there = 0 <= known.parent_turn <= max(self._labels[label].turn for label in found)
+        return (
+            ""
+            if there
+            else f"was spawned in turn {known.parent_turn} of {original(known.parent)!r}, which is not there"
+        )
+
+    def _stands_for(self, name: str) -> list[str]:
+        """The sessions that a name stands or stood for: itself, and where its alias leads."""
+        found: list[str] = []
+        seen: set[str] = set()
+        at: str | None = name
+        while at is not None and at not in seen:
+            seen.add(at)
+            if at in self._labels:
+                found.append(at)
+            at = self._names[at].target if at in self._names else None
+        return found
+
+
+def _in_circles(follow: dict[str, str]) -> list[str]:
+    """One name of each circle. `follow` says where each name leads."""
+    left, found = dict(follow), list[str]()
+    while left:
+        name, target = left.popitem()
+        seen = {name}
+        while target in left:
+            seen.add(target)
+            target = left.pop(target)
+        if target in seen:
+            found.append(target)
+    return sorted(found)

@@ -1,0 +1,319 @@
+"""The part of an audit that looks at threads: entries and their chain, what marks refer to, decisions, manifests. Pure.
+
+Of each entry 13 bytes are remembered (the beginning of its chain value, its kind, how many messages it has), because
+forks, pins and undone marks that come later refer back to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Collection, Iterator
+from typing import get_args
+
+import msgspec
+from msgspec import Struct
+
+from nexus.ledger import chain
+from nexus.ledger.codec import blobs_of, decode_body, decode_parts, inputs_of
+from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
+from nexus.ledger.text_encoding import from_json, original
+from nexus.types.ledger_entries import Compaction, Cut, EntryKind
+
+FARTHEST_GAP = 1_000_000
+"""Entries that may be missing in a row; a number beyond that is itself the damage."""
+
+_KINDS: tuple[str, ...] = get_args(EntryKind)
+_LOST = _KINDS.index("lost")
+_MISSING = 255
+_payload = msgspec.msgpack.Encoder().encode
+
+
+class _Place(Struct, frozen=True):
+    """What the body of an `undone`, `pin` or `unpin` refers to."""
+
+    of: int = 0
+    seq: int = 0
+    ord: int = 0
+
+
+_place = msgspec.json.Decoder(_Place)
+_compaction = msgspec.json.Decoder(Compaction)
+_cut = msgspec.json.Decoder(Cut)
+
+
+class _Past:
+    """A thread, and of each of its entries that came so far its 13 bytes."""
+
+    def __init__(self, row: ThreadRecord, parent: _Past | None) -> None:
+        self.row, self.parent = row, parent
+        self.last = row.root_hash
+        self.turn = parent.turn if parent else 0
+        self.digests = array("Q")
+        self.counts = array("I")
+        self.kinds = bytearray()
+
+    @property
+    def end(self) -> int:
+        """The seq of the newest entry that came."""
+        return self.row.fork_seq + len(self.kinds)
+
+    def owner(self, seq: int) -> tuple[_Past, int]:
+        """The thread of the path that has the entry, and the entry's index there (below 0: before the first)."""
+        past = self
+        while seq <= past.row.fork_seq and past.parent is not None:
+            past = past.parent
+        return past, seq - past.row.fork_seq - 1
+
+    def kind(self, seq: int) -> tuple[str, int] | None:
+        """Kind and number of messages of an entry on the path, None if it is not there."""
+        past, index = self.owner(seq)
+        if not 0 <= index < len(past.kinds) or past.kinds[index] == _MISSING:
+            return None
+        return _KINDS[past.kinds[index]], past.counts[index]
+
+    def add(self, record: EntryRecord) -> None:
+        """Remembers an entry, and those that are missing before it."""
+        for _ in range(record.seq - self.end - 1):
+            self._append(0, _MISSING, 0)
+        kind = _KINDS.index(record.kind) if record.kind in _KINDS else _LOST
+        self._append(_short(record.hash), kind, len(record.messages))
+        self.last, self.turn = record.hash, max(self.turn, record.turn)
+
+    def _append(self, digest: int, kind: int, count: int) -> None:
+        self.digests.append(digest)
+        self.kinds.append(kind)
+        self.counts.append(count)
+
+
+class ThreadAudit:
+    """Checks threads in the order of a dump. `blobs` are the hashes of the images that are there."""
+
+    def __init__(self, tenant: str, blobs: Collection[str]) -> None:
+        self._tenant, self._blobs = tenant, blobs
+        self._threads: dict[int, _Past] = {}
+        self._now: _Past | None = None
+        self._last_id = 0
+        self._keys: set[int] = set()
+        self._views: dict[str, tuple[int, bytes]] = {}
+        self._key = ("", "", 0)
+
+    def erased(self, thread: int) -> bool | None:
+        """Whether the thread was deleted for good; None if there is no such thread."""
+        past = self._threads.get(thread)
+        return past.row.erased if past is not None else None
+
+    @property
+    def some_erased(self) -> bool:
+        """Whether anything was deleted for good."""
+        return any(past.row.erased for past in self._threads.values())
+
+    def turn(self, thread: int) -> int:
+        """The number of the newest turn on the thread's path."""
+        return self._threads[thread].turn
+
+    def begin(self, row: ThreadRecord) -> Iterator[Damage]:
+        """The next thread's row: where it begins."""
+        yield from self.finish()
+        if row.id <= self._last_id:
+            yield Damage("thread", f"thread {row.id}", "is not in its place", "the order of the dump", row.id)
+        parent = self._threads.get(row.parent) if row.parent is not None else None
+        wrong = self._joint(row, parent)
+        if wrong:
+            yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
+        self._now = self._threads[row.id] = _Past(row, parent)
+        self._last_id = max(row.id, self._last_id)
+        self._keys.clear()
+        self._views.clear()
+        self._key = ("", "", 0)
+
+    def _joint(self, row: ThreadRecord, parent: _Past | None) -> str:
+        """What is wrong with where a thread begins; empty if nothing is."""
+        if row.parent is None:
+            right = row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
+            return "" if right else "does not begin with the chain value of its number"
+        if parent is None:
+            return f"continues thread {row.parent}, which is not there"
+        if parent.row.erased:
+            return "" if row.erased else f"continues thread {row.parent}, which was deleted for good"
+        past, index = parent.owner(row.fork_seq)
+        there = past.digests[index] if 0 <= index < len(past.digests) else None
+        if index == -1:
+            there = _short(past.row.root_hash)
+        return (
+            "" if there == _short(row.root_hash) else f"does not continue thread {row.parent} at entry {row.fork_seq}"
+        )
+
+    def finish(self) -> Iterator[Damage]:
+        """The end of a thread. Its row names its newest entry, so one that is missing at the end is noticed."""
+        past, self._now = self._now, None
+        if past is None or (past.end, past.last) == (past.row.head_seq, past.row.head_hash):
+            return
+        head, end = past.row.head_seq, past.end
+        if end < head:
+            what = f"ends with entry {end}, but its newest one is entry {head}"
+            lost = f"entries {end + 1} to {head}" if end + 1 < head else f"entry {head}"
+        else:
+            what, lost = "does not name its newest entry", "the certainty that nothing is missing at its end"
+        yield Damage("thread", f"thread {past.row.id}", what, lost, past.row.id, end)
+
+    # entries -----------------------------------------------------------------------------------------------------
+
+    def entry(self, record: EntryRecord) -> Iterator[Damage]:
+        """The next entry of the thread that was begun."""
+        past, place = self._now, f"entry {record.seq} of thread {record.thread}"
+        if past is None or past.row.id != record.thread or past.row.erased or record.seq <= past.end or self._key[0]:
+            yield _entry(record, "is not in its place", "the order of the dump")
+            return
+        missing = record.seq - past.end - 1
+        if missing > FARTHEST_GAP:
+            yield _entry(record, f"has an impossible number after entry {past.end}", _said(record))
+            return
+        if missing:
+            gap = f"entry {past.end + 1}" if missing == 1 else f"entries {past.end + 1} to {record.seq - 1}"
+            place = f"{gap} of thread {record.thread}"
+            what = "is missing" if missing == 1 else "are missing"
+            lost = f"{gap}, and whether entry {record.seq} is sound"
+            yield Damage("entry", place, what, lost, record.thread, past.end + 1)
+        elif not self._proven(record, past.last):
+            yield _entry(record, "does not match its hash", _said(record))
+        else:
+            yield from self._refers(record, past)
+        yield from self._used(record)
+        past.add(record)
+
+    def _proven(self, record: EntryRecord, before: bytes) -> bool:
+        if record.kind == "lost" and not record.messages:
+            return len(record.hash) == len(before)
+        columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
+        return chain.entry_hash(before, self._tenant, columns, record.messages) == record.hash
+
+    def _refers(self, record: EntryRecord, past: _Past) -> Iterator[Damage]:
+        """What an entry that matches its hash refers to: images, and the entries that a mark names."""
+        try:
+            decode_body(record.body)
+            for row in record.messages:
+                decode_parts(row[7], lambda _: b"")
+            blobs = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
+            wrong = _wrong_mark(record, past)
+        except UNREADABLE as error:
+            yield _entry(record, f"cannot be read ({error})", _said(record))
+            return
+        for sha256 in sorted(blobs):
+            if sha256 not in self._blobs:
+                yield _entry(record, f"shows image {sha256[:12]}, which is not there", _said(record))
+        if wrong:
+            yield _entry(record, wrong, "what it changes")
+
+    def _used(self, record: EntryRecord) -> Iterator[Damage]:
+        """The entry's idempotency keys: each is there once, and stands for what the entry has."""
+        if not record.keys:
+            return
+        said = [row[:-4] for row in record.messages]
+        payload = hashlib.sha256(_payload((record.kind, record.body, said))).digest()
+        for key in record.keys:
+            name = _short(hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).digest())
+            lost = f"that the key {original(key.key)!r} works once"
+            if name in self._keys:
+                yield _entry(record, "has an idempotency key that was used before", lost)
+            elif record.kind != "lost" and key.payload != payload:
+                yield _entry(record, "has an idempotency key for something else", lost)
+            self._keys.add(name)
+
+    # views -------------------------------------------------------------------------------------------------------
+
+    def decision(self, record: DecisionRecord) -> Iterator[Damage]:
+        """The next decision of a view. Numbers rise; a fork goes on with its parent's, with a chain of its own."""
+        place = f"decision {record.number} of view {original(record.view)} on thread {record.thread}"
+        number, before = self._views.get(record.view, (0, b""))
+        columns = (record.view, record.number, record.kind, record.at_seq, record.body, record.at_ms)
+        digest = chain.decision_hash(before, (self._tenant, record.thread, *columns))
+        past = self._placed(record.thread, ("decision", record.view, record.number))
+        if past is None or record.number <= number:
+            wrong = "is not in its place"
+        else:
+            wrong = "does not match its hash" if digest != record.hash else _wrong_cut(record, past)
+        if wrong:
+            yield Damage("decision", place, wrong, "what this view left out", record.thread, record.at_seq)
+        self._views[record.view] = (record.number, record.hash)
+
+    def manifest(self, record: AssemblyRecord) -> Iterator[Damage]:
+        """The next manifest."""
+        place = f"manifest of view {original(record.view)} at entry {record.seq} of thread {record.thread}"
+        past = self._placed(record.thread, ("manifest", record.view, record.seq))
+        if past is None:
+            wrong = "is not in its place"
+        elif chain.assembly_hash(self._tenant, record) != record.hash:
+            wrong = "does not match its hash"
+        else:
+            there = past.row.fork_seq < record.seq <= past.end
+            wrong = self._lacking(record) if there else "is of an entry that is not there"
+        if wrong:
+            yield Damage("assembly", place, wrong, "what was sent there", record.thread, record.seq)
+
+    def _lacking(self, record: AssemblyRecord) -> str:
+        """What is wrong with what a manifest names; empty if all of it is there."""
+        try:
+            gone = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
+        except UNREADABLE as error:
+            return f"cannot be read ({error})"
+        return f"names an input {gone[0][:12]}, which is not there" if gone else ""
+
+    def _placed(self, thread: int, key: tuple[str, str, int]) -> _Past | None:
+        """The thread, if a decision or manifest of it stands in its place: after its entries, in order."""
+        past = self._now
+        if past is None or past.row.id != thread or past.row.erased or key <= self._key:
+            return None
+        self._key = key
+        return past
+
+
+def _entry(record: EntryRecord, what: str, lost: str) -> Damage:
+    place = f"entry {record.seq} of thread {record.thread}"
+    return Damage("entry", place, what, lost, record.thread, record.seq)
+
+
+def _said(record: EntryRecord) -> str:
+    count = len(record.messages)
+    return f"its {count} messages" if count > 1 else "its message" if count else f"the {record.kind} mark"
+
+
+def _wrong_mark(record: EntryRecord, past: _Past) -> str:
+    """What is wrong with the places that a mark names; empty if nothing is."""
+    if record.kind == "compaction":
+        body = from_json(record.body, _compaction)
+        fits = all(0 <= seq <= record.seq + 1 for seq in (body.covers_from, body.covers_to, body.first_kept))
+        return "" if fits else "covers or keeps entries that are not there"
+    if record.kind == "undone":
+        of = from_json(record.body, _place).of
+        there = past.kind(of)
+        return (
+            ""
+            if there and there[0] in ("compaction", "undone", "lost")
+            else f"undoes entry {of}, which is no compaction"
+        )
+    if record.kind in ("pin", "unpin"):
+        place = from_json(record.body, _place)
+        there = past.kind(place.seq)
+        if there is None or (there[0] != "lost" and not 0 <= place.ord < there[1]):
+            return f"names message {place.ord} of entry {place.seq}, which is not there"
+    return ""
+
+
+def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
+    """What is wrong with the places that a cut names; empty if nothing is."""
+    if not 0 <= record.at_seq <= past.end:
+        return f"was made after entry {record.at_seq}, which is not there"
+    if record.kind != "cut":
+        return ""
+    try:
+        cut = from_json(record.body, _cut)
+    except UNREADABLE as error:
+        return f"cannot be read ({error})"
+    same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == original(record.view)
+    return "" if same else "has another view, number or place than its row"
+
+
+def _short(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big")

@@ -1,0 +1,209 @@
+"""What a SQLite ledger keeps twice, compared with the rows that it follows from.
+
+Totals of threads, pointers of sessions, what is newest of a view or calibration, tool calls, uses of images, and which
+messages the search index has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from nexus.ledger import chain
+from nexus.ledger.codec import blobs_of, call_rows, decode_parts
+from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    MoveRecord,
+    Record,
+    ThreadRecord,
+)
+from nexus.ledger.search_text import search_text
+from nexus.ledger.sessions import SessionFacts, Thread
+from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.read import THREAD_COLUMNS
+from nexus.ledger.sqlite.read_sessions import ALIAS
+from nexus.ledger.sqlite.write import grown
+from nexus.ledger.text_encoding import from_json, original
+from nexus.types.message import Message
+
+_facts = msgspec.json.Decoder(SessionFacts)
+_NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
+
+
+class Derived:
+    """Watches a tenant's dump go by; `differences` then compares what followed from it with what is stored."""
+
+    def __init__(self, db: Database, tenant: str) -> None:
+        self._db, self._tenant = db, tenant
+        self._thread: Thread | None = None
+        self._calls: set[tuple[Any, ...]] = set()
+        self._uses = set(db.rows("SELECT sha256, thread, seq FROM blob_use WHERE tenant=?", (tenant,)))
+        self._moves: dict[str, MoveRecord] = {}
+        self._aliases: dict[str, AliasRecord] = {}
+        self._views: dict[tuple[int, str], tuple[int, bytes, int, int, bytes]] = defaultdict(lambda: _NONE)
+        self._calibrations: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._found: list[Damage] = []
+
+    def watch(self, records: Iterator[Record]) -> Iterator[Record]:
+        """The records, unchanged. One that cannot be read is passed over: the audit reports it."""
+        for record in records:
+            with suppress(*UNREADABLE):
+                self._take(record)
+            yield record
+        self._finish_thread()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, EntryRecord):
+            self._entry(record)
+        elif isinstance(record, ThreadRecord):
+            self._finish_thread()
+            self._begin_thread(record)
+        elif isinstance(record, MoveRecord):
+            self._moves[record.label] = record
+        elif isinstance(record, AliasRecord):
+            self._aliases[record.name] = record
+        elif isinstance(record, DecisionRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (old[0] + 1, record.hash, *old[2:])
+        elif isinstance(record, AssemblyRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (*old[:2], old[2] + 1, record.seq, record.hash)
+        elif isinstance(record, CalibrationRecord):
+            self._calibrations[record.provider, record.model] = (record.number, record.hash)
+
+    def differences(self) -> Iterator[Damage]:
+        """Everything that is stored otherwise than it follows. To be asked when all records went by."""
+        yield from self._found
+        for sha256, thread, seq in sorted(self._uses):
+            yield _derived(f"the use of image {sha256[:12]} in entry {seq} of thread {thread}", thread, seq)
+        yield from self._pointers()
+        yield from self._heads()
+        yield from self._search()
+
+    # threads -----------------------------------------------------------------------------------------------------
+
+    def _begin_thread(self, record: ThreadRecord) -> None:
+        begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
+        turn, open_turn = self._end_at(record.parent, record.fork_seq)
+        self._thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
+        sql = "SELECT seq, ord, part, call_id, name, is_result, is_error FROM tool_call WHERE tenant=? AND thread=?"
+        self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
+
+    def _end_at(self, thread: int | None, high: int) -> tuple[int, bool]:
+        """The newest turn of a path up to an entry, and whether it is open there."""
+        turn: int | None = None
+        while thread is not None:
+            sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC"
+            for at, kind in self._db.each(sql, (self._tenant, thread, high)):
+                turn = int(at) if turn is None else turn
+                if kind in ("messages", "lost", "completed", "failed", "clear"):
+                    return turn, kind in ("messages", "lost") and turn > 0
+            sql = "SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?"
+            thread, low = self._db.row(sql, (self._tenant, thread)) or (None, 0)
+            high = min(low, high)
+        return turn or 0, False
+
+    def _entry(self, record: EntryRecord) -> None:
+        if self._thread is None or self._thread.id != record.thread:
+            return
+        self._thread = grown(self._thread, record)
+        try:
+            parts = [decode_parts(row[7], lambda _: b"") for row in record.messages]
+            uses = {(sha256, record.thread, record.seq) for row in record.messages for sha256 in blobs_of(row[7])}
+        except UNREADABLE:
+            return
+        calls = call_rows(tuple(Message("user", part) for part in parts))
+        wanted = {(record.seq, c.ord, c.part, c.call_id, c.name, int(c.is_result), int(c.is_error)) for c in calls}
+        if not wanted <= self._calls or not uses <= self._uses:
+            what = f"the calls and images of entry {record.seq} of thread {record.thread}"
+            self._found.append(_derived(what, record.thread, record.seq))
+        self._calls -= wanted
+        self._uses -= uses
+
+    def _finish_thread(self) -> None:
+        """Compares the row of the thread that went by with its entries, and its own hash with the row."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
+        stored: tuple[Any, ...] = self._db.row(sql, (self._tenant, thread.id)) or (b"",)
+        names = THREAD_COLUMNS.split(",")
+        wrong = [name for name, value in zip(names, stored, strict=False) if getattr(thread, name) != value]
+        if thread.erased:
+            wrong = []
+        if chain.columns_hash("thread", (self._tenant, *stored[:-1])) != stored[-1]:
+            wrong.append("hash")
+        if wrong:
+            self._found.append(_derived(f"the row of thread {thread.id} ({', '.join(wrong)})", thread.id))
+        for seq, *_ in sorted(self._calls)[:1]:
+            self._found.append(_derived(f"a call in entry {seq} of thread {thread.id}", thread.id, int(seq)))
+
+    # what is newest ----------------------------------------------------------------------------------------------
+
+    def _pointers(self) -> Iterator[Damage]:
+        sql = "SELECT label, number, thread, status, hash FROM session WHERE tenant=?"
+        stored = {label: tuple(row) for label, *row in self._db.rows(sql, (self._tenant,))}
+        for label in sorted({*stored, *self._moves, *self._aliases}):
+            if stored.get(label) not in self._pointing(label):
+                yield _derived(f"the pointer of session {original(label)!r}")
+
+    def _pointing(self, label: str) -> list[tuple[Any, ...]]:
+        """The pointers that a name may have: a session's newest move; without a thread, also its newest alias."""
+        move, alias = self._moves.get(label), self._aliases.get(label)
+        found: list[tuple[Any, ...]] = []
+        if alias is not None and (move is None or move.thread is None):
+            found.append((alias.number, None, ALIAS, alias.hash))
+        if move is not None and (not found or alias is None or alias.target is None):
+            try:
+                status = from_json(move.facts, _facts).status
+            except UNREADABLE:
+                status = ""
+            found.append((move.number, move.thread, status, move.hash))
+        return found
+
+    def _heads(self) -> Iterator[Damage]:
+        columns = "decisions, decision_hash, assemblies, assembly_seq, assembly_hash"
+        sql = f"SELECT thread, view, {columns} FROM view_head WHERE tenant=?"  # noqa: S608 - constants
+        views = {(thread, view): tuple(row) for thread, view, *row in self._db.rows(sql, (self._tenant,))}
+        for thread, view in sorted({*views, *self._views}):
+            if views.get((thread, view)) != self._views.get((thread, view)):
+                yield _derived(f"what is newest of view {original(view)} on thread {thread}", thread)
+        sql = "SELECT provider, model, number, hash FROM calibration_head WHERE tenant=?"
+        models = {(provider, model): tuple(row) for provider, model, *row in self._db.rows(sql, (self._tenant,))}
+        for key in sorted({*models, *self._calibrations}):
+            if models.get(key) != self._calibrations.get(key):
+                yield _derived(f"the newest calibration of {original(key[0])}/{original(key[1])}")
+
+    def _search(self) -> Iterator[Damage]:
+        """Whether the index has the messages that have words, and only them."""
+        sql = (
+            "SELECT m.thread, m.seq, m.content, s.id IS NOT NULL FROM message m"
+            " LEFT JOIN search_docsize s ON s.id=m.id_row WHERE m.tenant=?"
+        )
+        for thread, seq, content, there in self._db.each(sql, (self._tenant,)):
+            try:
+                has_words = bool(search_text(decode_parts(content, lambda _: b"")).strip())
+            except UNREADABLE:
+                continue
+            if has_words != bool(there):
+                yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)
+
+
+def _derived(place: str, thread: int | None = None, seq: int = 0) -> Damage:
+    return Damage(
+        "derived",
+        place,
+        "does not agree with the rows that it follows from",
+        "nothing: it can be made anew",
+        thread,
+        seq,
+    )

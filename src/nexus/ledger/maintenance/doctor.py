@@ -1,0 +1,293 @@
+"""Looks at what a ledger stands on: file system, SQLite, owner, space, locks, log, version, clock. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger
+from nexus.ledger.maintenance.verification import opened
+from nexus.ledger.sqlite import open_ledgers
+from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
+from nexus.ledger.sqlite.schema import VERSION
+
+LOG_LIMIT = 64 * 1024 * 1024
+"""To this size the log is cut back when it was folded in."""
+
+LEAST_FREE = 50 * 1024 * 1024
+CLOCK_TOLERANCE_MS = 300_000
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+_NETWORK = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs",
+    "nfs4", "ocfs2", "orangefs", "prl_fs", "smb2", "smb3", "smbfs", "sshfs", "vboxsf", "virtiofs", "vmhgfs",
+})  # fmt: skip
+"""File systems whose locks or shared memory do not reach everybody who has the file open."""
+
+_PASSING = {
+    "tmpfs": "it is in memory and gone after a restart",
+    "ramfs": "it is in memory and gone after a restart",
+    "overlay": "it is a container's layer and gone with the container",
+}
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at: how it is, and what to do about it if it is not well."""
+
+    level: Literal["ok", "warn", "bad"]
+    name: str
+    what: str
+    do: str = ""
+
+
+class Mount(NamedTuple):
+    """Where a path is mounted: the file system's type, where it begins, whether it can be written."""
+
+    kind: str
+    at: str
+    readonly: bool
+
+
+def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None = None) -> list[Finding]:
+    """All findings about the ledger at `path`. `now_ms` and `mounts` stand for the clock and the system's list of mounts."""
+    file = Path(path).expanduser()
+    wrong = _no_file(file)
+    if wrong:
+        return [Finding("bad", "file", f"{path} {wrong}", "name the ledger with --ledger, or make one: nexus init")]
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    return [
+        _links(file),
+        _file_system(file, mounts),
+        _sqlite(SQLITE_VERSION),
+        *_permissions(file),
+        _space(file),
+        _forked(file),
+        _log(file),
+        _journal(file),
+        *_inside(file, now),
+    ]
+
+
+def _no_file(file: Path) -> str:
+    """Why there is no file that could be looked at; empty if there is one."""
+    try:
+        mode = file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"is a link to {file.readlink()}, which is not there" if file.is_symlink() else "is not there"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror or error}"
+    if stat.S_ISREG(mode):
+        return ""
+    return "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+
+
+def worst(findings: list[Finding]) -> Literal["ok", "warn", "bad"]:
+    """The gravest level among findings."""
+    levels = {finding.level for finding in findings}
+    return "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
+
+
+def mount_of(path: str, mounts: str) -> Mount | None:
+    """The mount that a real path is on, from the text of `/proc/self/mountinfo`; None if no line fits."""
+    found: Mount | None = None
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if len(fields) < 6 or not kinds:
+            continue
+        at = _plain(fields[4])
+        inside = path == at or path.startswith(at.rstrip("/") + "/")
+        if inside and (found is None or len(at) >= len(found.at)):
+            found = Mount(kinds[0], at, "ro" in fields[5].split(","))
+    return found
+
+
+def has_log_bug(version: str) -> bool:
+    """Whether a version of SQLite can lose commits when the write-ahead log begins anew (3.7.0 to 3.51.2)."""
+    number = tuple(int(part) for part in version.split(".")[:3])
+    if number[:2] == (3, 44):
+        return number < (3, 44, 6)
+    if number[:2] == (3, 50):
+        return number < (3, 50, 7)
+    return (3, 7, 0) <= number <= (3, 51, 2)
+
+
+def _plain(text: str) -> str:
+    """A mount point without the kernel's escapes: a backslash and three octal digits stand for a space and the like."""
+    parts = text.split("\\")
+    return parts[0] + "".join(
+        chr(int(part[:3], 8)) + part[3:] if part[:3].isdigit() else f"\\{part}" for part in parts[1:]
+    )
+
+
+def _links(file: Path) -> Finding:
+    if file.stat().st_nlink > 1:
+        what = f"{file} is one of {file.stat().st_nlink} names of the same file"
+        return Finding("bad", "links", what, "SQLite keeps a log for each name: delete all names but one")
+    if file.is_symlink():
+        what = f"{file} is a link to {file.resolve()}; the log stands there"
+        return Finding("warn", "links", what, "name the file itself, and back up from there")
+    return Finding("ok", "links", "one file, one name")
+
+
+def _file_system(file: Path, mounts: str | None) -> Finding:
+    if str(file).startswith(("\\\\", "//")):
+        return Finding("bad", "file system", "a network share", _LOCAL)
+    if mounts is None:
+        if not sys.platform.startswith("linux") or not MOUNTS.exists():
+            return Finding("ok", "file system", "not known on this system", "make sure that it is a local disk")
+        mounts = MOUNTS.read_text("utf-8", "surrogateescape")
+    mount = mount_of(str(file.resolve()), mounts)
+    if mount is None:
+        return Finding("warn", "file system", "not in the system's list of mounts", "make sure that it is a local disk")
+    kind = mount.kind.removeprefix("fuse.")
+    where = f"{mount.kind} at {mount.at}"
+    if mount.readonly:
+        return Finding("bad", "file system", f"{where} is mounted for reading only", "mount it for writing")
+    if kind in _NETWORK:
+        what = f"{where}: locks and the log's shared memory are not safe there"
+        return Finding("bad", "file system", what, _LOCAL)
+    if mount.kind.startswith("fuse"):
+        what = f"{where}: whether its locks and shared memory are safe is not known"
+        return Finding("warn", "file system", what, _LOCAL)
+    if kind in _PASSING:
+        return Finding("warn", "file system", f"{where}: {_PASSING[kind]}", "put the ledger on a disk or a volume")
+    return Finding("ok", "file system", where)
+
+
+_LOCAL = "move the ledger to a local disk, and name it with --ledger"
+
+
+def _sqlite(version: str) -> Finding:
+    if has_log_bug(version):
+        what = f"{version} can damage a ledger that two connections write to at once"
+        return Finding("bad", "SQLite", what, "upgrade the package apsw to 3.51.3 or newer")
+    return Finding("ok", "SQLite", version)
+
+
+def _permissions(file: Path) -> Iterator[Finding]:
+    """Who owns the file and its folder, and who may read and write them."""
+    folder = file.resolve().parent
+    for place, what in ((file, "the ledger"), (folder, "its folder")):
+        if not os.access(place, os.W_OK):
+            yield Finding("bad", "permissions", f"{what} cannot be written by this user", f"chown or chmod {place}")
+            return
+    if os.name != "posix":
+        yield Finding("ok", "permissions", "the ledger and its folder can be written")
+        return
+    found, above = file.stat(), folder.stat()
+    if found.st_uid != os.geteuid():
+        what = f"the ledger belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+        yield Finding("warn", "permissions", what, "its log may end up with another owner: run as the ledger's owner")
+    elif above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+        yield Finding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
+    elif found.st_mode & (stat.S_IROTH | stat.S_IWOTH) and all(
+        p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.parents)
+    ):
+        what = "every user of this machine may read the conversations"
+        yield Finding("warn", "permissions", what, f"chmod 600 {file}")
+    else:
+        yield Finding("ok", "permissions", "only this user and group")
+
+
+def _space(file: Path) -> Finding:
+    free = shutil.disk_usage(file.resolve().parent).free
+    size, log = file.stat().st_size, _size_of(file, "-wal")
+    what = f"{free:,} bytes are free; the ledger has {size:,}, its log {log:,}"
+    if free < max(LEAST_FREE, log):
+        return Finding("bad", "space", what, "make room: without it nothing can be appended, and the log not folded in")
+    if free < size // 10:
+        return Finding("warn", "space", what, "make room: a backup or a repair needs as much as the ledger")
+    return Finding("ok", "space", what)
+
+
+def _forked(file: Path) -> Finding:
+    here = [pid for name, pid in open_ledgers() if pid != os.getpid() and Path(name).exists() and file.samefile(name)]
+    if here:
+        what = f"process {here[0]} opened it before this one was forked"
+        return Finding("bad", "processes", what, "open the ledger after the fork, in each process for itself")
+    return Finding("ok", "processes", "no connection came through a fork")
+
+
+def _log(file: Path) -> Finding:
+    log = _size_of(file, "-wal")
+    if log > 2 * LOG_LIMIT:
+        what = f"{log:,} bytes, where it is cut back to {LOG_LIMIT:,}"
+        return Finding("warn", "log", what, "a reader does not end its snapshot: find and restart that process")
+    return Finding("ok", "log", f"{log:,} bytes")
+
+
+def _journal(file: Path) -> Finding:
+    if _size_of(file, "-journal"):
+        what = f"{file.name}-journal is left: a program with other settings wrote here and was interrupted"
+        return Finding("warn", "journal", what, "leave it beside the ledger: opening the ledger rolls it back")
+    return Finding("ok", "journal", "none is left")
+
+
+def _size_of(file: Path, end: str) -> int:
+    real = file.resolve()
+    companion = real.with_name(real.name + end)
+    return companion.stat().st_size if companion.exists() else 0
+
+
+def _inside(file: Path, now_ms: int) -> Iterator[Finding]:
+    """What the file itself says; the first thing that is wrong with its identity ends it."""
+    try:
+        with opened(file) as db:
+            yield from _version(db)
+            mode = str(db.value("PRAGMA journal_mode"))
+            if mode == "wal":
+                yield Finding("ok", "journal mode", mode)
+            else:
+                yield Finding(
+                    "warn", "journal mode", mode, "a backup, or another tool changed it: opening sets it to wal"
+                )
+            yield _quick(db)
+            yield _clock(db, now_ms)
+    except LedgerError as error:
+        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
+        yield Finding("bad", "content", str(error), advice)
+
+
+_SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+
+_ADVICE: tuple[tuple[type[LedgerError], str], ...] = (
+    (LedgerTooNew, "upgrade Nexus; the ledger is not damaged, and needs no restore and no repair"),
+    (NotALedger, f"name the ledger's own file with --ledger; if this was it, {_SAVE}"),
+    (LedgerDamaged, f"`nexus ledger verify` lists all damage, {_SAVE}"),
+    (LedgerBusy, "look again when the other process is done"),
+)
+"""What to do when a ledger cannot be looked into."""
+
+
+def _version(db: Database) -> Iterator[Finding]:
+    version = int(db.value("PRAGMA user_version"))
+    if version < VERSION:
+        do = "opening migrates it; `nexus ledger migrate` makes a backup first"
+        yield Finding("warn", "version", f"{version}, this Nexus writes {VERSION}", do)
+    else:
+        yield Finding("ok", "version", str(version))
+
+
+def _quick(db: Database) -> Finding:
+    found = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
+    if found:
+        return Finding("bad", "structure", "; ".join(found), f"`nexus ledger verify` lists all damage, {_SAVE}")
+    return Finding("ok", "structure", "SQLite's quick check finds nothing")
+
+
+def _clock(db: Database, now_ms: int) -> Finding:
+    newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry WHERE typeof(at_ms)='integer'"))
+    if newest > now_ms + CLOCK_TOLERANCE_MS:
+        what = f"the newest entry is {(newest - now_ms) // 1_000:,} seconds in the future"
+        return Finding("warn", "clock", what, "set this machine's clock; the order of entries does not depend on it")
+    return Finding("ok", "clock", "after the newest entry")

@@ -1,0 +1,233 @@
+"""Which of a thread's entries prove each other, from the first to the newest.
+
+An entry is kept when its chain value follows from the one before it. One that does not is kept as `lost`, with a chain
+value that the next entry proves, so all that follows stays verifiable. Nothing unproven is taken over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.ledger import chain
+from nexus.ledger.codec import blobs_of, decode_body, decode_parts
+from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.maintenance.proofs import Proofs
+from nexus.ledger.maintenance.rows import Found, Rows, ThreadRow, Where
+from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
+
+UNKNOWN = bytes(32)
+"""The chain value of a lost entry that nothing proves. The entry after it is lost too, so nothing rests on it."""
+
+MOST_VARIANTS = 64
+"""Ways to put an entry's rows together that are tried, where several rows claim the same place."""
+
+FARTHEST = 1_000
+"""Entries in a row that may be missing at the end of what a thread's row proves."""
+
+MOST_SEARCHES = 1_000
+"""Chain values that are looked for among the bytes of pages, in one repair."""
+
+LARGEST_SEARCHED = 65_536
+"""Bytes of an entry that is hashed once for each place where the value before it might stand."""
+
+_payload = msgspec.msgpack.Encoder().encode
+
+
+class Entries:
+    """Saves the entries of one thread after the other. To `damages` it adds what could not be saved."""
+
+    def __init__(self, tenant: str, found: Found, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
+        self._tenant, self._found, self._rows = tenant, found, rows
+        self._proofs, self.damages = proofs, damages
+        self.shown: dict[str, Where | None] = {}
+        """The images that entries show, each with where its data stands whole; None for one that is lost."""
+        self._variants: dict[int, list[EntryRecord]] = {}
+        self._seqs: list[int] = []
+        self._claims: Counter[str] = Counter()
+        self._searches = 0
+
+    def begin(self, thread: int) -> list[int]:
+        """Forgets the thread before; the numbers under which this one has rows."""
+        self._variants.clear()
+        self._seqs = sorted(self._rows.entries.get(thread, ()))
+        by_seq = self._rows.keys.get(thread, {})
+        self._claims = Counter(name for keys in by_seq.values() for name in {key.key for key in keys})
+        return self._seqs
+
+    def walk(self, row: ThreadRow, turn: int) -> list[EntryRecord]:
+        """The thread's entries from its first on, as far as anything proves that there are any.
+
+        `turn` is the number of the newest turn before them.
+        """
+        self.begin(row.id)
+        kept: list[EntryRecord] = []
+        at_ms = row.at_ms
+        before: bytes | None = row.root_hash
+        for seq in itertools.count(row.fork_seq + 1):
+            self._variants.pop(seq - 2, None)
+            record = self._next(row.id, seq, before) if before is not None else None
+            if record is None and seq > self._proofs.reach[row.id]:
+                self._proofs.reach[row.id] = self._resumes(row.id, seq)
+                if seq > self._proofs.reach[row.id]:
+                    break
+            record = record or self._repaired(row, seq, before, turn, at_ms)
+            record = self._servable(record)
+            kept.append(replace(record, keys=self._keys(record)))
+            before = None if record.hash == UNKNOWN else record.hash
+            turn, at_ms = record.turn, record.at_ms
+        left = [seq for seq in self._seqs if seq > row.fork_seq + len(kept)]
+        if left:
+            what = "stands behind the newest entry that anything proves"
+            self.damages.append(Damage("entry", _place(row.id, left[0]), what, "it was not complete", row.id, left[0]))
+        return kept
+
+    def candidates(self, thread: int, seq: int) -> list[EntryRecord]:
+        """The rows that claim to be an entry, put together with the messages that claim to be its own in every way."""
+        known = self._variants.get(seq)
+        if known is None:
+            heads = [self._found.entry(where) for where in self._rows.entries.get(thread, {}).get(seq, ())]
+            by_order: dict[int, list[MessageRow]] = defaultdict(list)
+            for where in self._rows.messages.get(thread, {}).get(seq, ()) if heads else ():
+                message = self._found.message(where)
+                by_order[message[0]].append(message)
+            said = list(itertools.islice(_lists(by_order), MOST_VARIANTS // max(len(heads), 1)))
+            known = [replace(head, messages=messages) for head in heads for messages in said]
+            self._variants[seq] = known
+        return known
+
+    def _next(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
+        """The entry that follows, or the one that an earlier repair left as lost: that keeps the value it has."""
+        found = self.matching(thread, seq, before)
+        if found is None:
+            lost = (record for record in self.candidates(thread, seq) if record.kind == "lost" and not record.messages)
+            found = next(lost, None)
+        return found
+
+    def matching(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
+        """The entry that the chain value before it proves; None if no rows do."""
+        found = (record for record in self.candidates(thread, seq) if self._digest(before, record) == record.hash)
+        return next(found, None)
+
+    def _digest(self, before: bytes, record: EntryRecord) -> bytes:
+        columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
+        return chain.entry_hash(before, self._tenant, columns, record.messages)
+
+    def following(self, thread: int, seq: int) -> bytes | None:
+        """A chain value that a row of the entry has and that the next entry proves."""
+        for record in self.candidates(thread, seq):
+            if self.matching(thread, seq + 1, record.hash) is not None:
+                return record.hash
+        return None
+
+    def _resumes(self, thread: int, seq: int) -> int:
+        """The first entry after `seq` (within `FARTHEST`) that proves the one before it; 0 if there is none."""
+        for later in self._seqs[bisect_left(self._seqs, seq) :]:
+            if later > seq + FARTHEST:
+                break
+            if self.following(thread, later) is not None:
+                return later + 1
+        return 0
+
+    def _repaired(self, row: ThreadRow, seq: int, before: bytes | None, turn: int, at_ms: int) -> EntryRecord:
+        """An entry that does not follow: with its right chain value if only that was damaged, else as lost."""
+        hints = self._proofs.hints.get((row.id, seq), set[bytes]())
+        for record in self.candidates(row.id, seq) if before is not None else ():
+            digest = self._digest(before or b"", record)
+            if digest in hints or self.matching(row.id, seq + 1, digest) is not None:
+                return replace(record, hash=digest)
+        candidates = self.candidates(row.id, seq)
+        turns = {record.turn for record in candidates if turn <= record.turn <= turn + 1}
+        if row.hash and seq == row.head_seq:
+            turns = {max(row.turn, turn)}
+        digest = self._value_of(row, seq, {record.hash for record in candidates}, hints)
+        what = "is missing" if not candidates else "is damaged" if before is not None else "cannot be proven"
+        count = len(candidates[0].messages) if candidates else 0
+        lost = f"its {count} messages" if count > 1 else "its content"
+        self.damages.append(Damage("entry", _place(row.id, seq), what, lost, row.id, seq))
+        return EntryRecord(row.id, seq, "lost", max(turns, default=turn), at_ms, "{}", digest)
+
+    def _value_of(self, row: ThreadRow, seq: int, stored: set[bytes], hints: set[bytes]) -> bytes:
+        """The chain value after a lost entry, proven by the next one or by another row; `UNKNOWN` if nothing proves it."""
+        both = stored & hints
+        if both:
+            return min(both)
+        places = self._rows.entries.get(row.id, {})
+        near = {where >> 16 for at in (seq - 1, seq, seq + 1) for where in places.get(at, ())}
+        for digest in itertools.chain(sorted(stored | hints), self._searched(row.id, seq + 1, near)):
+            if self.matching(row.id, seq + 1, digest) is not None:
+                return digest
+        return self._proofs.sure(row.id, seq) or UNKNOWN
+
+    def _searched(self, thread: int, following: int, images: set[int]) -> Iterator[bytes]:
+        """What might be the chain value before an entry: any 32 bytes on the pages where its neighbours stand."""
+        candidates = self.candidates(thread, following)
+        size = sum(len(record.body) + sum(len(row[7]) for row in record.messages) for record in candidates)
+        if not candidates or size > LARGEST_SEARCHED or self._searches == MOST_SEARCHES:
+            return
+        self._searches += 1
+        yield from self._found.windows(images)
+
+    def _servable(self, record: EntryRecord) -> EntryRecord:
+        """The entry, or a lost one in its place if it cannot be read or an image that it shows is lost."""
+        wanted: list[str] = []
+        try:
+            decode_body(record.body)
+            for row in record.messages:
+                decode_parts(row[7], lambda _: b"")
+                wanted += blobs_of(row[7])
+            missing = next((sha256 for sha256 in wanted if self.image(sha256) is None), "")
+            what = f"shows image {missing[:12]}, which is lost" if missing else ""
+        except UNREADABLE as error:
+            what = f"cannot be read ({error})"
+        if not what:
+            return record
+        lost = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
+        self.damages.append(Damage("entry", _place(record.thread, record.seq), what, lost, record.thread, record.seq))
+        return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
+
+    def image(self, sha256: str) -> Where | None:
+        """Where an image's data, or that of an input, stands whole; None if it is lost, which is reported once."""
+        if sha256 not in self.shown:
+            places = self._rows.blobs.get(sha256, ())
+            whole = (at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256)
+            self.shown[sha256] = next(whole, None)
+            if self.shown[sha256] is None:
+                what = "does not match its hash" if places else "is not there"
+                lost = "the image, and each message that shows it"
+                self.damages.append(Damage("blob", f"image {sha256[:12]}", what, lost))
+        return self.shown[sha256]
+
+    def _keys(self, record: EntryRecord) -> list[KeyRecord]:
+        """The entry's idempotency keys; those that stand for something else are left out."""
+        keys = self._rows.keys.get(record.thread, {}).get(record.seq, [])
+        if not keys:
+            return []
+        said = [row[:-4] for row in record.messages]
+        payload = hashlib.sha256(_payload((record.kind, record.body, said))).digest()
+        lost = record.kind == "lost"
+        right = [key for key in keys if key.payload == payload or (lost and self._claims[key.key] == 1)]
+        once = {key.key: key for key in right}
+        if len(once) < len({key.key for key in keys}):
+            what = "has an idempotency key that is damaged"
+            place = _place(record.thread, record.seq)
+            self.damages.append(Damage("entry", place, what, "that this key works once", record.thread, record.seq))
+        return [once[name] for name in sorted(once)]
+
+
+def _place(thread: int, seq: int) -> str:
+    return f"entry {seq} of thread {thread}"
+
+
+def _lists(by_order: dict[int, list[MessageRow]]) -> Iterator[list[MessageRow]]:
+    """The messages from the first on without a gap, the longest list first; a damaged row may stand among them."""
+    count = next(order for order in itertools.count() if order not in by_order)
+    for size in range(count, -1, -1):
+        for chosen in itertools.product(*(by_order[order] for order in range(size))):
+            yield list(chosen)

@@ -1,0 +1,271 @@
+"""Which of the rows that were found prove each other: sessions and their moves, aliases, calibrations.
+
+What is damaged is left out. Moves after a damaged one are kept if they prove themselves, and are numbered and chained
+anew; where the newest one is lost, the pointer's own row says where the session points. Names are used again after a
+deletion for good, so rows that do not hold any more are asked only where those that do are not whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.ledger import chain
+from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.maintenance.rows import Found, Pointer, Rows
+from nexus.ledger.maintenance.salvage import Salvage
+from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
+from nexus.ledger.sessions import SessionFacts, SessionStatus
+from nexus.ledger.sqlite.read_sessions import ALIAS
+from nexus.ledger.text_encoding import from_json, original, storable, to_json
+
+REASON = "repair"
+"""The reason of a move that a repair makes."""
+
+MOST_MISSING = 100
+"""Moves or calibrations that may be missing in a row; a number beyond that is itself the damage."""
+
+_facts = msgspec.json.Decoder(SessionFacts)
+_STATUSES: tuple[str, ...] = get_args(SessionStatus)
+
+
+class Names:
+    """Saves names and calibrations. `damages` says what could not be saved."""
+
+    def __init__(self, tenant: str, found: Found, rows: Rows, saved: Salvage) -> None:
+        self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
+        self.damages: list[Damage] = []
+        self.pointers: dict[str, int | None] = {}
+        self._now = found.now[tenant]
+
+    def holds_anything(self) -> bool:
+        """Whether any calibration can be proven; names without a thread prove nothing."""
+        return any(chain.calibration_hash(self._tenant, one) == one.hash for one in self._now.calibrations)
+
+    # sessions ----------------------------------------------------------------------------------------------------
+
+    def moves(self) -> list[MoveRecord]:
+        """The moves of each session, by label; and a session for each thread that is left without one."""
+        labels = {*self._now.moves, *self._now.old_moves}
+        labels.update(
+            label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
+        )
+        chosen = {label: moves for label in sorted(labels) if (moves := self._moves_of(label))}
+        for thread in self._unnamed(chosen):
+            label = _free(f"recovered-{thread}", chosen)
+            chosen[label] = [MoveRecord(label, 1, thread, "{}", REASON, self._at_ms(thread), b"")]
+            what = f"is lost; it is now called {label!r}"
+            self.damages.append(Damage("move", f"the session of thread {thread}", what, "its name", thread))
+        self._clear_parents(chosen)
+        self.pointers = {label: moves[-1].thread for label, moves in chosen.items()}
+        return [record for label in sorted(chosen) for record in self._chained(chosen[label])]
+
+    def _moves_of(self, label: str) -> list[MoveRecord]:
+        """A label's proven moves in order, and one more if the newest is lost and its pointer is not."""
+        moves, lost = self._told(label, self._now)
+        if lost:
+            moves, lost = self._told(label, self._rows)
+        for number in sorted(lost):
+            place = f"move {number} of session {original(label)!r}"
+            there = any(move.number == number for move in self._rows.moves.get(label, ()))
+            what = "does not match its hash" if there else "is missing"
+            self.damages.append(Damage("move", place, what, "what it said of the session"))
+        return moves
+
+    def _told(self, label: str, rows: Rows) -> tuple[list[MoveRecord], set[int]]:
+        """What some rows say of a label: its proven moves, and the numbers of those that are lost."""
+        by_number: dict[int, list[MoveRecord]] = defaultdict(list)
+        for move in rows.moves.get(label, ()):
+            by_number[move.number].append(move)
+        if not by_number and rows.old_moves.get(label):
+            # Version 1 had no hashes: a move is believed when its thread is there.
+            moves = [m for m in rows.old_moves[label] if m.thread in self._saved.threads]
+            return sorted(moves, key=lambda move: move.number), set()
+        kept: list[MoveRecord] = []
+        for number in sorted(by_number, reverse=True):
+            right = [move for move in by_number[number] if self._proven(move, by_number.get(number - 1, ()))]
+            right.sort(key=lambda move: not (kept and _follows(self._tenant, kept[-1], move)))
+            kept += right[:1]
+        kept.reverse()
+        while kept and self._points_nowhere(kept[-1].thread):
+            kept.pop()
+        pointer = self._newer_pointer(label, kept)
+        numbers = {*by_number, *([pointer.number] if pointer else [])}
+        newest = max(numbers, default=0)
+        numbers.update(range(1, newest if newest <= len(by_number) + MOST_MISSING else 1))
+        return self._followed(label, kept, pointer), numbers - {move.number for move in kept}
+
+    def _proven(self, move: MoveRecord, earlier: Sequence[MoveRecord]) -> bool:
+        if move.thread is not None and move.thread not in self._saved.threads:
+            return False
+        if move.number == 1:
+            return chain.move_hash(self._tenant, b"", move) == move.hash
+        stored: Iterable[bytes] = {one.hash for one in earlier}
+        before = stored or self._found.windows(self._rows.move_images)
+        return any(chain.move_hash(self._tenant, digest, move) == move.hash for digest in before)
+
+    def _points_nowhere(self, thread: int | None) -> bool:
+        """Whether a pointer leads to a thread that is lost or was deleted for good; older moves may."""
+        kept = self._saved.threads.get(thread) if thread is not None else None
+        return thread is not None and (kept is None or kept.row.erased)
+
+    def _newer_pointer(self, label: str, moves: list[MoveRecord]) -> Pointer | None:
+        """What the label's pointer says, if it names a newer move than is left."""
+        last = moves[-1] if moves else None
+        told = self._now.pointers.get(label) or self._rows.pointers.get(label, ())
+        for pointer in sorted(told, reverse=True, key=lambda pointer: pointer.number):
+            if pointer.status == ALIAS and last is not None and last.thread is not None:
+                return pointer._replace(number=last.number + 1, status=self._read(last).status)
+            newer = last is None or (pointer.number > last.number and pointer.hash != last.hash)
+            if pointer.status in _STATUSES and newer:
+                return pointer
+        return None
+
+    def _followed(self, label: str, moves: list[MoveRecord], pointer: Pointer | None) -> list[MoveRecord]:
+        """The moves, and one more to where the pointer points if that is elsewhere, with the facts of the one before."""
+        last = self._read(moves[-1]) if moves else SessionFacts()
+        if pointer is None or self._points_nowhere(pointer.thread):
+            return moves
+        if moves and (moves[-1].thread, last.status) == (pointer.thread, pointer.status):
+            return moves
+        facts = replace(last, status=cast("SessionStatus", pointer.status))
+        at_ms = self._at_ms(pointer.thread) if pointer.thread is not None else 0
+        return [*moves, MoveRecord(label, pointer.number, pointer.thread, to_json(facts), REASON, at_ms, b"")]
+
+    def _at_ms(self, thread: int) -> int:
+        return self._saved.threads[thread].row.at_ms
+
+    def _read(self, move: MoveRecord) -> SessionFacts:
+        try:
+            return from_json(move.facts, _facts)
+        except UNREADABLE:
+            return SessionFacts()
+
+    def _unnamed(self, chosen: dict[str, list[MoveRecord]]) -> list[int]:
+        """Threads with entries that no session ever pointed to and that no other thread continues."""
+        named = {move.thread for moves in chosen.values() for move in moves}
+        continued = {kept.row.parent for kept in self._saved.threads.values()}
+        return [
+            number
+            for number, kept in self._saved.threads.items()
+            if number not in named and number not in continued and kept.digests
+        ]
+
+    def _clear_parents(self, chosen: dict[str, list[MoveRecord]]) -> None:
+        """A session whose parent, or the turn of the parent that spawned it, is lost has no parent any more.
+
+        Where something was deleted for good, the parent may have been: then it stays named.
+        """
+        if any(kept.row.erased for kept in self._saved.threads.values()):
+            return
+        for label, moves in chosen.items():
+            for place, move in enumerate(moves):
+                facts = self._read(move)
+                if facts.parent_session and facts.parent_turn > self._turns(storable(facts.parent_session), chosen):
+                    alone = replace(facts, parent_session="", parent_turn=0, parent_call_id="")
+                    moves[place] = replace(move, facts=to_json(alone))
+                    what = f"was spawned in turn {facts.parent_turn} of {facts.parent_session!r}, which is lost"
+                    lost = "its place among the sessions"
+                    self.damages.append(Damage("move", f"session {original(label)!r}", what, lost))
+
+    def _turns(self, name: str, chosen: dict[str, list[MoveRecord]]) -> int:
+        """The newest turn of a session, or of what its alias leads to; -1 if there is none."""
+        found, seen, names = -1, set[str](), [name]
+        while names:
+            at = names.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            threads = [move.thread for move in chosen.get(at, ()) if move.thread is not None]
+            found = max([found, *(0 for _ in chosen.get(at, ())), *(self._saved.threads[t].turn for t in threads)])
+            names.extend(change.target for change in self._rows.aliases.get(at, ()) if change.target is not None)
+        return found
+
+    def _chained(self, moves: list[MoveRecord]) -> Iterator[MoveRecord]:
+        """The moves, numbered from 1 and chained; where nothing is missing they stay as they were."""
+        before = b""
+        for number, move in enumerate(moves, 1):
+            renewed = replace(move, number=number)
+            before = chain.move_hash(self._tenant, before, renewed)
+            yield replace(renewed, hash=before)
+
+    # the rest ----------------------------------------------------------------------------------------------------
+
+    def aliases(self) -> Iterator[AliasRecord]:
+        """The changes of each alias all of which are whole; an alias that has lost one, or its target, is left out."""
+        names = {*self._now.aliases}
+        names.update(name for name, of in self._now.pointers.items() if any(one.status == ALIAS for one in of))
+        whole = {name: found for name in sorted(names) if (found := self._changes(name))}
+        while True:
+            dangling = [
+                name
+                for name, changes in whole.items()
+                if (target := changes[-1].target) is not None and target not in whole and target not in self.pointers
+            ]
+            if not dangling:
+                break
+            for name in dangling:
+                del whole[name]
+                self._lost_alias(name, "leads to a session that is lost")
+        for changes in whole.values():
+            yield from changes
+
+    def _changes(self, name: str) -> list[AliasRecord]:
+        """An alias's changes, if all are whole."""
+        pointed = [one.number for one in self._now.pointers.get(name, ()) if one.status == ALIAS]
+        for rows in (self._now, self._rows):
+            candidates = rows.aliases.get(name, ())
+            before, found = b"", list[AliasRecord]()
+            for number in range(1, max([*pointed, *(record.number for record in candidates)]) + 1):
+                right = [
+                    r for r in candidates
+                    if r.number == number and chain.alias_hash(self._tenant, before, r) == r.hash
+                ]  # fmt: skip
+                if not right:
+                    break
+                before = right[0].hash
+                found.append(right[0])
+            else:
+                return found
+        self._lost_alias(name, "is missing or does not match its hash")
+        return []
+
+    def _lost_alias(self, name: str, what: str) -> None:
+        self.damages.append(Damage("alias", f"alias {original(name)!r}", what, "the alias"))
+
+    def calibrations(self) -> Iterator[CalibrationRecord]:
+        """The calibrations that match their hash, numbered anew where one is lost."""
+        models = {(record.provider, record.model) for record in self._now.calibrations}
+        for provider, model in sorted(models | self._now.calibration_heads.keys()):
+            heads = self._now.calibration_heads.get((provider, model), ())
+            for rows in (self._now, self._rows):
+                told = [one for one in rows.calibrations if (one.provider, one.model) == (provider, model)]
+                whole = {one.number: one for one in told if chain.calibration_hash(self._tenant, one) == one.hash}
+                newest = max((number for number in heads if number <= len(whole) + MOST_MISSING), default=0)
+                lost = {*(one.number for one in told), *range(1, newest + 1)} - whole.keys()
+                if not lost:
+                    break
+            for place, number in enumerate(sorted(whole), 1):
+                record = replace(whole[number], number=place)
+                yield replace(record, hash=chain.calibration_hash(self._tenant, record))
+            for number in sorted(lost):
+                place = f"calibration {number} of {original(provider)}/{original(model)}"
+                what = "is missing or does not match its hash"
+                self.damages.append(Damage("calibration", place, what, "how its tokens are counted"))
+
+
+def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:
+    """Whether a move proves the one before it."""
+    return after.number == move.number + 1 and chain.move_hash(tenant, move.hash, after) == after.hash
+
+
+def _free(label: str, taken: Iterable[str]) -> str:
+    names, number, found = set(taken), 1, label
+    while found in names:
+        number += 1
+        found = f"{label}-{number}"
+    return found

@@ -1,0 +1,230 @@
+"""Sorts the rows that `maintenance.pages` finds into the ledger's kinds, by their shape: no schema is needed for it.
+
+Large rows are kept as the place where they stand, small ones as they are. Nothing here is proven yet. Names and numbers
+of calibrations are used again after a deletion for good, so of these the rows that hold now are also kept apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from nexus.ledger.maintenance.files import Progress
+from nexus.ledger.maintenance.pages import Pages
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    KeyRecord,
+    MessageRow,
+    MoveRecord,
+)
+from nexus.ledger.text_encoding import original, to_json
+
+Where: TypeAlias = int
+"""A row's place: the image's number, and where on it the row begins (the low 16 bits)."""
+
+_LETTERS: dict[type, str] = {type(None): "n", int: "i", str: "t", bytes: "b", float: "f"}
+
+_SHAPES = (
+    ("message", "ntiiitttttittiiii"),
+    ("entry", "tiitiitb"),
+    ("thread", "ti[in]ibiib(iiiiiiiib)?"),
+    ("move", "tti[in]ttib"),
+    ("old_move", "ttiitti"),
+    ("key", "titib"),
+    ("decision", "titititib"),
+    ("manifest", "tititib?"),
+    ("blob", "ttb"),
+    ("pointer", "tti[in]tb"),
+    ("alias", "tti[tn]tib"),
+    ("calibration", "tttiiiib"),
+    ("view_head", "titibiibb"),
+    ("calibration_head", "tttib"),
+)
+"""Which row is which: its columns as SQLite stores them (a message's own number stands elsewhere). Some are shorter in
+version 1 of the schema.
+"""
+
+
+_THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
+"""Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
+
+_NAMED = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head"})
+
+
+class ViewHead(NamedTuple):
+    """What a row of the table `view_head` says: how many decisions and manifests a view has on a thread."""
+
+    view: str
+    decisions: int
+    manifests: int
+    columns: tuple[Any, ...]
+    hash: bytes
+
+
+class Pointer(NamedTuple):
+    """What a row of the table `session` says: the label's newest move, or (status `alias`) its newest alias."""
+
+    number: int
+    thread: int | None
+    status: str
+    hash: bytes
+
+
+class ThreadRow(NamedTuple):
+    """A thread's row. `columns` are what its own hash covers besides the tenant; version 1 had neither."""
+
+    id: int
+    parent: int | None
+    fork_seq: int
+    root_hash: bytes
+    at_ms: int
+    head_seq: int
+    head_hash: bytes
+    turn: int = 0
+    erased: bool = False
+    columns: tuple[Any, ...] = ()
+    hash: bytes = b""
+
+
+def _places() -> dict[int, dict[int, list[Where]]]:
+    return defaultdict(lambda: defaultdict(list))
+
+
+@dataclass
+class Rows:
+    """All rows of a tenant that were found, by what they say they are."""
+
+    threads: dict[int, list[ThreadRow]] = field(default_factory=lambda: defaultdict(list))
+    entries: dict[int, dict[int, list[Where]]] = field(default_factory=_places)
+    messages: dict[int, dict[int, list[Where]]] = field(default_factory=_places)
+    keys: dict[int, dict[int, list[KeyRecord]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    decisions: dict[int, list[DecisionRecord]] = field(default_factory=lambda: defaultdict(list))
+    manifests: dict[int, dict[tuple[str, int], list[Where]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    blobs: dict[str, list[Where]] = field(default_factory=lambda: defaultdict(list))
+    moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
+    old_moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
+    pointers: dict[str, list[Pointer]] = field(default_factory=lambda: defaultdict(list))
+    aliases: dict[str, list[AliasRecord]] = field(default_factory=lambda: defaultdict(list))
+    calibrations: list[CalibrationRecord] = field(default_factory=list[CalibrationRecord])
+    calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
+    move_images: set[int] = field(default_factory=set[int])
+    held: set[int] = field(default_factory=set[int])
+    """The threads that a row which holds now names."""
+
+
+class Found:
+    """Everything that the pages of a file hold, by tenant; and of the names only what holds now."""
+
+    def __init__(self, pages: Pages, progress: Progress | None = None) -> None:
+        self.pages = pages
+        self.tenants: dict[str, Rows] = defaultdict(Rows)
+        self.now: dict[str, Rows] = defaultdict(Rows)
+        self._seen: set[int] = set()
+        self._held: set[int] = set()
+        shapes = [(name, re.compile(shape)) for name, shape in _SHAPES]
+        known: dict[str, str] = {}
+        for number in range(1, pages.images + 1):
+            for at, _, row, holds in pages.rows(number):
+                letters = "".join(_LETTERS[type(value)] for value in row)
+                if letters not in known:
+                    known[letters] = next((name for name, shape in shapes if shape.fullmatch(letters)), "")
+                if known[letters]:
+                    self._take(known[letters], cast("Any", row), number << 16 | at, holds=holds)
+            if progress is not None:
+                progress(number, pages.images)
+
+    def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
+        """Sorts a row in, once, however many images hold it."""
+        mark, behind = hash((kind, *row)), kind == "message"
+        tenant = str(row[behind])
+        if holds and kind in _THREADS:
+            self.tenants[tenant].held.add(row[1 + behind])
+        for rows, seen, wanted in (
+            (self.tenants, self._seen, True),
+            (self.now, self._held, holds and kind in _NAMED),
+        ):
+            if wanted and mark not in seen:
+                seen.add(mark)
+                _TAKE[kind](rows[tenant], row, where)
+
+    def _row(self, where: Where) -> list[Any]:
+        return cast("list[Any]", self.pages.row(where >> 16, where & 0xFFFF))
+
+    def entry(self, where: Where) -> EntryRecord:
+        """An entry without its messages."""
+        return EntryRecord(*self._row(where)[1:])
+
+    def message(self, where: Where) -> MessageRow:
+        """A message's columns."""
+        return cast("MessageRow", tuple(self._row(where)[4:]))
+
+    def manifest(self, where: Where) -> AssemblyRecord:
+        """A manifest; version 1 had no hash for it."""
+        row = self._row(where)
+        return AssemblyRecord(row[1], row[2], row[3], row[4], row[5], row[6] if len(row) > 6 else b"")
+
+    def blob(self, where: Where) -> bytes:
+        """An image's data."""
+        return self._row(where)[2]
+
+    def windows(self, images: set[int]) -> Iterator[bytes]:
+        """All runs of 32 bytes on some images: a chain value that no row has any more may still be among them."""
+        for number in sorted(images):
+            data = self.pages.image(number)
+            for at in range(len(data) - 31):
+                yield data[at : at + 32]
+
+
+def _thread(rows: Rows, row: list[Any], _: Where) -> None:
+    found = ThreadRow(*row[1:8])
+    if len(row) > 8:
+        found = found._replace(turn=row[8], erased=bool(row[15]), columns=tuple(row[1:16]), hash=row[16])
+    rows.threads[found.id].append(found)
+
+
+def _move(rows: Rows, row: list[Any], where: Where) -> None:
+    rows.moves[row[1]].append(MoveRecord(*row[1:]))
+    rows.move_images.add(where >> 16)
+
+
+def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
+    """Version 1 had a title in place of the facts, and no hash."""
+    label, number, thread, title, reason, at_ms = row[1:]
+    facts = to_json({"title": original(title)} if title else {})
+    rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
+
+
+def _view_head(rows: Rows, row: list[Any], _: Where) -> None:
+    rows.view_heads[row[1]].append(ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8]))
+
+
+def _manifest(rows: Rows, row: list[Any], where: Where) -> None:
+    rows.manifests[row[1]][row[2], row[3]].append(where)
+
+
+_TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
+    "thread": _thread,
+    "entry": lambda rows, row, where: rows.entries[row[1]][row[2]].append(where),
+    "message": lambda rows, row, where: rows.messages[row[2]][row[3]].append(where),
+    "key": lambda rows, row, _: rows.keys[row[1]][row[3]].append(KeyRecord(row[2], row[4])),
+    "decision": lambda rows, row, _: rows.decisions[row[1]].append(DecisionRecord(*row[1:])),
+    "manifest": _manifest,
+    "blob": lambda rows, row, where: rows.blobs[row[1]].append(where),
+    "move": _move,
+    "old_move": _old_move,
+    "pointer": lambda rows, row, _: rows.pointers[row[1]].append(Pointer(*row[2:])),
+    "alias": lambda rows, row, _: rows.aliases[row[1]].append(AliasRecord(*row[1:])),
+    "calibration": lambda rows, row, _: rows.calibrations.append(CalibrationRecord(*row[1:])),
+    "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
+    "view_head": _view_head,
+}

@@ -1,0 +1,164 @@
+"""Which of the rows that were found make up threads: by their own hash, by their parent's chain, by their first entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from nexus.ledger import chain
+from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.maintenance.entries import Entries
+from nexus.ledger.maintenance.proofs import Proofs
+from nexus.ledger.maintenance.rows import Found, Rows, ThreadRow
+from nexus.ledger.records import BlobRecord, EntryRecord, ThreadRecord
+
+
+@dataclass
+class Kept:
+    """A thread as it was saved: its row, the chain values from its first entry on, messages of each, which are lost."""
+
+    row: ThreadRecord
+    turn: int
+    digests: list[bytes] = field(default_factory=list[bytes])
+    counts: list[int] = field(default_factory=list[int])
+    lost: list[int] = field(default_factory=list[int])
+
+    def digest(self, seq: int) -> bytes | None:
+        """The chain value after one of its own entries, or before its first."""
+        index = seq - self.row.fork_seq - 1
+        if index == -1:
+            return self.row.root_hash
+        return self.digests[index] if 0 <= index < len(self.digests) else None
+
+
+class Salvage:
+    """Saves a tenant's threads. `damages` says what could not be saved."""
+
+    def __init__(self, tenant: str, found: Found, rows: Rows) -> None:
+        self._tenant, self._found, self._rows = tenant, found, rows
+        self.threads: dict[int, Kept] = {}
+        self.damages: list[Damage] = []
+        self._proofs = Proofs(tenant, rows)
+        self._entries = Entries(tenant, found, rows, self._proofs, self.damages)
+
+    def holds_anything(self) -> bool:
+        """Whether any thread of this tenant can be proven: a damaged row may name a tenant that there never was."""
+        rows = (row for candidates in self._rows.threads.values() for row in candidates)
+        roots = ((number, chain.root_hash(self._tenant, number)) for number in sorted(self._rows.entries))
+        return any(self._proofs.proven(row) or (row.parent is None and self._joins(row)) for row in rows) or any(
+            self._entries.begin(number)[0] == 1 and self._entries.matching(number, 1, root) for number, root in roots
+        )
+
+    def records(self) -> Iterator[ThreadRecord | EntryRecord]:
+        """The threads by number, each with its entries."""
+        for number in sorted(self._wanted()):
+            row = self._begin(number)
+            if row is None:
+                self._drop(number)
+                continue
+            parent = self.threads[row.parent] if row.parent is not None else None
+            turn = parent.turn if parent else 0
+            entries = [] if row.erased else self._entries.walk(row, turn)
+            last = entries[-1].hash if entries else row.root_hash
+            head = row.fork_seq + len(entries)
+            told = ThreadRecord(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, head, last, row.erased)
+            turn = entries[-1].turn if entries else turn
+            kept = Kept(told, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries])
+            kept.lost = [entry.seq for entry in entries if entry.kind == "lost"]
+            self.threads[number] = kept
+            yield told
+            yield from entries
+
+    def images(self) -> Iterator[BlobRecord]:
+        """The blobs that saved entries show and saved manifests name, by hash; to be asked when all threads are saved."""
+        for sha256, where in sorted(self._entries.shown.items()):
+            if where is not None:
+                yield BlobRecord(sha256, self._found.blob(where))
+
+    def keeps(self, sha256: str) -> bool:
+        """Whether what a manifest names is there whole; it is then saved with the images."""
+        return self._entries.image(sha256) is not None
+
+    def _wanted(self) -> set[int]:
+        """The threads of which a row holds now, those that sessions point to, and those that these continue.
+
+        Of others there are only rows that were deleted for good.
+        """
+        now = self._found.now[self._tenant]
+        left = {*self._rows.held}
+        left.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
+        left.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
+        wanted: set[int] = set()
+        while left:
+            number = left.pop()
+            wanted.add(number)
+            parents = {row.parent for row in self._rows.threads.get(number, ()) if row.parent is not None}
+            left |= parents - wanted
+        return wanted & {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
+
+    def _drop(self, number: int) -> None:
+        """A number under which rows stand that belong to no thread: what a damaged row says of itself."""
+        entries = len(self._rows.entries.get(number, ()))
+        if entries:
+            lost = f"{entries} entries" if entries > 1 else "an entry"
+            self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", lost, number))
+
+    def end_of(self, thread: int) -> int:
+        """The seq of a saved thread's newest entry."""
+        kept = self.threads[thread]
+        return kept.row.fork_seq + len(kept.digests)
+
+    def digest(self, thread: int, seq: int) -> bytes | None:
+        """The chain value after an entry of a saved path; None if it is not there."""
+        kept = self.threads.get(thread)
+        while kept is not None and seq <= kept.row.fork_seq and kept.row.parent is not None:
+            kept = self.threads[kept.row.parent]
+        return kept.digest(seq) if kept is not None else None
+
+    def _begin(self, number: int) -> ThreadRow | None:
+        """Where a thread begins: as its row says and its parent proves, or as its first entry proves. None: nowhere."""
+        candidates = self._rows.threads.get(number, [])
+        ranked = sorted(candidates, key=lambda row: (self._proofs.proven(row), row.erased, row.head_seq), reverse=True)
+        for row in ranked:
+            proven = self._proofs.proven(row)
+            if proven and row.erased:
+                return row if row.parent in self.threads else self._alone(row)
+            if self._joins(row):
+                if not proven:
+                    self._proofs.trust(row)
+                return row if proven else row._replace(erased=row.erased and number not in self._rows.entries)
+        seqs = self._entries.begin(number)
+        return self._joined(number, seqs[0]) if seqs else self._stub(number)
+
+    def _alone(self, row: ThreadRow) -> ThreadRow:
+        """The row of an erased thread whose parent is lost: only its number is left to keep."""
+        root = chain.root_hash(self._tenant, row.id)
+        return ThreadRow(row.id, None, 0, root, row.at_ms, 0, root, erased=True)
+
+    def _joins(self, row: ThreadRow) -> bool:
+        if row.parent is None:
+            return row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
+        return row.parent < row.id and self.digest(row.parent, row.fork_seq) == row.root_hash
+
+    def _joined(self, number: int, first: int) -> ThreadRow | None:
+        """A thread whose row is lost, from what its first entry follows."""
+        root = chain.root_hash(self._tenant, number)
+        if first == 1 and (self._entries.matching(number, 1, root) or self._entries.following(number, 1)):
+            return self._row(number, None, 0, root, self._first_ms(number, first))
+        for parent, kept in self.threads.items():
+            digest = kept.digest(first - 1)
+            if digest is not None and self._entries.matching(number, first, digest) is not None:
+                return self._row(number, parent, first - 1, digest, self._first_ms(number, first))
+        return self._stub(number)
+
+    def _stub(self, number: int) -> ThreadRow | None:
+        """A thread of which only others say that it was there: all of it is lost."""
+        known = self._proofs.reach.get(number, 0)
+        return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0) if known else None
+
+    def _row(self, number: int, parent: int | None, fork_seq: int, root: bytes, at_ms: int) -> ThreadRow:
+        self.damages.append(Damage("thread", f"the row of thread {number}", "is damaged", "when it began", number))
+        return ThreadRow(number, parent, fork_seq, root, at_ms, fork_seq, root)
+
+    def _first_ms(self, number: int, seq: int) -> int:
+        return min((entry.at_ms for entry in self._entries.candidates(number, seq)), default=0)

@@ -1,0 +1,177 @@
+"""Figures of a SQLite ledger: what it holds, what was reported for its calls, and how its file is doing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from nexus.errors import LedgerDamaged, LedgerError
+from nexus.ledger.codec import decode_body
+from nexus.ledger.maintenance.verification import opened
+from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
+from nexus.ledger.sqlite.schema import VERSION
+from nexus.ledger.text_encoding import original, storable
+
+
+class Usage(Struct, frozen=True):
+    """Tokens as a provider reported them for a model, added up over all calls. `input` includes the cached ones."""
+
+    provider: str
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+    @property
+    def cached_share(self) -> float:
+        """The part of the input that was read from the provider's cache, 0 to 1."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
+
+
+class Stats(Struct, frozen=True):
+    """A tenant's rows counted, and the file they are in. Tokens are base tokens of all messages, each counted once."""
+
+    path: str
+    tenant: str
+    version: int
+    sqlite: str
+    sessions: dict[str, int]
+    aliases: int
+    threads: int
+    erased_threads: int
+    entries: int
+    lost_entries: int
+    turns: int
+    messages: int
+    tokens: int
+    tool_calls: int
+    tool_results: int
+    compactions: int
+    pins: int
+    cuts: int
+    manifests: int
+    images: int
+    image_bytes: int
+    inputs: int
+    input_bytes: int
+    first_ms: int
+    last_ms: int
+    usage: tuple[Usage, ...]
+    file_bytes: int
+    log_bytes: int
+    page_bytes: int
+    pages: int
+    free_pages: int
+
+    @property
+    def cached_share(self) -> float:
+        """The part of all reported input that was read from caches, 0 to 1."""
+        asked = sum(one.input_tokens for one in self.usage)
+        return sum(one.cache_read_tokens for one in self.usage) / asked if asked else 0.0
+
+
+def stats(path: str | Path, tenant: str = "local") -> Stats:
+    """The figures of one tenant. Raises LedgerError when the ledger is of an older version, UnreadableFile."""
+    with opened(path) as db, db.snapshot():
+        version = int(db.value("PRAGMA user_version"))
+        if version != VERSION:
+            raise LedgerError(
+                f"{path} has ledger version {version}, figures need {VERSION}: `nexus ledger migrate` first"
+            )
+        name = storable(tenant)
+        counts = {key: _number(db.value(sql, (name,)), path) for key, sql in _COUNTS.items()}
+        statuses = db.rows(_STATUSES, (name,))
+        page_bytes = int(db.value("PRAGMA page_size"))
+        free, pages = int(db.value("PRAGMA freelist_count")), int(db.value("PRAGMA page_count"))
+        usage = _usage(db, name)
+        log = Path(f"{path}-wal")
+        return Stats(
+            path=str(path),
+            tenant=tenant,
+            version=version,
+            sqlite=SQLITE_VERSION,
+            sessions={str(status): int(number) for status, number in statuses},
+            usage=usage,
+            file_bytes=Path(path).stat().st_size,
+            log_bytes=log.stat().st_size if log.exists() else 0,
+            page_bytes=page_bytes,
+            pages=pages,
+            free_pages=free,
+            **counts,
+        )
+
+
+def _number(value: object, path: str | Path) -> int:
+    """A figure. Raises LedgerDamaged for something else, which a damaged row may give."""
+    if isinstance(value, (int, float)):
+        return int(value)
+    raise LedgerDamaged(
+        f"{path} is damaged: a row has {value!r} where a number belongs. `nexus ledger verify` lists all"
+    )
+
+
+def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
+    """What was reported, by provider and model, the largest input first. Figures that are no whole numbers count as 0."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
+        try:
+            body = decode_body(stored)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise LedgerDamaged(
+                f"entry {seq} of thread {thread} is no JSON ({error}): `nexus ledger verify`"
+            ) from error
+        reported = body.get("usage")
+        if reported is None:
+            continue
+        counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
+        name = str(body.get("provider") or ""), str(body.get("model") or original(answered_by or ""))
+        sums = found.setdefault(name, [0] * (1 + len(_REPORTED)))
+        sums[0] += 1
+        for at, key in enumerate(_REPORTED, 1):
+            sums[at] += counts[key] if isinstance(counts.get(key), int) else 0
+    usage = (Usage(*name, *sums) for name, sums in found.items())
+    return tuple(sorted(usage, key=lambda one: (-one.input_tokens, one.provider, one.model)))
+
+
+_REPORTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+_COUNTS = {
+    "aliases": "SELECT count(DISTINCT name) FROM alias WHERE tenant=?",
+    "threads": "SELECT count(*) FROM thread WHERE tenant=? AND NOT erased",
+    "erased_threads": "SELECT count(*) FROM thread WHERE tenant=? AND erased",
+    "entries": "SELECT count(*) FROM entry WHERE tenant=?",
+    "lost_entries": "SELECT count(*) FROM entry WHERE tenant=? AND kind='lost'",
+    "turns": "SELECT count(*) FROM (SELECT DISTINCT thread, turn FROM entry WHERE tenant=? AND turn>0)",
+    "messages": "SELECT count(*) FROM message WHERE tenant=?",
+    "tokens": "SELECT ifnull(sum(tokens),0) FROM thread WHERE tenant=?",
+    "tool_calls": "SELECT count(*) FROM tool_call WHERE tenant=? AND NOT is_result",
+    "tool_results": "SELECT count(*) FROM tool_call WHERE tenant=? AND is_result",
+    "compactions": "SELECT count(*) FROM entry WHERE tenant=? AND kind='compaction'",
+    "pins": "SELECT count(*) FROM entry WHERE tenant=? AND kind='pin'",
+    "cuts": "SELECT count(*) FROM decision WHERE tenant=?",
+    "manifests": "SELECT count(*) FROM assembly WHERE tenant=?",
+    "images": "SELECT count(*) FROM blob b WHERE tenant=? AND EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "image_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "inputs": "SELECT count(*) FROM blob b WHERE tenant=? AND NOT EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "input_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND NOT EXISTS "
+    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "first_ms": "SELECT ifnull(min(at_ms),0) FROM entry WHERE tenant=?",
+    "last_ms": "SELECT ifnull(max(at_ms),0) FROM entry WHERE tenant=?",
+}
+
+_STATUSES = "SELECT status, count(*) FROM session WHERE tenant=? AND thread IS NOT NULL GROUP BY status ORDER BY status"
+
+_CALLS = """
+SELECT thread, seq, body,
+    (SELECT model FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq AND model<>'' LIMIT 1)
+FROM entry e WHERE tenant=? AND instr(body, '"usage"')
+"""

@@ -1,0 +1,102 @@
+"""The calls that a session recorded: by turn, and by number where a turn has several, as in a loop of tools."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nexus.errors import BadReference, NoSuchSession
+from nexus.ledger.store import LedgerStore
+from nexus.types.ledger_entries import AssemblyRow
+
+_BACK = 128
+"""Entries that are looked at backwards at a time for an earlier call."""
+
+_NEAR = 8
+"""Entries at the head among which the newest call mostly stands."""
+
+
+class RecordedCall(Struct, frozen=True):
+    """A recorded call: call `number` of `count` of a turn, on the session's thread; `row` has its manifest."""
+
+    session: str
+    thread: int
+    turn: int
+    number: int
+    count: int
+    row: AssemblyRow
+
+    @property
+    def label(self) -> str:
+        """The call by name: `call 2 of 3 of turn 7 of session 'main'`."""
+        which = f"call {self.number} of {self.count} of turn" if self.count > 1 else "the call of turn"
+        return f"{which} {self.turn} of session {self.session!r}"
+
+
+def recorded_call(store: LedgerStore, session: str, turn: int, number: int | None = None) -> RecordedCall:
+    """Call `number` of a turn, the turn's last one if no number is given. Raises NoSuchSession, BadReference."""
+    thread = store.thread_of(session)
+    if thread is None:
+        raise NoSuchSession(f"there is no session {session!r} in {store.place}; `nexus sessions` lists them")
+    turns = store.thread(thread).turn
+    if not 1 <= turn <= turns:
+        raise BadReference(f"session {session!r} has {turns} turns, there is no turn {turn}")
+    rows = _rows(store, thread, turn)
+    if not rows:
+        what = (
+            f"turn {turn} of session {session!r} has no recorded call: it was imported or appended, and nothing tells"
+        )
+        raise BadReference(f"{what} what was sent for it")
+    wanted = len(rows) if number is None else number
+    if not 1 <= wanted <= len(rows):
+        raise BadReference(f"turn {turn} of session {session!r} has {len(rows)} calls, there is no call {number}")
+    return RecordedCall(session, thread, turn, wanted, len(rows), rows[wanted - 1])
+
+
+def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
+    """The call that was recorded before this one, whatever model and view it was for; None if it is the first."""
+    row = _row_before(store, call.thread, call.row.seq - 1)
+    if row is None:
+        return None
+    turn = next(iter(store.entries(call.thread, row.seq - 1, row.seq))).turn
+    rows = _rows(store, call.thread, turn)
+    number = next(place for place, one in enumerate(rows, 1) if one.seq == row.seq)
+    return RecordedCall(call.session, call.thread, turn, number, len(rows), row)
+
+
+def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> AssemblyRow | None:
+    """The newest manifest of a view at or before entry `until`."""
+    return _row_before(store, thread, until, view)
+
+
+def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
+    """The newest manifest of a thread, whatever its view. It mostly stands near the head, where it is looked for first."""
+    head = store.thread(thread).head_seq
+    near = store.assemblies(thread, max(head - _NEAR, 0), head)
+    return near[-1] if near else _row_before(store, thread, head - _NEAR)
+
+
+def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
+    while until > 0:
+        after = max(until - _BACK, 0)
+        found = [row for row in store.assemblies(thread, after, until) if not view or row.view == view]
+        if found:
+            return found[-1]
+        until = after
+    return None
+
+
+def _rows(store: LedgerStore, thread: int, turn: int) -> list[AssemblyRow]:
+    """The manifests of a turn's calls, oldest first."""
+    head = store.thread(thread).head_seq
+    after, until = (_before_turn(store, thread, head, number) for number in (turn, turn + 1))
+    return store.assemblies(thread, after, until)
+
+
+def _before_turn(store: LedgerStore, thread: int, head: int, turn: int) -> int:
+    """The last entry that belongs to an earlier turn."""
+    low, high = 0, head
+    while low < high:
+        middle = (low + high + 1) // 2
+        there = next(iter(store.entries(thread, middle - 1, middle))).turn
+        low, high = (middle, high) if there < turn else (low, middle - 1)
+    return low

@@ -1,0 +1,129 @@
+"""Finding plugins: those that a program gives, and those that are installed, by entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from nexus.plugins.guard import Guard
+from nexus.plugins.hooks import Ask, Hooks
+from nexus.plugins.plugin import Plugin
+from nexus.plugins.validate import answered, blocks_of, private_desk, profiles_of, sources_of
+from nexus.types.config import HooksConfig
+from nexus.types.profile import Profile
+from nexus.workspace.files.one_line import one_line
+from nexus.workspace.source_context import Desk, Gathered, Source
+from nexus.workspace.sources.registry import SOURCES
+
+GROUP = "nexus"
+LOAD_MS = 10_000
+"""How long importing a plugin may take."""
+
+Found: TypeAlias = tuple[Plugin, Callable[[], object]]
+"""A plugin as it was found, and what loads it."""
+
+T = TypeVar("T")
+
+
+def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collection[str]) -> Hooks:
+    """The hooks of the plugins that are given, and of those that are installed, each in the order of their names.
+
+    `profiles` are names that are taken. A plugin that cannot be loaded is among the plugins, with the reason.
+    """
+    guard = Guard(config.timeout_ms)
+    plugins: dict[str, Plugin] = {}
+    doubles: list[Plugin] = []
+    sources: dict[str, Source] = dict(SOURCES)
+    forms: dict[str, Profile] = {}
+    asks: dict[str, dict[str, Ask]] = {}
+    for plugin, load in (*_given(given), *_installed()):
+        name = plugin.name
+        if name in plugins:
+            doubles.append(replace(plugin, troubles=("left out: another plugin has that name",)))
+            continue
+        if name in config.disabled:
+            plugins[name] = replace(plugin, disabled=True)
+            continue
+        own, troubles = _registered(guard, name, load)
+        functions = _offered(guard, name, own, "nexus_sources", partial(sources_of, taken=set(sources)), troubles)
+        shown = _offered(guard, name, own, "nexus_profiles", partial(profiles_of, taken={*profiles, *forms}), troubles)
+        sources.update({one: guarded(guard, name, one, function) for one, function in functions.items()})
+        forms.update(shown)
+        for what, ask in own.items():
+            asks.setdefault(what, {})[name] = ask
+        plugins[name] = replace(
+            plugin, hooks=tuple(sorted(own)), sources=tuple(functions), profiles=tuple(shown), troubles=tuple(troubles)
+        )
+    return Hooks(guard, (*plugins.values(), *doubles), sources, forms, asks)
+
+
+def _given(plugins: Sequence[object]) -> Iterator[Found]:
+    """The plugins that a program gives: modules, classes or objects, named after themselves or their class."""
+    named = [(one_line(str(getattr(one, "__name__", type(one).__name__))), one) for one in plugins]
+    for name, one in sorted(named, key=lambda pair: pair[0]):
+        yield Plugin(name, "given"), partial(_itself, one)
+
+
+def _itself(plugin: object) -> object:
+    return plugin
+
+
+def _installed() -> Iterator[Found]:
+    """The entry points of the group, which are imported when they are loaded."""
+    for place, name, load in _entry_points(tuple(sys.path)):
+        yield Plugin(name, place), load
+
+
+@lru_cache(maxsize=8)
+def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], object]]]:
+    """Package, name and loader of each entry point of the group, sorted by name. Looked for once for a path of modules."""
+    from importlib.metadata import entry_points
+
+    found = [
+        (one_line(f"{one.dist.name} {one.dist.version}") if one.dist else "", one_line(one.name), one.load)
+        for one in entry_points(group=GROUP)
+    ]
+    return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def _registered(guard: Guard, name: str, load: Callable[[], object]) -> tuple[dict[str, Ask], list[str]]:
+    """A plugin's hooks by name, and what was wrong with it."""
+    from nexus.plugins.register import register
+
+    found, note = guard.call(name, "loading it", lambda: register(load(), name), timeout_ms=LOAD_MS)
+    return found or ({}, [note.text] if note else [])
+
+
+def _offered(
+    guard: Guard,
+    name: str,
+    asks: Mapping[str, Ask],
+    what: str,
+    read: Callable[[Any], tuple[dict[str, T], list[str]]],
+    troubles: list[str],
+) -> dict[str, T]:
+    """What a plugin offers by name, nothing if it does not; what is wrong with it goes to `troubles`."""
+    if what not in asks:
+        return {}
+    found, note = guard.call(name, what, partial(answered, asks[what], read))
+    troubles.extend([note.text] if note else found[1] if found else [])
+    return found[0] if found else {}
+
+
+def guarded(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
+    """The function as a source that is called through the guard, and whose answer is made into blocks of its own origin."""
+
+    def source(desk: Desk) -> Gathered:
+        work = partial(_of_source, function, plugin, name, desk)
+        found, note = guard.call(plugin, f"source {name}", work)
+        return found or ([], [note] if note else [])
+
+    return source
+
+
+def _of_source(function: Callable[..., Any], plugin: str, name: str, desk: Desk) -> Gathered:
+    return blocks_of(function(private_desk(desk)), plugin, name)

@@ -1,0 +1,176 @@
+"""What hooks return, made into values that are safe to use, or refused with a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.errors import BadTool
+from nexus.plugins.guard import UnfitAnswer
+from nexus.types.block import Block, Warned
+from nexus.types.profile import Profile
+from nexus.types.request import Request
+from nexus.types.tool_spec import ToolSpec, canonical
+from nexus.workspace.files.one_line import json_line, one_line
+from nexus.workspace.files.reader import FILE_CHARS
+from nexus.workspace.source_context import Desk
+
+MOST = 1_000
+"""Sources, tools, profiles or blocks that are taken of one answer."""
+
+NAME_CHARS = 80
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def private_request(request: Request) -> Request:
+    """The request with copies of all that could be changed in it: what a hook does to them concerns nobody else."""
+    event = replace(request.event, hook_data=_copied(request.event.hook_data), metadata=_copied(request.event.metadata))
+    identity = replace(request.identity, user_profile=_copied(request.identity.user_profile))
+    tools, settings = _copied(request.tools), _copied(request.model_config)
+    blocks = dict(request.blocks)
+    return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
+
+
+def private_desk(desk: Desk) -> Desk:
+    """The same for what a source is given."""
+    around = dataclasses.replace(desk.around, host=dict(desk.around.host))
+    seen = list(desk.seen_skills)
+    return dataclasses.replace(desk, request=private_request(desk.request), around=around, seen_skills=seen)
+
+
+def sources_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
+    """The functions by the names that are free, and what to say about the others."""
+    found: dict[str, Callable[..., Any]] = {}
+    notes: list[str] = []
+    for name, function in islice(_dict(answer, "functions by name").items(), MOST):
+        if not isinstance(name, str) or not name or len(name) > NAME_CHARS or not name.isprintable():
+            notes.append(f"a source of the name {str(name)[:NAME_CHARS]!r} is left out: that is no name")
+        elif not callable(function):
+            notes.append(f"source {name!r} is left out: it is {_kind(function)} and no function")
+        elif name in taken:
+            notes.append(f"source {name!r} is left out: another one has that name")
+        else:
+            found[name] = function
+    return found, notes
+
+
+def moment_of(answer: object) -> dict[str, Any]:
+    """The values as plain copies. Raises UnfitAnswer where one of them is no JSON value."""
+    try:
+        return json.loads(json_line(_dict(answer, "values by name")))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnfitAnswer(f"returned what is no JSON: {error}") from error
+
+
+def tools_of(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
+    """The tools whose names are free, and what to say about the others; nothing about one that is there already."""
+    found: dict[str, ToolSpec] = {}
+    notes: list[str] = []
+    for given in _each(answer, "tool definitions"):
+        try:
+            specs = canonical([json.loads(json_line(_dict(given, "a tool's definition")))])
+        except (BadTool, TypeError, ValueError, AttributeError, UnfitAnswer) as error:
+            notes.append(f"a tool is left out: {one_line(str(error))[:200]}")
+            continue
+        for spec in specs:
+            if spec.name not in taken and spec.name not in found:
+                found[spec.name] = spec
+            elif taken.get(spec.name) != spec:
+                notes.append(f"tool {spec.name!r} is left out: another one has that name")
+    return list(found.values()), notes
+
+
+def profiles_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
+    """The profiles whose names are free, and what to say about the others."""
+    found: dict[str, Profile] = {}
+    notes: list[str] = []
+    for given in _each(answer, "profiles"):
+        profile = _checked(given, Profile)
+        if not profile.name or profile.name in taken or profile.name in found:
+            notes.append(
+                f"profile {profile.name[:NAME_CHARS]!r} is left out: another one has that name, or it has none"
+            )
+        else:
+            found[profile.name] = profile
+    return found, notes
+
+
+def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], list[Warned]]:
+    """What a source returned, as blocks that say where they come from, each within the cap of a file.
+
+    A text is a block of the Workspace layer. Only Nexus itself is trusted as `system`.
+    """
+    origin = f"hook:{plugin}/{source}"
+    if answer is None:
+        return [], []
+    given = [answer] if isinstance(answer, (str, Block)) else _each(answer, "blocks")
+    blocks: list[Block] = []
+    warned: list[Warned] = []
+    for one in given:
+        block = Block("Workspace", source, one, origin) if isinstance(one, str) else _checked(one, Block)
+        trust = "tool" if isinstance(one, str) or block.trust == "system" else block.trust
+        name = one_line(block.name)[:NAME_CHARS] or source
+        block = replace(block, origin=origin, trust=trust, name=name)
+        over = len(block.text) - FILE_CHARS
+        if over > 0:
+            line = f"[{over:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
+            left_out = block.left_out_chars + over
+            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", left_out_chars=left_out)
+            warned.append(Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
+        if block.text.strip():
+            blocks.append(block)
+    return blocks, warned
+
+
+def answered(
+    ask: Callable[..., Any], read: Callable[[Any], T], request: Request | None = None, **more: Any
+) -> T | None:
+    """A hook's answer as `read` makes it; None if it has none. The request that the hook gets is its own."""
+    given = {} if request is None else {"request": private_request(request)}
+    answer = ask(**given, **more)
+    return None if answer is None else read(answer)
+
+
+def _dict(answer: object, what: str) -> dict[Any, Any]:
+    if not isinstance(answer, Mapping):
+        raise UnfitAnswer(f"returned {_kind(answer)} and not {what}")
+    return dict(cast("Mapping[Any, Any]", answer))
+
+
+def _each(answer: object, what: str) -> list[Any]:
+    kind = _kind(answer)
+    # A set has another order in each process, and the prompt would have other bytes.
+    if isinstance(answer, (str, bytes, Mapping, AbstractSet)) or not isinstance(answer, Iterable):
+        raise UnfitAnswer(f"returned {kind} and not a list of {what}")
+    return list(islice(cast("Iterable[Any]", answer), MOST))
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _checked(given: object, kind: type[S]) -> S:
+    """The value with the types of its fields checked, which making it does not do."""
+    if not isinstance(given, kind):
+        raise UnfitAnswer(f"returned {_kind(given)} where a {kind.__name__} belongs")
+    try:
+        return msgspec.convert(msgspec.to_builtins(given), kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise UnfitAnswer(f"returned a {kind.__name__} that is none: {error}") from error
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        items = [_copied(item) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    return value

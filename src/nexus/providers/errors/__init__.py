@@ -1,0 +1,14 @@
+"""What a provider says when a request did not fit, as one typed verdict.
+
+`extract` takes out of any exception, body or text what was said; `codes` and `messages` are the tables of what providers
+say; `classifier` decides by them, and `silent_overflow` finds overflows that came without an error. All are pure, and none knows a
+provider's package: errors are read by the names of their fields.
+"""
+
+from __future__ import annotations
+
+from nexus.providers.errors.classifier import classify
+from nexus.providers.errors.silent_overflow import silent
+from nexus.providers.errors.verdict import Verdict, learned_window
+
+__all__ = ["Verdict", "classify", "learned_window", "silent"]

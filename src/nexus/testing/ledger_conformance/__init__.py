@@ -1,0 +1,69 @@
+"""What every ledger store has to pass: short checks of each promise of `LedgerStore`, hostile values included.
+
+Give it your own store as a `Backend`: an empty storage, and a way to open stores on it. With pytest:
+
+    import pytest
+    from nexus.testing.ledger_conformance import CHECKS, Check
+
+    class MyBackend:
+        durable = True
+
+        def __init__(self, folder):
+            self.folder = folder
+
+        def open(self, tenant="local", clock_ms=None):
+            return MyLedger(self.folder / "ledger", tenant=tenant, clock_ms=clock_ms)
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+    def test_my_ledger(check, tmp_path):
+        check(MyBackend(tmp_path))
+
+Without pytest: `print(run(lambda: MyBackend(new_folder())))`. Every check gets a storage of its own, sets the clock that
+it passes to `open`, and closes the stores that it opened. A check that fails raises AssertionError, which says what was
+expected and what was found. Nothing here needs pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nexus.testing.ledger_conformance import (
+    appending,
+    copying,
+    erasing,
+    forking,
+    marking,
+    naming,
+    once,
+    searching,
+    sharing,
+)
+from nexus.testing.ledger_conformance.running import Backend, Case, Check, Report, run_checks
+
+__all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "named", "run"]
+
+CHECKS: tuple[Check, ...] = (
+    *appending.CHECKS,
+    *once.CHECKS,
+    *forking.CHECKS,
+    *marking.CHECKS,
+    *naming.CHECKS,
+    *searching.CHECKS,
+    *erasing.CHECKS,
+    *copying.CHECKS,
+    *sharing.CHECKS,
+)
+"""All checks. The name of each is the sentence that it checks."""
+
+
+def run(make_backend: Callable[[], Backend]) -> Report:
+    """Runs all checks, each on a backend of its own, and returns which passed and what the others found."""
+    return run_checks(CHECKS, make_backend)
+
+
+def named(words: str) -> Check:
+    """The one check whose name has these words. Raises KeyError if there is none, or several."""
+    found = [check for check in CHECKS if words in check.name]
+    if len(found) != 1:
+        raise KeyError(f"{len(found)} checks have {words!r} in their names")
+    return found[0]

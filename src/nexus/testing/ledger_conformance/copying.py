@@ -1,0 +1,279 @@
+"""Checks of `dump` and `load`: the same records from every store, taken whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from nexus.errors import BadReference, LedgerConflict, LedgerDamaged
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    BlobRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    Header,
+    MoveRecord,
+    Record,
+    ThreadRecord,
+)
+from nexus.ledger.sessions import Alias, NewMove, Query, SessionFacts
+from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.expecting import equal, holds, raises
+from nexus.testing.ledger_conformance.making import (
+    HOSTILE,
+    append,
+    compaction,
+    cut,
+    entry,
+    manifest,
+    mark,
+    put,
+    texts,
+)
+from nexus.testing.ledger_conformance.running import Case, Checks
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.types.ledger_entries import Calibration, Commit
+from nexus.types.message import Image, Message, ToolCall, assistant
+
+checks = Checks()
+
+
+def fill(store: LedgerStore) -> None:
+    """Writes something of every kind, in an order in which nothing is sorted."""
+    image = Message("user", (Image("image/png", data="QUJD"),))
+    call = assistant("", ToolCall("c", "spawn", HOSTILE), id=HOSTILE)
+    put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, opens_turn=False))
+    put(store, "z", compaction(1, 1, 2), mark("undone", of=3), mark("pin", seq=1, ord=0))
+    store.fork("a", "z", 2, reason=HOSTILE, facts=SessionFacts(title=HOSTILE, parent_session="z", parent_call_id="c"))
+    for view, number, at_seq in (("w", 1, 2), ("v", 1, 2), ("w", 2, 4), (HOSTILE, 1, 5)):
+        new = entry(f"after {at_seq}", Message("tool", (Image("image/gif", data=view),)))
+        store.commit("a", Commit((new,), cut(view, number, at_seq), manifest(view, number)))
+    append(store, "gone", "secret")
+    store.erase([3], ["gone"])
+    store.fork("z", "a", 4)
+    put(store, "z", entry("on", at_ms=5), mark("completed"))
+    store.move(
+        [NewMove("b", 1, "kept"), NewMove("b", None, "retired")], [Alias("y", "a", "one"), Alias("x", "z", "two")]
+    )
+    store.move([], [Alias("y", None, HOSTILE)])
+    for provider, model, factor in (("p", "z", 60), ("p", "a", 61), ("o", "z", 62), ("p", "z", 63)):
+        store.calibrate(provider, model, Calibration(factor, 3, 4 if factor == 61 else 0))
+
+
+def filled(case: Case) -> tuple[MemoryLedger, list[Record]]:
+    """A memory ledger on the case's clock with something of every kind, and its records."""
+    source = MemoryLedger(clock_ms=case.clock)
+    fill(source)
+    return source, list(source.dump())
+
+
+@checks.add
+def order_of_records(case: Case) -> None:
+    """Records come in their fixed order: images, threads each with what is theirs, moves, aliases, calibrations."""
+    fill(case.store)
+    records = list(case.store.dump())
+    equal(records[0], Header(tenant="local"), "the first record")
+    keys = [_key(record) for record in records[1:]]
+    equal(keys, sorted(keys), "the order")
+    kinds = {type(record) for record in records}
+    equal(len(kinds), 9, "how many kinds of records there are")
+    equal(len(set(keys)), len(keys), "how many records have a place of their own")
+    names = [[key.key for key in record.keys] for record in records if isinstance(record, EntryRecord)]
+    equal(names, [sorted(one) for one in names], "the order of an entry's keys")
+
+
+def _key(record: Record) -> tuple[int | str, ...]:
+    """Where a record stands in the order."""
+    if isinstance(record, BlobRecord):
+        return (1, record.sha256)
+    if isinstance(record, ThreadRecord):
+        return (2, record.id, 0)
+    if isinstance(record, EntryRecord):
+        return (2, record.thread, 1, record.seq)
+    if isinstance(record, DecisionRecord):
+        return (2, record.thread, 2, record.view, record.number)
+    if isinstance(record, AssemblyRecord):
+        return (2, record.thread, 3, record.view, record.seq)
+    if isinstance(record, MoveRecord):
+        return (3, record.label, record.number)
+    if isinstance(record, AliasRecord):
+        return (4, record.name, record.number)
+    return (5, record.provider, record.model, record.number) if isinstance(record, CalibrationRecord) else (0,)
+
+
+@checks.add
+def same_records(case: Case) -> None:
+    """The same calls by the same clock give the same records as in the ledger in memory."""
+    fill(case.store)
+    _, wanted = filled(case)
+    _same(list(case.store.dump()), wanted)
+
+
+def _same(found: Sequence[Record], wanted: Sequence[Record]) -> None:
+    for number, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        equal(one, other, f"record {number}")
+    equal(len(found), len(wanted), "the number of records")
+
+
+@checks.add
+def there_and_back(case: Case) -> None:
+    """Records that are loaded into an empty ledger give the same records, and the same reads, again."""
+    source, records = filled(case)
+    store = case.store
+    equal(store.load(records), len(records) - 1, "how many records were new")
+    _same(list(store.dump()), records)
+    equal(store.threads(), source.threads(), "the threads")
+    equal(store.sessions(every=True), source.sessions(every=True), "the sessions")
+    for row in source.threads():
+        if not row.erased:
+            equal(list(store.entries(row.id)), list(source.entries(row.id)), f"the entries of thread {row.id}")
+            equal(store.marks(row.id), source.marks(row.id), f"the marks of thread {row.id}")
+            equal(store.assemblies(row.id), source.assemblies(row.id), f"the manifests of thread {row.id}")
+            for view in ("v", "w", HOSTILE):
+                equal(store.last_cut(row.id, view), source.last_cut(row.id, view), f"the cut of {row.id}, {view}")
+    equal((store.aliases(every=True), store.resolve("x")), (source.aliases(every=True), "z"), "the aliases")
+    equal(store.calibration("p", "z"), source.calibration("p", "z"), "a calibration")
+    equal(store.known_keys("b"), source.known_keys("b"), "the keys of a session")
+    query = Query("after", order="newest")
+    equal([hit.text for hit in store.search(query)], [hit.text for hit in source.search(query)], "what a search finds")
+    for ledger in (store, source):
+        put(ledger, "a", entry("goes on", keys=("new",)))
+        put(ledger, "b", entry("anew"))
+        ledger.move([], [Alias("y", "a", "again")])
+        ledger.calibrate("p", "z", Calibration(64, 1))
+    _same(list(store.dump()), list(source.dump()))
+
+
+@checks.add
+def loaded_twice(case: Case) -> None:
+    """Loading what is there already adds nothing, also into a ledger that went on since."""
+    fill(case.store)
+    records = list(case.store.dump())
+    equal(case.store.load(records), 0, "how many records were new")
+    append(case.store, "z", "later")
+    store_later = list(case.store.dump())
+    equal(case.store.load(records), 0, "how many of the older records were new")
+    _same(list(case.store.dump()), store_later)
+
+
+@checks.add
+def loaded_later(case: Case) -> None:
+    """A newer dump of the same ledger adds only what is new."""
+    source, records = filled(case)
+    case.store.load(records)
+    append(source, "z", "later", key="k")
+    append(source, "new", "one")
+    source.fork("a", "z", 3)
+    equal(case.store.load(source.dump()), 6, "how many records were new")
+    _same(list(case.store.dump()), list(source.dump()))
+    equal(append(case.store, "z", "later", key="k").added, 0, "entries added with a key that was loaded")
+
+
+@checks.add
+def conflicts(case: Case) -> None:
+    """Records of another history at the same places are refused as a whole."""
+    store = case.store
+    put(store, "main", entry("one"), entry("two"))
+    store.calibrate("p", "m", Calibration(64, 1))
+    store.move([], [Alias("m", "main", "")])
+    before = list(store.dump())
+    for place in range(5):
+        other = MemoryLedger(clock_ms=case.clock)
+        put(other, "first", entry("new")) if place == 0 else None
+        put(other, "main", entry("one"), entry("other" if place == 1 else "two"))
+        other.calibrate("p", "m", Calibration(65 if place == 2 else 64, 1))
+        other.move([NewMove("main", 1, "again")] if place == 3 else [], [Alias("m", "main", "x" if place == 4 else "")])
+        if place == 3:
+            store.move([NewMove("main", 1, "otherwise")])
+            before = list(store.dump())
+        append(other, "last", "new")
+        with raises(LedgerConflict, f"loading history {place}"):
+            store.load(other.dump())
+        _same(list(store.dump()), before)
+
+
+@checks.add
+def torn(case: Case) -> None:
+    """Records that do not fit together are refused as a whole."""
+    source = MemoryLedger(clock_ms=case.clock)
+    put(source, "main", entry("one"), entry("two"), entry("three"))
+    source.fork("branch", "main", 2)
+    append(source, "branch", "four")
+    source.fork("main", "main", 1)
+    records = list(source.dump())
+    at = {(record.thread, record.seq): n for n, record in enumerate(records) if isinstance(record, EntryRecord)}
+    threads = {record.id: n for n, record in enumerate(records) if isinstance(record, ThreadRecord)}
+    first_move = next(
+        n for n, record in enumerate(records) if isinstance(record, MoveRecord) and record.label == "main"
+    )
+    missing = {
+        "the first entry": at[1, 1],
+        "an entry in the middle": at[1, 2],
+        "the newest entry": at[1, 3],
+        "the only entry of a fork": at[2, 3],
+        "a fork's own row": threads[2],
+        "the row of the first thread": threads[1],
+        "the first of two moves": first_move,
+    }
+    for what, number in missing.items():
+        with raises(BadReference, f"records without {what}"):
+            case.store.load(records[:number] + records[number + 1 :])
+        equal(list(case.store.dump()), [Header(tenant="local")], f"what is stored without {what}")
+    alone = [record for record in records if not isinstance(record, (ThreadRecord, EntryRecord))]
+    with raises(BadReference, "moves to threads that are not there"):
+        case.store.load(alone)
+    equal(case.store.load(records), len(records) - 1, "how many records were new when none is missing")
+
+
+@checks.add
+def damage(case: Case) -> None:
+    """A record that does not match its hash is loaded as it is and never served."""
+    source = MemoryLedger(clock_ms=case.clock)
+    put(source, "main", entry("one"), entry("two"), entry("three"))
+    put(source, "other", entry("fine"))
+    tampered = [
+        replace(record, messages=[(*row[:7], row[7].replace("two", "TWO"), *row[8:]) for row in record.messages])
+        if isinstance(record, EntryRecord)
+        else record
+        for record in source.dump()
+    ]
+    case.store.load(tampered)
+    with raises(LedgerDamaged, "reading a path with a tampered entry"):
+        list(case.store.entries(1))
+    with raises(LedgerDamaged, "finding a tampered message"):
+        case.store.search(Query("two"))
+    equal([one.seq for one in case.store.entries(1, 0, 1)], [1], "the entries before it")
+    equal([one.seq for one in case.store.entries(1, 2, 3)], [3], "the entries after it")
+    equal(texts(case.store, "other"), ["fine"], "another session")
+
+
+@checks.add
+def lost_entries(case: Case) -> None:
+    """An entry that a repair found lost is loaded, keeps its place in the chain, and holds nothing."""
+    source = MemoryLedger(clock_ms=case.clock)
+    put(source, "main", entry("one"), entry("two", keys=("k",)), entry("three"))
+    repaired = [
+        replace(record, kind="lost", body="{}", messages=[], keys=[])
+        if isinstance(record, EntryRecord) and record.seq == 2
+        else record
+        for record in source.dump()
+    ]
+    case.store.load(repaired)
+    read = list(case.store.entries(1))
+    found = [(one.seq, one.kind, one.turn, len(one.rows)) for one in read]
+    equal(found, [(1, "messages", 1, 1), (2, "lost", 2, 0), (3, "messages", 3, 1)], "the entries")
+    equal([one.hash for one in read], [one.hash for one in source.entries(1)], "their chain values")
+    equal(case.store.marks(1), [], "the marks")
+    equal(append(case.store, "main", "on").head, 4, "the head after it went on")
+    _same([record for record in case.store.dump() if isinstance(record, EntryRecord)][:3], _entries(repaired))
+    holds(case.store.holders("k") == [], "expected no holder of a lost entry's key, found one")
+
+
+def _entries(records: Sequence[Record]) -> list[EntryRecord]:
+    return [record for record in records if isinstance(record, EntryRecord)]
+
+
+CHECKS = checks.found

@@ -1,0 +1,106 @@
+"""What the checks append, and how they read it back: short words for the store's calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.expecting import holds
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, NewEntry, Place, Sized
+from nexus.types.message import Message, user
+from nexus.types.token_size import Size
+
+HOSTILE = "nul \x00 half \ud83d other \udc4d mark \x1a word \x1a0000 bell \x07 end"
+"""Text with everything that databases refuse, cut off, or that the stored form itself uses."""
+
+WAIT_SECONDS = 30.0
+"""How long a check waits for its own threads before it says that they hang."""
+
+
+def sized(*said: Message | str) -> tuple[Sized, ...]:
+    """Messages with counts that follow from their text; a plain text is a user's message."""
+    messages = [user(one) if isinstance(one, str) else one for one in said]
+    return tuple(Sized(one, size_of(one)) for one in messages)
+
+
+def size_of(message: Message) -> Size:
+    """Counts that differ in each wire form."""
+    length = len(message.text())
+    return Size(length + 1, length + 3, length + 2, 1)
+
+
+def entry(*said: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
+    """Messages to append, as a new turn unless told otherwise."""
+    return NewEntry("messages", sized(*said), {}, at_ms, opens_turn, tuple(keys))
+
+
+def mark(kind: EntryKind, **body: int | str) -> NewEntry:
+    """An entry without messages, with this body."""
+    return NewEntry(kind, body=dict(body))
+
+
+def compaction(covers_from: int, covers_to: int, first_kept: int) -> NewEntry:
+    """A compaction of these entries."""
+    return mark("compaction", covers_from=covers_from, covers_to=covers_to, first_kept=first_kept, summary="so far")
+
+
+def append(store: LedgerStore, session: str, *said: Message | str, key: str = "", at_ms: int = 0) -> Committed:
+    """Appends messages as one entry that opens a turn."""
+    return put(store, session, entry(*said, keys=(key,) if key else (), at_ms=at_ms))
+
+
+def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionFacts | None = None) -> Committed:
+    """Commits these entries."""
+    return store.commit(session, Commit(entries), facts)
+
+
+def cut(view: str, number: int, at_seq: int) -> Cut:
+    """A view's decision, made at the head `at_seq`."""
+    return Cut(view, number, at_seq, Place(at_seq, 0), "[left out]", at_seq, at_seq * 10, at_seq)
+
+
+def manifest(view: str, number: int, at_ms: int = 7) -> AssemblyRow:
+    """A manifest that can be told from others by its number."""
+    return AssemblyRow(view, {"number": number, "text": HOSTILE}, at_ms)
+
+
+def thread_of(store: LedgerStore, session: str) -> int:
+    """The session's thread, which must be there."""
+    found = store.thread_of(session)
+    holds(found is not None, f"expected a thread for session {session!r}, found none")
+    assert found is not None
+    return found
+
+
+def entries(store: LedgerStore, session: str) -> list[Entry]:
+    """All entries of the session's path; none if there is no session."""
+    thread = store.thread_of(session)
+    return [] if thread is None else list(store.entries(thread))
+
+
+def texts(store: LedgerStore, session: str) -> list[str]:
+    """The texts of all messages on the session's path."""
+    return [row.message.text() for one in entries(store, session) for row in one.rows]
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """Runs the calls at once, each on a thread of its own; what each returned, or the error that it raised."""
+    results: list[object] = [None] * len(calls)
+    barrier = threading.Barrier(len(calls))
+
+    def run(place: int) -> None:
+        barrier.wait(WAIT_SECONDS)
+        try:
+            results[place] = calls[place]()
+        except Exception as error:  # noqa: BLE001 - it is the result
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls))]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(WAIT_SECONDS)
+        holds(not one.is_alive(), f"expected every call to return, found one that hangs after {WAIT_SECONDS:.0f} s")
+    return results

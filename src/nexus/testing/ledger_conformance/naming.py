@@ -1,0 +1,243 @@
+"""Checks of sessions: what is known of them, how their pointers move, aliases, and who spawned whom."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nexus.errors import BadReference, HeadMoved
+from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, SessionInfo
+from nexus.testing.ledger_conformance.expecting import equal, holds, raises
+from nexus.testing.ledger_conformance.making import append, entry, mark, put, texts, thread_of
+from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
+from nexus.types.message import ToolCall, assistant
+
+checks = Checks()
+
+
+@checks.add
+def facts_of_the_first(case: Case) -> None:
+    """The first commit gives a session its facts; those of later commits change nothing."""
+    facts = SessionFacts("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
+    put(case.store, "main", entry("one"), facts=facts)
+    put(case.store, "main", entry("two"), facts=SessionFacts(title="Other"))
+    put(case.store, "plain", entry("one"))
+    equal(case.store.session("main"), Move("main", 1, 1, facts, "created", START_MS), "the session")
+    plain = case.store.session("plain")
+    equal(plain.facts if plain else None, SessionFacts(), "the facts of a session that was given none")
+
+
+@checks.add
+def pointer_moves(case: Case) -> None:
+    """Moves are numbered, keep the facts when none are given, and are refused when another came before."""
+    store = case.store
+    append(store, "main", "one")
+    append(store, "other", "two")
+    case.clock.now += 5
+    archived = SessionFacts(title="Done", status="archived")
+    done = store.move([NewMove("main", 1, "archived", archived, 1), NewMove("main", 2, "merged", None, 2)])
+    wanted = [
+        Move("main", 2, 1, archived, "archived", START_MS + 5),
+        Move("main", 3, 2, archived, "merged", START_MS + 5),
+    ]
+    equal(done, wanted, "the moves made")
+    equal(store.moves("main"), [Move("main", 1, 1, SessionFacts(), "created", START_MS), *wanted], "all moves")
+    equal((store.session("main"), store.thread_of("main")), (wanted[1], 2), "the newest move, and the thread")
+    for expected in (0, 2, 4):
+        with raises(HeadMoved, f"a move after number {expected}") as caught:
+            store.move([NewMove("other", 1, "no"), NewMove("main", 1, "no", expected_number=expected)])
+        told = (caught.error.session, caught.error.expected, caught.error.actual)
+        equal(told, ("main", expected, 3), "what the error says")
+    equal(len(store.moves("other")), 1, "the moves of the other session of a refused call")
+    store.move([NewMove("new", 1, "named", expected_number=0)])
+    equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
+
+
+@checks.add
+def wrong_threads(case: Case) -> None:
+    """A move to a thread that is not there, or was deleted for good, is refused."""
+    store = case.store
+    append(store, "main", "one")
+    append(store, "gone", "two")
+    store.erase([2], ["gone"])
+    before = list(store.dump())
+    for thread in (0, 2, 3, -1):
+        with raises(BadReference, f"a move to thread {thread}"):
+            store.move([NewMove("main", 1, "fine"), NewMove("main", thread, "no")], [Alias("m", "main", "fine")])
+    equal(list(store.dump()), before, "what is stored")
+
+
+@checks.add
+def archived(case: Case) -> None:
+    """An archived or deleted session is listed on request only; it goes on when it is appended to, and stays archived."""
+    store = case.store
+    for name in ("active", "archived", "deleted"):
+        append(store, name, "one")
+    store.move([NewMove("archived", 2, "archived", SessionFacts(status="archived"))])
+    store.move([NewMove("deleted", 3, "deleted", SessionFacts(status="deleted"))])
+    equal(append(store, "archived", "two").head, 2, "the head of the archived session")
+    equal([info.label for info in store.sessions()], ["active"], "the active sessions")
+    found = {info.label: info.status for info in store.sessions(every=True)}
+    wanted = {"active": "active", "archived": "archived", "deleted": "deleted"}
+    equal(found, wanted, "all sessions")
+    equal(store.thread_of("deleted"), 3, "the thread of the deleted session")
+
+
+@checks.add
+def listed(case: Case) -> None:
+    """Sessions are listed newest first, with the counts of their whole paths."""
+    store = case.store
+    facts = SessionFacts(title="T", persona="p")
+    put(store, "main", entry("one", at_ms=10), mark("completed"), entry("two", at_ms=20), facts=facts)
+    store.fork("branch", "main", 1, facts=SessionFacts(parent_session="main"))
+    case.clock.now = 30
+    append(store, "branch", "three")
+    store.fork("early", "main", 1)
+    case.clock.now = START_MS + 9
+    append(store, "newest", "x")
+    found = {info.label: info for info in store.sessions()}
+    branch = SessionInfo("branch", 2, "", 2, 2, 6 + 8, 10, 30, open_turn=True, parent_session="main")
+    equal(found["branch"], branch, "the fork")
+    main = SessionInfo("main", 1, "T", 2, 2, 6 + 6, 10, START_MS, open_turn=True, persona="p")
+    equal(found["main"], main, "the source")
+    equal([info.label for info in store.sessions()], ["newest", "main", "branch", "early"], "the order")
+    early = found["early"]
+    equal((early.messages, early.turns, early.open_turn), (1, 1, True), "the counts of a fork that did not go on")
+
+
+@checks.add
+def retired(case: Case) -> None:
+    """A label whose newest move has no thread is retired: its session is none, until it is used again."""
+    store = case.store
+    append(store, "main", "one")
+    store.move([NewMove("main", None, "retired")])
+    newest = store.session("main")
+    equal(newest.thread if newest else 0, None, "the thread of its newest move")
+    equal(
+        (store.resolve("main"), store.thread_of("main"), store.sessions(every=True)), (None, None, []), "what is there"
+    )
+    equal(store.thread(1).head_seq, 1, "the head of the thread that it left")
+    equal(append(store, "main", "anew").thread, 2, "the thread when it is used again")
+    equal((texts(store, "main"), len(store.moves("main"))), (["anew"], 3), "its texts, and the number of its moves")
+
+
+@checks.add
+def aliases(case: Case) -> None:
+    """An alias leads wherever a session is named, also over another alias, until it is taken back."""
+    store = case.store
+    append(store, "main", "one", key="k")
+    store.move([], [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter")])
+    for name in ("m", "mm"):
+        found = (store.resolve(name), store.thread_of(name), store.known_keys(name), store.session(name))
+        equal(found, ("main", 1, {"k": 1}, None), f"what {name} stands for")
+        append(store, name, f"by {name}")
+    equal(store.fork("mm", "m", 2), 2, "the thread of a rewind by alias")
+    equal(texts(store, "main"), ["one", "by m"], "the session's texts")
+    held = [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter", START_MS)]
+    equal(store.aliases(), held, "the aliases")
+    case.clock.now += 5
+    back = Alias("m", None, "back", START_MS + 5)
+    store.move([], [back])
+    equal((store.resolve("m"), store.resolve("mm")), (None, None), "what they stand for, taken back")
+    equal(store.aliases(every=True), [held[0], back, held[1]], "every change")
+    store.move([], [Alias("m", "main", "again")])
+    equal(store.resolve("mm"), "main", "what an alias of an alias stands for when that is there again")
+    for target in ("nobody", "mmm"):
+        with raises(BadReference, f"an alias that leads to {target}, which is no session"):
+            store.move([NewMove("main", 1, "no")], [Alias("mmm", target, "no")])
+    equal(store.moves("main")[-1].reason, "fork", "the newest move of the session")
+
+
+@checks.add
+def renamed(case: Case) -> None:
+    """A session that was renamed is found by its old name, and goes on by either."""
+    store = case.store
+    append(store, "old", "one")
+    store.move([NewMove("new", 1, "renamed"), NewMove("old", None, "renamed")], [Alias("old", "new", "renamed")])
+    equal((store.resolve("old"), store.thread_of("old")), ("new", 1), "what the old name stands for")
+    append(store, "old", "two")
+    append(store, "new", "three")
+    equal(texts(store, "new"), ["one", "two", "three"], "the texts")
+    equal([info.label for info in store.sessions(every=True)], ["new"], "the sessions")
+
+
+@checks.add
+def session_before_alias(case: Case) -> None:
+    """A session comes before an alias of its name, and a label that is retired falls through to it."""
+    store = case.store
+    append(store, "main", "one")
+    append(store, "other", "two")
+    store.move([], [Alias("x", "main", "first")])
+    store.move([NewMove("x", 2, "named")])
+    equal((store.resolve("x"), store.thread_of("x")), ("x", 2), "what the name stands for when a session has it")
+    store.move([NewMove("x", None, "retired")])
+    equal((store.resolve("x"), store.thread_of("x")), ("main", 1), "what it stands for when that is retired")
+    with raises(BadReference, "an alias for the name of a session"):
+        store.move([], [Alias("main", "other", "no")])
+    equal(store.resolve("main"), "main", "what the session's name stands for")
+
+
+@checks.add
+def circles_of_aliases(case: Case) -> None:
+    """Aliases in a circle are refused, and never followed for ever."""
+    store = case.store
+    append(store, "main", "one")
+    store.move([], [Alias("a", "main", ""), Alias("b", "a", ""), Alias("c", "b", "")])
+    before = list(store.dump())
+    for name, target in (("a", "c"), ("a", "a"), ("b", "c"), ("d", "d")):
+        with raises(BadReference, f"an alias from {name} to {target}"):
+            store.move([], [Alias(name, target, "circle")])
+    with raises(BadReference, "a session that is retired in favour of its own alias"):
+        store.move([NewMove("main", None, "retired")], [Alias("main", "c", "circle")])
+    equal(list(store.dump()), before, "what is stored")
+    equal(store.resolve("c"), "main", "what the last alias stands for")
+
+
+@checks.add
+def parents(case: Case) -> None:
+    """A subagent's session names its parent by session, turn and call, and all three must be there."""
+    store = case.store
+    put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), opens_turn=False))
+    store.fork("branch", "main", 2)
+    append(store, "main", assistant("", ToolCall("call-2", "spawn", "{}")))
+    facts = SessionFacts(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
+    put(store, "sub", entry("digging"), facts=facts)
+    found = store.session("sub")
+    equal(found.facts if found else None, facts, "the facts")
+    before = list(store.dump())
+    wrong = (
+        replace(facts, parent_session="nobody"),
+        replace(facts, parent_turn=2),
+        replace(facts, parent_call_id="call-2"),
+        replace(facts, parent_call_id="call-9"),
+    )
+    for one in wrong:
+        with raises(BadReference, f"a commit with {one}"):
+            put(store, "new", entry("one"), facts=one)
+        with raises(BadReference, f"a move with {one}"):
+            store.move([NewMove("sub", thread_of(store, "sub"), "no", one)])
+        with raises(BadReference, f"a fork with {one}"):
+            store.fork("new", "main", 1, facts=one)
+    equal(list(store.dump()), before, "what is stored")
+    store.move([], [Alias("alias of main", "main", "")])
+    by_alias = SessionFacts(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")
+    put(store, "second", entry("one"), facts=by_alias)
+    holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
+
+
+@checks.add
+def circles_of_parents(case: Case) -> None:
+    """No session is its own parent, nor that of one of its parents."""
+    store = case.store
+    append(store, "a", "one")
+    put(store, "b", entry("one"), facts=SessionFacts(parent_session="a"))
+    put(store, "c", entry("one"), facts=SessionFacts(parent_session="b"))
+    store.move([], [Alias("alias of c", "c", "")])
+    for parent in ("a", "b", "c", "alias of c"):
+        with raises(BadReference, f"session a spawned by {parent}"):
+            store.move([NewMove("a", 1, "no", SessionFacts(parent_session=parent))])
+    with raises(BadReference, "a new session that spawned itself"):
+        put(store, "d", entry("one"), facts=SessionFacts(parent_session="d"))
+    equal((len(store.moves("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
+
+
+CHECKS = checks.found

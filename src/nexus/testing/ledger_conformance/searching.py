@@ -1,0 +1,203 @@
+"""Checks of search: which messages have the words, in which scripts, and in which order they come."""
+
+from __future__ import annotations
+
+from nexus.ledger.sessions import Hit, NewMove, Query
+from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.expecting import equal
+from nexus.testing.ledger_conformance.making import HOSTILE, append, thread_of
+from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
+from nexus.types.ledger_entries import Place
+from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
+
+checks = Checks()
+
+
+def found(store: LedgerStore, text: str, session: str = "") -> list[str]:
+    """The texts of all hits, the newest first."""
+    return [hit.text for hit in store.search(Query(text, session, limit=1_000, order="newest"))]
+
+
+@checks.add
+def all_words(case: Case) -> None:
+    """All words must occur, in any order, case and accent, and as whole words."""
+    for text in (
+        "the Blue harbour",
+        "a harbour, blue_and (wide)",
+        "a harbour master",
+        "Été à l'île, CAFÉ",
+        "cafe\u0301 noir",
+    ):
+        append(case.store, "main", text)
+    wanted = {
+        "harbour blue": ["a harbour, blue_and (wide)", "the Blue harbour"],
+        "HARBOUR master": ["a harbour master"],
+        "harbours": [],
+        "arbour": [],
+        "harbour nothing": [],
+        "ete ILE": ["Été à l'île, CAFÉ"],
+        "café": ["cafe\u0301 noir", "Été à l'île, CAFÉ"],
+        "cafe": ["cafe\u0301 noir", "Été à l'île, CAFÉ"],
+    }
+    for query, texts in wanted.items():
+        equal(found(case.store, query), texts, f"the messages with {query!r}")
+
+
+@checks.add
+def phrases(case: Case) -> None:
+    """Words in double quotes stand side by side."""
+    for text in ("deep blue sea", "the sea is deep, blue", "a sea, deep blue", "blue deep"):
+        append(case.store, "main", text)
+    wanted = {
+        '"deep blue"': ["a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+        '"deep blue sea"': ["deep blue sea"],
+        'sea "deep blue"': ["a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+        '"blue deep" sea': [],
+        '"blue': ["blue deep", "a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+    }
+    for query, texts in wanted.items():
+        equal(found(case.store, query), texts, f"the messages with {query!r}")
+
+
+@checks.add
+def without_spaces(case: Case) -> None:
+    """A run of Chinese, Japanese or Korean characters is a phrase, found inside longer text."""
+    said = (
+        "我们在北京大学见面", "北大在京", "東京タワーに行く", "서울에서 만나요", "the 北京 office", "𠀀𠀁 rare",
+        "사원", "ガラスがある",
+    )  # fmt: skip
+    for text in said:
+        append(case.store, "main", text)
+    wanted = {
+        "北京": [said[4], said[0]],
+        "京大": [said[0]],
+        "大京": [],
+        "京": [said[4], said[2], said[1], said[0]],
+        "タワー": [said[2]],
+        "서울": [said[3]],
+        "ガラス": [said[7]],
+        "すが": [],
+        "スが": [said[7]],
+        "北京 office": [said[4]],
+        "北 大": [said[1], said[0]],
+        "𠀁": [said[5]],
+    }
+    for query, texts in wanted.items():
+        equal(found(case.store, query), texts, f"the messages with {query!r}")
+
+
+@checks.add
+def many_scripts(case: Case) -> None:
+    """Every word of a message finds it, whatever its script."""
+    said = (
+        "Мой чай и ёлка", "Ελληνικά ᾠδή ΤΈΛΟΣ", "Tiếng Việt rất đẹp", "Łódź straße ǅ İstanbul", "हिन्दी में लिखा", "สวัสดี ครับ",
+        "مُحَمَّد يكتب", "שָׁלוֹם עולם", "Հայերեն ქართული", "தமிழ் எழுத்து", "x² ½ ① №7 ﬁn",
+    )  # fmt: skip
+    for text in said:
+        append(case.store, "main", text)
+    for text in said:
+        for word in (*text.split(), text):
+            equal(found(case.store, word), [text], f"the messages with {word!r}")
+
+
+@checks.add
+def parts_and_roles(case: Case) -> None:
+    """Words are found in text, thinking, calls' names and arguments and results of tools, for the roles asked for."""
+    said = (
+        user("zebra asked"),
+        Message("assistant", (Thinking("a zebra?"), Text("thought"), ToolCall("c", "find_zebra", "{}"))),
+        Message("assistant", (Text("called"), ToolCall("d", "find", '{"animal": "zebra", "n": 9'))),
+        tool("d", "one zebra"),
+        Message("tool", (ToolResult("d", (Text("none"),)),), meta='{"note": "zebra"}', source="zebra"),
+    )
+    for message in said:
+        append(case.store, "main", message)
+    texts = [
+        "one zebra",
+        'called\nfind\n{"animal": "zebra", "n": 9',
+        "a zebra?\nthought\nfind_zebra\n{}",
+        "zebra asked",
+    ]
+    equal(found(case.store, "zebra"), texts, "all that was searched in the messages with the word")
+    hits = case.store.search(Query("zebra", roles=("tool", "user"), order="newest"))
+    equal([(hit.role, hit.text) for hit in hits], [("tool", "one zebra"), ("user", "zebra asked")], "two roles only")
+    equal(case.store.search(Query("zebra", roles=("system",))), [], "a role without the word")
+
+
+@checks.add
+def path_of_a_session(case: Case) -> None:
+    """A session's search sees its path: for a fork what it shares and what is its own, and nothing else."""
+    store = case.store
+    for text in ("word one", "word two", "word three"):
+        append(store, "main", text)
+    store.fork("branch", "main", 2)
+    append(store, "branch", "word of the branch")
+    append(store, "other", "word elsewhere")
+    equal(found(store, "word", "main"), ["word three", "word two", "word one"], "the source's hits")
+    equal(found(store, "word", "branch"), ["word of the branch", "word two", "word one"], "the fork's hits")
+    equal(found(store, "word", "nobody"), [], "the hits of a session that is not there")
+    everywhere = ["word elsewhere", "word of the branch", "word three", "word two", "word one"]
+    equal(found(store, "word"), everywhere, "the hits in all sessions")
+    store.fork("main", "main", 1)
+    equal(found(store, "word", "main"), ["word one"], "the hits after a rewind")
+
+
+@checks.add
+def pages(case: Case) -> None:
+    """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time."""
+    for number in range(25):
+        case.clock.now = START_MS - number
+        append(case.store, f"session {number % 3}", f"word {number}")
+    newest = [f"word {number}" for number in range(24, -1, -1)]
+    for order in ("relevance", "newest"):
+        texts: list[str] = []
+        for offset in range(0, 30, 7):
+            hits = case.store.search(Query("word", limit=7, offset=offset, order=order))
+            equal(len(hits), max(0, min(7, 25 - offset)), f"the hits of the page at {offset} by {order}")
+            texts += [hit.text for hit in hits]
+        equal(sorted(texts), sorted(newest), f"the hits of all pages by {order}")
+        if order == "newest":
+            equal(texts, newest, "their order")
+    equal(case.store.search(Query("word", limit=0)), [], "the hits of a page of none")
+
+
+@checks.add
+def what_a_hit_says(case: Case) -> None:
+    """A hit says where the message stands, its turn, role, time and text, and which sessions have it."""
+    store = case.store
+    append(store, "main", "first")
+    append(store, "main", user("other", at_ms=5), assistant("the Needle", at_ms=6))
+    append(store, "main", "needle without a time of its own", at_ms=8)
+    thread = thread_of(store, "main")
+    store.move([NewMove("second name", thread, "shared")])
+    names = ("main", "second name")
+    wanted = [
+        Hit(thread, Place(3, 0), 3, "user", 8, "needle without a time of its own", names),
+        Hit(thread, Place(2, 1), 2, "assistant", 6, "the Needle", names),
+    ]
+    equal(store.search(Query("needle", order="newest")), wanted, "the hits")
+
+
+@checks.add
+def hostile_queries(case: Case) -> None:
+    """No query is an error: one without a word finds nothing, and a search engine's own words are words."""
+    append(case.store, "main", "cats AND dogs")
+    append(case.store, "main", "dogs near cats")
+    append(case.store, "main", HOSTILE)
+    for query in ("", " ", "*", '"', '""', "(", "^", "-", "\x00", "\ud800", "!!! ???", '"*" (', "'; --", ":"):
+        equal(found(case.store, query), [], f"the messages with {query!r}")
+    wanted = {
+        "cats AND dogs": ["cats AND dogs"],
+        "cats OR dogs": [],
+        "NOT cats": [],
+        "NEAR(cats dogs)": ["dogs near cats"],
+        "cats*": ["dogs near cats", "cats AND dogs"],
+        "text:cats": [],
+        "half": [HOSTILE],
+        "mark\x1aword": [HOSTILE],
+    }
+    for query, texts in wanted.items():
+        equal(found(case.store, query), texts, f"the messages with {query!r}")
+
+
+CHECKS = checks.found

@@ -1,0 +1,1 @@
+"""Text made safe to show: frames that nobody can forge, secrets redacted, messages as plain text."""

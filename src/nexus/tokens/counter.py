@@ -1,0 +1,145 @@
+"""Counting the tokens of a text, offline and without surprises.
+
+Exact counting with a compiled vocabulary is faster than any estimate worth having, so it is the default: `toktok`, then
+`tiktoken` if its vocabulary already lies on this machine, then an estimate by classes of characters that errs upwards.
+Nothing is ever downloaded. A counter's `name` says which of them counted. Markup such as `<|endoftext|>` counts as the
+text that it is (7 tokens, not 1): nobody may make a text look shorter by writing it. Lone surrogates count as U+FFFD,
+which is what a provider would receive in their place.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import Literal, Protocol, TypeAlias
+
+from nexus.tokens.model_table import local_vocabulary
+
+Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
+
+# tiktoken 0.14 dies (a PanicException, no Exception) on a megabyte of spaces; slices of this length are safe.
+_SLICE_CHARS = 20_000
+
+
+class TokenCounter(Protocol):
+    """Counts tokens; `name` says how, as it is written into reports and manifests."""
+
+    @property
+    def name(self) -> str:
+        """How this counter counts, for example `o200k_base` or `estimate`."""
+        ...
+
+    def count(self, text: str) -> int:
+        """The tokens of a text: 0 for an empty one; never raises, whatever the text."""
+        ...
+
+
+def without_surrogates(text: str) -> str:
+    """The text with halves of pairs joined and every lone surrogate replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class ToktokCounter:
+    """Exact counts by the vocabularies that the package `toktok` carries. Raises ImportError if it is not installed."""
+
+    def __init__(self, encoding: Encoding = "o200k_base") -> None:
+        import toktok
+
+        self.name: str = encoding
+        self._truncate = toktok.truncate
+
+    def count(self, text: str) -> int:
+        """The exact number of tokens."""
+        # Truncating to more than any text holds is the quickest public way to count one.
+        try:
+            return self._truncate(text, 1 << 31, self.name)[1]
+        except UnicodeEncodeError:
+            return self._truncate(without_surrogates(text), 1 << 31, self.name)[1]
+
+
+class TiktokenCounter:
+    """Exact counts by `tiktoken` with a local vocabulary. Raises ImportError or FileNotFoundError without them."""
+
+    def __init__(self, encoding: Encoding = "o200k_base") -> None:
+        import tiktoken
+
+        if local_vocabulary(encoding) is None:
+            raise FileNotFoundError(f"tiktoken's vocabulary {encoding} is not local, and nothing is downloaded")
+        self.name: str = f"{encoding} (tiktoken)"
+        self._encode = tiktoken.get_encoding(encoding).encode_ordinary
+
+    def count(self, text: str) -> int:
+        """The exact number of tokens; of a text over 20,000 characters the sum of its slices, some tokens more."""
+        text = without_surrogates(text)
+        starts = range(0, len(text), _SLICE_CHARS)
+        return sum(len(self._encode(text[start : start + _SLICE_CHARS])) for start in starts)
+
+
+_LOWER = bytes(range(ord("a"), ord("z") + 1))
+_UPPER = bytes(range(ord("A"), ord("Z") + 1))
+_DIGITS = b"0123456789"
+_SPACES = b" \t\n\r"
+_CONTROLS = bytes(byte for byte in (*range(32), 127) if byte not in _SPACES)
+_MARKS = bytes(byte for byte in range(33, 127) if byte not in _LOWER + _UPPER + _DIGITS)
+_LEAD_2, _LEAD_3, _LEAD_4 = bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 0xF8))
+
+# Tokens per byte of each class: a linear fit to o200k over 3,800 pieces of 35 kinds of text (English, eight programming
+# languages, JSON, logs, tables, base64, fourteen languages); 1.5 times the fit is at or above the truth for 95 in 100.
+# Three-byte characters weigh a quarter more than the fit (0.425), so that Chinese and Japanese err upwards as well;
+# control characters, which the fit did not see, count as one token for two.
+_WEIGHTS = (
+    (_LOWER, 0.218), (_UPPER, 0.780), (_DIGITS, 0.831), (_SPACES, 0.024), (_MARKS, 0.157),
+    (_LEAD_2, 0.285), (_LEAD_3, 0.530), (_LEAD_4, 2.505), (_CONTROLS, 0.340),
+)  # fmt: skip
+_WORD_WEIGHT = 0.555
+_UPWARDS = 1.5
+
+
+class EstimateCounter:
+    """An estimate without any vocabulary, from how many characters of each class a text has; it errs upwards.
+
+    Never above the number of UTF-8 bytes, which no byte-level vocabulary can exceed; at or above the o200k count for 95
+    in 100 texts.
+    """
+
+    name: str = "estimate"
+
+    def count(self, text: str) -> int:
+        """The estimated number of tokens, at least 1 for a text that is not empty."""
+        data = text.encode("utf-8", "replace")
+        tokens = _WORD_WEIGHT * len(data.split())
+        for kind, weight in _WEIGHTS:
+            tokens += weight * (len(data) - len(data.translate(None, kind)))
+        return min(len(data), math.ceil(tokens * _UPWARDS))
+
+
+class RememberingCounter:
+    """Counts each long text once: the same system prompt and tools come with every call. Safe between threads."""
+
+    def __init__(self, counter: TokenCounter, *, texts: int = 256, least_chars: int = 64) -> None:
+        self.name: str = counter.name
+        self._count = counter.count
+        self._remembered = lru_cache(maxsize=texts)(counter.count)
+        self._least_chars = least_chars
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, as the counter inside counts them."""
+        return self._remembered(text) if len(text) >= self._least_chars else self._count(text)
+
+
+@cache
+def get_counter(name: str = "o200k_base") -> TokenCounter:
+    """The best counter at hand for `o200k_base` or `cl100k_base` (toktok, tiktoken, the estimate), or the `estimate`.
+
+    Raises ValueError for any other name. Which one it is stands in its `name`.
+    """
+    if name == "estimate":
+        return EstimateCounter()
+    if name not in ("o200k_base", "cl100k_base"):
+        raise ValueError(f"there is no counter {name!r}: choose o200k_base, cl100k_base or estimate")
+    for kind in (ToktokCounter, TiktokenCounter):
+        try:
+            return kind(name)
+        except (ImportError, FileNotFoundError):
+            continue
+    return EstimateCounter()

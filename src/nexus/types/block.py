@@ -1,0 +1,49 @@
+"""A block: one labelled piece of context, with where it came from and what it costs."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+from msgspec import Struct
+
+from nexus.types.layer import Layer, Slot, Trust
+
+
+@lru_cache(maxsize=512)
+def text_hash(text: str) -> str:
+    """SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Block(Struct, frozen=True):
+    """One labelled piece of context.
+
+    `origin` is a path relative to the workspace, `nexus:NAME` for text that Nexus makes, `hook:PLUGIN/SOURCE` for a
+    plugin's, `fed:NAME` for an application's, `attachment:PATH` for a file that came with the event.
+    `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
+    the files whose text stands in it, by which a text that two sources reach is shown once. `continues` says that it
+    stands in one message with the block before it, where blocks are messages.
+    """
+
+    layer: Layer
+    name: str
+    text: str
+    origin: str
+    slot: Slot = "system"
+    trust: Trust = "workspace"
+    left_out_chars: int = 0
+    files: tuple[str, ...] = ()
+    continues: bool = False
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the text."""
+        return text_hash(self.text)
+
+
+class Warned(Struct, frozen=True):
+    """Something the user should know about one source: a cap that bit, two files for one purpose, a bad value."""
+
+    origin: str
+    text: str

@@ -1,0 +1,1 @@
+"""Configuration files and environment variables, merged into one `Config`."""

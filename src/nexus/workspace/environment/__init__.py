@@ -1,0 +1,1 @@
+"""What works on this machine: probes, the survey and its snapshot, MCP server entries."""

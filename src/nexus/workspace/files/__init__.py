@@ -1,0 +1,1 @@
+"""Read text files safely: containment, front matter, includes, truncation, decoding."""

@@ -1,0 +1,1 @@
+"""Images from files: loading and preparation for providers."""

@@ -1,0 +1,1 @@
+"""Skill folders: discovery, parsing, lint, last use."""

@@ -1,0 +1,1 @@
+"""One function for each source of blocks; `registry` maps the names that profiles use to these functions."""

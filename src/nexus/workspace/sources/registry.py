@@ -1,0 +1,127 @@
+"""Where context comes from: one module for each origin of text. A profile names them; this table resolves the names."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from nexus.workspace.source_context import Desk, Gathered, Source, Surroundings
+from nexus.workspace.sources.app_blocks import constraints, mood
+from nexus.workspace.sources.bootstrap import bootstrap
+from nexus.workspace.sources.capabilities import capabilities
+from nexus.workspace.sources.date_time import date_time
+from nexus.workspace.sources.environment import environment
+from nexus.workspace.sources.event import attachments, hook_data, metadata
+from nexus.workspace.sources.friends import friends
+from nexus.workspace.sources.host import host
+from nexus.workspace.sources.instructions import configurations, instructions
+from nexus.workspace.sources.memory import memory, memory_file
+from nexus.workspace.sources.messaging import messaging
+from nexus.workspace.sources.moment import moment
+from nexus.workspace.sources.nexus_identity import nexus_identity
+from nexus.workspace.sources.persona import identity, permissions, soul
+from nexus.workspace.sources.runtime_context import runtime_context
+from nexus.workspace.sources.skills import active_skills, skills
+from nexus.workspace.sources.subagent import subagent
+from nexus.workspace.sources.surroundings import surroundings
+from nexus.workspace.sources.tagged_blocks import (
+    constraints_block,
+    core_identity,
+    friends_block,
+    mood_block,
+    shared_memory,
+    shared_memory_parts,
+    this_moment,
+    tools_block,
+)
+from nexus.workspace.sources.turn_log import turn_log
+from nexus.workspace.sources.user import user_identity
+from nexus.workspace.sources.workspace import rules, tools_guide
+
+SOURCES: dict[str, Source] = {
+    "active_skills": active_skills,
+    "attachments": attachments,
+    "bootstrap": bootstrap,
+    "capabilities": capabilities,
+    "configurations": configurations,
+    "constraints": constraints,
+    "constraints_block": constraints_block,
+    "core_identity": core_identity,
+    "date_time": date_time,
+    "environment": environment,
+    "friends": friends,
+    "friends_block": friends_block,
+    "hook_data": hook_data,
+    "host": host,
+    "identity": identity,
+    "instructions": instructions,
+    "memory": memory,
+    "memory_file": memory_file,
+    "messaging": messaging,
+    "metadata": metadata,
+    "moment": moment,
+    "mood": mood,
+    "mood_block": mood_block,
+    "nexus_identity": nexus_identity,
+    "permissions": permissions,
+    "rules": rules,
+    "runtime_context": runtime_context,
+    "shared_memory": shared_memory,
+    "shared_memory_parts": shared_memory_parts,
+    "skills": skills,
+    "soul": soul,
+    "subagent": subagent,
+    "surroundings": surroundings,
+    "this_moment": this_moment,
+    "tools_block": tools_block,
+    "tools_guide": tools_guide,
+    "turn_log": turn_log,
+    "user_identity": user_identity,
+}
+
+Volatility: TypeAlias = Literal["never", "files", "session", "turn"]
+"""When a source's text changes while a call's role, persona and skills stay: from the most stable on."""
+
+VOLATILITY: dict[str, Volatility] = {
+    "active_skills": "files",
+    "attachments": "turn",
+    "bootstrap": "files",
+    "capabilities": "session",
+    "configurations": "files",
+    "constraints": "turn",
+    "constraints_block": "turn",
+    "core_identity": "never",
+    "date_time": "turn",
+    "environment": "session",
+    "friends": "session",
+    "friends_block": "session",
+    "hook_data": "turn",
+    "host": "never",
+    "identity": "files",
+    "instructions": "files",
+    "memory": "files",
+    "memory_file": "files",
+    "messaging": "never",
+    "metadata": "turn",
+    "moment": "turn",
+    "mood": "turn",
+    "mood_block": "turn",
+    "nexus_identity": "never",
+    "permissions": "session",
+    "rules": "files",
+    "runtime_context": "turn",
+    "shared_memory": "turn",
+    "shared_memory_parts": "session",
+    "skills": "files",
+    "soul": "files",
+    "subagent": "session",
+    "surroundings": "never",
+    "this_moment": "turn",
+    "tools_block": "session",
+    "tools_guide": "files",
+    "turn_log": "never",
+    "user_identity": "files",
+}
+"""`session` is with another session, who speaks in it, its tools and permissions, or a new look at what works here.
+`shared_memory_parts` only grows within one, but for cuts of its own."""
+
+__all__ = ["SOURCES", "VOLATILITY", "Desk", "Gathered", "Source", "Surroundings", "Volatility"]

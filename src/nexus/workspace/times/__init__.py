@@ -1,0 +1,1 @@
+"""Time zones and time stamps of messages."""

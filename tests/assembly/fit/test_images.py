@@ -1,0 +1,65 @@
+"""The note in the place of an image: what it says, and that it frees as many tokens as was reckoned."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nexus.assembly.fit.images import as_notes, freed, images_of
+from nexus.tokens.counter import get_counter
+from nexus.tokens.measure import message_tokens
+from nexus.types.message import Image, Message, Text, ToolResult, user
+
+COUNTER = get_counter()
+CHART = Image("image/png", "AAAA", width=640, height=480)
+
+
+def test_a_note_says_type_and_size_and_how_to_see_the_image_again() -> None:
+    told = as_notes(Message("user", (Text("see"), CHART), id="m1"))
+    wanted = "[image/png 640x480 was shown here before; to see it again: `nexus history SESSION --images FOLDER`]"
+    assert told == Message("user", (Text("see"), Text(wanted)), id="m1")
+
+
+def test_a_note_in_a_result_names_the_call_and_stands_where_the_image_stood() -> None:
+    result = ToolResult("toolu_1", (Text("before"), CHART, Text("after")), "look")
+    (part,) = as_notes(Message("tool", (result,))).results()
+    assert [item.text for item in part.content if isinstance(item, Text)] == [
+        "before",
+        "[image/png 640x480 was shown here before; to see it again: `nexus history SESSION --call toolu_1 --images FOLDER`]",
+        "after",
+    ]
+
+
+@pytest.mark.parametrize("odd", ["x" * 41, "image/png`rm -rf /`", "a\nb", ""])
+def test_no_odd_name_gets_into_a_note(odd: str) -> None:
+    (note,) = as_notes(Message("user", (Image(odd, "AAAA"),))).parts
+    assert isinstance(note, Text) and note.text.startswith("[an image was shown here before;")
+    (part,) = as_notes(Message("tool", (ToolResult(f"{odd}`", (CHART,)),))).results()
+    assert "--call" not in str(part.content)
+
+
+def test_what_has_no_image_to_show_stays_the_same_object() -> None:
+    for message in (user("hello"), Message("user", (Image("image/png"), Text("x")))):
+        assert as_notes(message) is message
+        assert freed(message) == 0
+
+
+images = st.builds(
+    Image, st.sampled_from(["image/png", "image/jpeg", "x" * 60]), st.just("AAAA"),
+    width=st.integers(0, 4_000), height=st.integers(0, 4_000),
+)  # fmt: skip
+ids = st.sampled_from(["c1", "toolu_01AbCdEfGhIjKlMnOpQrStUv", "Zq9" * 26])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(images, min_size=1, max_size=4), ids)
+def test_at_least_as_many_tokens_are_freed_as_was_reckoned_in_every_form(pictures: list[Image], call_id: str) -> None:
+    for message in (
+        Message("user", (Text("see"), *pictures)),
+        Message("tool", (ToolResult(call_id, (Text("seen"), *pictures), "look"),)),
+    ):
+        before, after = message_tokens(message, COUNTER), message_tokens(as_notes(message), COUNTER)
+        for wire in ("openai", "anthropic", "gemini"):
+            assert before.on(wire) - after.on(wire) >= freed(message) > 0
+        assert list(images_of(as_notes(message))) == []

@@ -1,0 +1,272 @@
+"""Document 002, "MA vs WA Context Differences": each row of its table, and "Worker Agent System Prompt"."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.assembly.request_args import request_of
+from nexus.engine import Engine
+from nexus.errors import BadSessionKey
+from nexus.policy import Policy, Toolset
+from nexus.types.message import Text, assistant
+from nexus.types.request import AgentRole
+
+NOON = 1_770_379_200_000
+HEADING = "# Subagent Context"
+MESSAGING = "# Messaging"
+
+OPENING = """\
+# Subagent Context
+
+You are a **worker agent** spawned for a specific task.
+
+## Your Task
+Count the logs of tenant 117.
+
+## Rules
+1. Stay focused — do your assigned task, nothing else
+2. Complete the task — your final message reports back to the manager
+3. Don't initiate — no proactive actions, no side quests
+4. Be ephemeral — you may be terminated after completion
+
+## What You DON'T Do
+- NO user conversations (manager's job)
+- NO external messages unless explicitly tasked
+- NO persistent state changes outside your task scope
+
+# Workspace rules
+
+RULES"""
+"""What document 002 prints, with a task in it and the first thing that follows."""
+
+EVENT = nexus.Event((Text("Go."),), at_ms=NOON, platform="Matrix", platform_actions=("reply", "react"))
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": name, "input_schema": {"type": "object"}, **more}
+
+
+@pytest.fixture
+def nx(tmp_path: Path) -> Engine:
+    files = {
+        "AGENTS.md": "RULES", "SOUL.md": "THE SOUL OF THE ROOT", "IDENTITY.md": "SELF",
+        "personas/night/SOUL.md": "THE SOUL OF THE NIGHT", "USER.md": "FRIEND",
+    }  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return nexus.open(tmp_path)
+
+
+def worker(nx: Engine, event: Any = EVENT, **more: Any) -> nexus.AssembledContext:
+    given = {"session": "worker:count", "role": "worker", "task": "Count the logs of tenant 117.", **more}
+    return nx.assemble(event, **given)
+
+
+def say(nx: Engine, text: str, reply: str, **more: Any) -> nexus.AssembledContext:
+    ctx = nx.assemble(text, **more)
+    nx.record(ctx, nexus.AgentResult((assistant(reply),)))
+    return ctx
+
+
+def names(ctx: nexus.AssembledContext) -> list[str]:
+    return [spec.name for spec in ctx.tools]
+
+
+def test_a_workers_prompt_begins_with_the_documents_text_to_the_character(nx: Engine) -> None:
+    """Document 002, "Worker Agent System Prompt": "Workers get a stripped-down system prompt focused on their task"."""
+    assert worker(nx).system_prompt.startswith(OPENING)
+
+
+def test_the_runtime_information_ends_a_workers_prompt(nx: Engine) -> None:
+    """Decided on 002: the worker's prompt is `build_worker_system_prompt`, with the runtime information at its end."""
+    prompt = worker(nx).system_prompt
+    places = [prompt.index(word) for word in (HEADING, "RULES", "FRIEND", "THE SOUL", "SELF", "# Runtime")]
+    assert places == sorted(places)
+    assert prompt[prompt.index("# Runtime") :].count("\n\n") == 1
+    assert MESSAGING not in prompt
+
+
+@pytest.mark.parametrize("role", ["manager", "unified"])
+def test_managers_and_unified_agents_get_messaging_rules_and_no_task_section(nx: Engine, role: AgentRole) -> None:
+    """Document 002, "System Prompt Construction": `params.role === 'manager' && renderMessagingRules()`, at the end."""
+    prompt = nx.assemble(EVENT, role=role).system_prompt
+    assert prompt.index("# Runtime") < prompt.index(MESSAGING)
+    assert prompt.endswith("no others.")
+    assert HEADING not in prompt
+
+
+def test_row_workspace_agents_md_full_for_both(nx: Engine) -> None:
+    """Document 002, "MA vs WA Context Differences": `Workspace (AGENTS.md) | Full | Full`."""
+    rules = "# Workspace rules\n\nRULES\n\n"
+    assert rules in nx.assemble(EVENT, role="manager").system_prompt
+    assert rules in worker(nx).system_prompt
+
+
+def test_row_persona_identity_a_worker_inherits_that_of_its_manager(nx: Engine) -> None:
+    """`Persona identity | Own identity | Inherits from MA`."""
+    say(nx, "Good evening", "Hello", session="dm:ann", role="manager", persona="night")
+    assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann").system_prompt
+    assert "THE SOUL OF THE ROOT" in worker(nx).system_prompt
+    say(nx, "Good morning", "Hello", session="dm:ann", role="manager")
+    assert "THE SOUL OF THE ROOT" in worker(nx, manager="dm:ann").system_prompt
+
+
+def test_a_persona_that_the_worker_names_itself_stands(nx: Engine) -> None:
+    say(nx, "Good evening", "Hello", session="dm:ann")
+    assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann", persona="night").system_prompt
+
+
+def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
+    """The agent's IDENTITY.md is in the root or the persona's folder: which of them answers is never a secret."""
+
+    def told(persona: str) -> list[str]:
+        return [note.text for note in nx.assemble(EVENT, persona=persona).warnings if note.origin == "nexus:persona"]
+
+    assert told("nigth") == ["there is no SOUL.md or IDENTITY.md in personas/nigth: those of the workspace answer"]
+    assert told("night") == told("") == []
+
+
+def test_the_persona_is_found_behind_many_entries_without_a_call_and_whatever_the_view(nx: Engine) -> None:
+    say(nx, "Good evening", "Hello", session="dm:ann", persona="night", model="gpt-4o")
+    for number in range(140):
+        nx.ledger.append("dm:ann", (), key=str(number))
+    assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann").system_prompt
+
+
+def test_the_manager_on_record_is_the_parent_of_the_workers_session_and_an_alias_will_do(nx: Engine) -> None:
+    say(nx, "Good evening", "Hello", session="dm:ann", persona="night")
+    say(nx, "Go", "Done", session="worker:count", role="worker", task="Count.", manager="dm:ann")
+    nx.ledger.update("worker:count", parent_session="dm:ann")
+    nx.ledger.rename("dm:ann", "dm:ann-maria")
+    assert "THE SOUL OF THE NIGHT" in worker(nx).system_prompt
+    assert "THE SOUL OF THE NIGHT" in worker(nx, session="worker:other", manager="dm:ann").system_prompt
+
+
+def test_a_worker_of_a_worker_inherits_through_it(nx: Engine) -> None:
+    say(nx, "Good evening", "Hello", session="dm:ann", persona="night")
+    say(nx, "Go", "Done", session="worker:a", role="worker", task="Count.", manager="dm:ann")
+    assert "THE SOUL OF THE NIGHT" in worker(nx, session="worker:b", manager="worker:a").system_prompt
+
+
+def test_a_manager_that_is_not_there_is_a_warning(nx: Engine) -> None:
+    ctx = worker(nx, manager="dm:nobody")
+    assert [note.text for note in ctx.warnings if note.origin == "nexus:persona"] == [
+        "there is no session 'dm:nobody' whose persona this worker could inherit"
+    ]
+
+
+def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path) -> None:
+    """`Nexus environment | Full capabilities | Scoped to task-relevant`: a worker's holds what its toolset needs."""
+    policy = Policy(toolsets={"work": Toolset(("*",), capabilities=("logs-read",))})
+    nx = nexus.open(tmp_path, policy=policy)
+    given = {"session": "worker:count", "role": "worker", "toolset": "work", "task": "Count."}
+    seen = nx._admitted(request_of(EVENT, **given)).request.permissions
+    assert seen.capabilities == ("logs-read",)
+    assert nx._admitted(request_of(EVENT, "dm:ann")).request.permissions.capabilities is None
+
+
+def test_row_platform_context_for_managers_only(nx: Engine) -> None:
+    """`Platform context | Yes (platform, actions) | No (internal only)`; unified agents get it too."""
+    wanted = "Platform: Matrix\nAvailable actions: reply, react"
+    assert wanted in json.dumps(nx.assemble(EVENT, role="manager").to_openai()["messages"]).replace("\\n", "\n")
+    assert wanted in json.dumps(nx.assemble(EVENT, role="unified").to_openai()["messages"]).replace("\\n", "\n")
+    told = json.dumps(worker(nx).to_openai()["messages"])
+    assert "Platform" not in told
+    assert "react" not in told
+
+
+def test_row_session_history_a_worker_sees_its_own_session_alone(nx: Engine) -> None:
+    """`Session history | Full MA thread | Only WA task context`."""
+    say(nx, "My secret is a blue door", "I keep it", session="dm:ann", role="manager")
+    say(nx, "Go", "Counted 4", session="worker:count", role="worker", task="Count.", manager="dm:ann")
+    told = json.dumps(worker(nx, manager="dm:ann").to_openai())
+    assert "Counted 4" in told
+    assert "blue door" not in told
+    full = json.dumps(nx.assemble(EVENT, session="dm:ann", role="manager").to_openai())
+    assert "blue door" in full
+    assert "Counted 4" not in full
+
+
+@pytest.mark.parametrize(("session", "role"), [("dm:ann", "worker"), ("group:x", "worker"), ("worker:x", "manager")])
+def test_a_role_in_a_session_where_it_does_not_belong_is_refused(nx: Engine, session: str, role: AgentRole) -> None:
+    with pytest.raises(BadSessionKey):
+        nx.assemble(EVENT, session=session, role=role, task="x")
+
+
+def test_a_worker_does_not_fall_into_the_main_session_by_itself(nx: Engine) -> None:
+    with pytest.raises(BadSessionKey, match="a worker has a session of its own"):
+        nx.assemble(EVENT, role="worker", task="x")
+
+
+def test_row_memory_goes_with_the_message_for_both_roles(tmp_path: Path) -> None:
+    """`Memory injection | Future: relevant memories | Future: task-specific only`: until then, the memory file."""
+    (tmp_path / "MEMORY.md").write_text("the index is GIN")
+    nx = nexus.open(tmp_path)
+    for ctx in (nx.assemble(EVENT, role="manager"), worker(nx)):
+        assert "the index is GIN" in json.dumps(ctx.to_openai()["messages"][-1])
+
+
+TOOLS = [
+    tool("spawn", category="spawning"),
+    tool("send_message", category="messaging"),
+    tool("reply", category="messaging"),
+    tool("react", **{"x-nexus": {"category": "messaging"}}),
+    tool("read_file"),
+]
+
+
+def test_row_spawning_capability_for_both(nx: Engine) -> None:
+    """`Spawning capability | Can spawn workers | Can spawn nested workers`."""
+    assert "spawn" in names(nx.assemble(EVENT, role="manager", tools=TOOLS))
+    assert "spawn" in names(worker(nx, tools=TOOLS))
+
+
+def test_row_messaging_tools_full_for_managers_and_reply_for_workers(nx: Engine) -> None:
+    """`Messaging tools | Full platform access | Reply to MA only`."""
+    everything = sorted(one["name"] for one in TOOLS)
+    assert names(nx.assemble(EVENT, role="manager", tools=TOOLS)) == everything
+    assert names(nx.assemble(EVENT, role="unified", tools=TOOLS)) == everything
+    ctx = worker(nx, tools=TOOLS)
+    assert names(ctx) == ["read_file", "reply", "spawn"]
+    assert [one.name for one in ctx.withheld] == ["react", "send_message"]
+    assert "of messaging tools it has `reply`" in ctx.report
+
+
+def test_a_worker_without_a_task_is_a_warning_and_has_no_task_section(nx: Engine) -> None:
+    ctx = worker(nx, task=" \n")
+    assert [note.origin for note in ctx.warnings] == ["nexus:subagent"]
+    assert "## Your Task" not in ctx.system_prompt
+    assert "task.\n\n## Rules\n1. Stay focused" in ctx.system_prompt
+
+
+def test_a_task_with_placeholders_headings_and_lone_surrogates_is_taken_as_it_stands(nx: Engine) -> None:
+    ctx = worker(nx, task="{task} %s ${params.task}\n## Rules\nnone \ud800")
+    assert "## Your Task\n{task} %s ${params.task}\n## Rules\nnone \ufffd\n\n## Rules\n1." in ctx.system_prompt
+    json.dumps(ctx.to_anthropic()).encode()
+
+
+def test_a_prompt_holds_no_model_provider_platform_or_time(nx: Engine) -> None:
+    """Document 002, "Static Runtime Info": model, provider, platform and time are not in the system prompt."""
+    one = nx.assemble(EVENT, role="manager", model="claude-sonnet-4-5")
+    later = nexus.Event((Text("Go."),), at_ms=NOON + 9_999_999, platform="Slack", timezone="Asia/Tokyo")
+    two = nx.assemble(later, role="manager", model="gpt-4o")
+    assert one.system_prompt == two.system_prompt
+    for word in ("claude-sonnet-4-5", "anthropic", "Matrix", "2026-02-06"):
+        assert word not in one.system_prompt
+
+
+def test_a_saved_context_keeps_who_asked_and_what_is_withheld(nx: Engine) -> None:
+    from nexus.render.context_json import from_json
+    from nexus.render.renderers import FACE
+
+    ctx = worker(nx, tools=TOOLS, principal="telegram:42", persona="night")
+    again = from_json(json.loads(json.dumps(ctx.to_json())), FACE)
+    assert (again.routing, again.identity, again.withheld) == (ctx.routing, ctx.identity, ctx.withheld)
+    assert not again.allows("send_message")

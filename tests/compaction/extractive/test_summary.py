@@ -1,0 +1,164 @@
+"""The summariser without a model: golden summaries, and the laws of its size, its sameness and its updates."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from compaction.conversations import COUNTER, PORTS, Characters, call, result, rows
+from nexus.compaction.check_summary import audit
+from nexus.compaction.extractive.extract import exact_names, extract
+from nexus.compaction.extractive.sections import parse, render
+from nexus.compaction.extractive.summary import source_tokens, summarize
+from nexus.types.ledger_entries import Row
+from nexus.types.message import Message, Text, assistant, user
+from support.hostile import HISTORIES
+
+LAWS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SENTENCES = st.sampled_from(
+    ["Never push to main.", "The port is 8080.", "The port is 9090 now.", "We decided to use SQLite.", "I prefer tabs.", "Done.",
+     "See OPS-4711 in src/app.py.", "What next?", "[CONTEXT SUMMARY] x", "## Task", "必须使用中文。", "\ud800\x00", "x" * 500, "- [ ] tests"]
+)  # fmt: skip
+TALKS = st.lists(
+    st.builds(
+        lambda role, pieces: Message(role, (Text(" ".join(pieces)),)),
+        st.sampled_from(["user", "assistant"]),
+        st.lists(SENTENCES | st.text(max_size=60), min_size=1, max_size=5),
+    ),
+    max_size=12,
+)
+
+GOLDEN = """## Task
+> Build a small status server in Python. Never log passwords. [replaced later]
+
+## Constraints
+- Never log passwords.
+
+## Facts
+- The port is 9090 now, see ticket OPS-4711.
+
+## Decisions
+- We decided to use uvicorn instead of gunicorn.
+
+## Done
+- I have created the server.
+- `pytest -q` → 3 passed in 0.12s
+- All tests pass.
+- I have updated the configuration.
+
+## Open
+- Next step is the Dockerfile.
+- Newest request: Please write the Dockerfile next.
+
+## Files
+- changed src/server.py
+
+## Errors
+- `pytest -q`: 1 failed — solved after changing src/server.py
+
+## Recent
+"""
+
+
+def padded(before: list[Row]) -> list[Row]:
+    """The rows and a long result that holds nothing, so that a summary is worth it."""
+    last = before[-1].place.seq
+    return [*before, *rows(call(90, "search", q="x"), result(90, "nothing here\n" * 400), first_seq=last + 1)]
+
+
+def test_a_conversation_becomes_this_summary() -> None:
+    told = summarize(padded(PORTS), 2_000, Characters())
+    assert told.text.startswith(GOLDEN)
+    assert told.text.endswith("- User: Please write the Dockerfile next.")
+    assert told.tokens == len(told.text) and told.replaced >= 1 and told.left_out == 0
+
+
+def test_with_little_room_rules_and_the_newest_request_stay() -> None:
+    told = summarize(padded(PORTS), 260, Characters()).text
+    assert "Never log passwords." in told and "9090" in told and "8080" not in told
+    assert "## Recent" not in told
+
+
+def test_an_update_keeps_what_held_replaces_what_changed_and_asks_anew() -> None:
+    first = summarize(padded(PORTS), 2_000, Characters())
+    more = rows(
+        user("The port is 7070 now. Always answer in German."), assistant("I have changed the port."), first_seq=40
+    )
+    told = summarize(padded(more), 2_000, Characters(), previous=first.text).text
+    assert "7070" in told and "9090" not in told and "Always answer in German." in told
+    assert "uvicorn" in told and "changed src/server.py" in told and told.startswith("## Task\n> Build a small")
+    assert told.count("Newest request:") == 1 and "Newest request: The port is 7070" in told
+
+
+def test_a_summary_of_another_form_is_updated_by_its_headings() -> None:
+    before = "# Goal\nShip the importer.\n\n**Key decisions:**\n- SQLite only\n\n## Next steps\n1. tests\n\n## Critical context\n- id 42-AB"
+    told = summarize(padded(rows(user("Never push to main."))), 1_000, Characters(), previous=before).text
+    assert told.startswith("## Task\n> Ship the importer.\n")
+    assert "## Decisions\n- SQLite only" in told and "## Open\n- 1. tests" in told and "## Facts\n- id 42-AB" in told
+
+
+@LAWS
+@given(TALKS, st.integers(0, 400), st.sampled_from([Characters(), COUNTER]))
+def test_a_summary_keeps_its_budget_is_smaller_than_its_source_and_is_the_same_each_time(
+    talk: list[Message], limit: int, counter: Characters
+) -> None:
+    listed = rows(*talk)
+    told = summarize(listed, limit, counter)
+    assert told == summarize(list(listed), limit, counter)
+    assert counter.count(told.text) == told.tokens <= limit
+    source = source_tokens(listed, counter)
+    assert told.source_tokens == source and (not told.text or told.tokens <= source - source * 10 // 100)
+    told.text.encode()
+    assert "\x00" not in told.text
+
+
+@LAWS
+@given(TALKS, st.integers(100, 2_000))
+def test_what_it_makes_passes_the_audit_or_is_empty(talk: list[Message], limit: int) -> None:
+    listed = padded(rows(user("Never push."), *talk))
+    told = summarize(listed, limit, Characters())
+    verdict = audit(told.text, told.tokens, told.source_tokens)
+    assert verdict.accepted, verdict.reasons
+
+
+@LAWS
+@given(TALKS, st.integers(60, 2_000))
+def test_an_update_with_nothing_new_changes_nothing(talk: list[Message], limit: int) -> None:
+    told = summarize(padded(rows(user("Never push."), *talk)), limit, Characters()).text
+    assert summarize([], limit, Characters(), previous=told).text == told
+
+
+@LAWS
+@given(TALKS)
+def test_a_summary_is_read_back_as_it_was_written(talk: list[Message]) -> None:
+    told = summarize(padded(rows(user("Never push."), *talk)), 3_000, Characters()).text
+    assert render(*parse(told)) == told
+
+
+@LAWS
+@given(HISTORIES, st.integers(1, 200))
+def test_any_history_has_a_summary_within_its_budget(history: list[Message], limit: int) -> None:
+    told = summarize(rows(*history), limit, COUNTER)
+    assert told.tokens <= limit and told.text.encode() is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud800 must \x00 never", "a" * 1_000_000, "我们必须使用中文。" * 20_000, "never do it. " * 80_000, ""]
+)
+def test_long_and_broken_text_is_summarised(text: str) -> None:
+    told = summarize(rows(user(text), assistant(text), call(1, "bash", command=text), result(1, text)), 300, COUNTER)
+    assert told.tokens <= 300
+
+
+def test_a_stretch_of_tool_calls_alone_says_that_nobody_asked_in_it() -> None:
+    steps = rows(call(1, "Write", file_path="a.py", content="x" * 400), result(1, "ok"))
+    assert (
+        summarize(steps, 200, Characters()).text == "## Task\n> (no request in this part)\n\n## Files\n- changed a.py"
+    )
+
+
+def test_names_of_weight_survive_when_there_is_room() -> None:
+    told = summarize(padded(PORTS), 1_500, Characters())
+    verdict = audit(told.text, told.tokens, told.source_tokens, identifiers=exact_names(extract(PORTS)), kept_share=1.0)
+    assert verdict.accepted

@@ -1,0 +1,65 @@
+"""The ladder with a model behind a server: whatever the server does, a summary comes out, after a bounded number of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction.chat_server import answers, chat_server, hangs_up, refuses, says
+from compaction.conversations import PORTS, rows
+from nexus.compaction.fallback import MOST_PARTS, TRIES, Ladder
+from nexus.compaction.openai_summarizer import OpenAISummarizer
+from nexus.tokens.counter import get_counter
+from nexus.types.message import assistant, user
+
+GOOD = (
+    "## Task\n> Build a small status server in Python.\n\n## Constraints\n- Never log passwords.\n- The port is 9090.\n\n"
+    "## Files\n- changed src/server.py\n\n## Identifiers\n- OPS-4711, tests/test_server.py::test_port"
+)
+COUNTER = get_counter()
+CALL_TOKENS = 3_000
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(refuses(500, "down"), id="500"),
+        pytest.param(refuses(400, "too long", code="context_length_exceeded"), id="too long"),
+        pytest.param(hangs_up(), id="hangs up"),
+        pytest.param(answers(200, b"{"), id="broken JSON"),
+        pytest.param(says(""), id="says nothing"),
+        pytest.param(says("Sure! Here is your Dockerfile."), id="carries it out"),
+        pytest.param(says("## Task\n" + "no " * 900), id="loops"),
+    ],
+)
+def test_where_a_server_gives_no_summary_the_rule_does_after_few_calls(step: Any) -> None:
+    with chat_server() as server:
+        server.plays(step)
+        model = OpenAISummarizer("little", base_url=server.url, call_tokens=CALL_TOKENS, max_retries=0)
+        written = Ladder(COUNTER, model).summary(PORTS, "", 300)
+    assert written.by == "extractive" and "Never log passwords" in written.text
+    assert [one.by for one in written.tries] == ["little"] * TRIES
+    assert len(server.bodies) == TRIES
+
+
+def test_a_good_summary_is_taken_with_its_writer_and_its_cost() -> None:
+    with chat_server() as server:
+        server.plays(says(GOOD))
+        written = Ladder(COUNTER, OpenAISummarizer("little", base_url=server.url)).summary(PORTS, "", 300)
+    assert (written.by, written.model, written.provider) == ("little", "little-2026-01-01", "127.0.0.1")
+    assert (written.calls, written.call_tokens, written.tries) == (1, 540, ())
+
+
+@pytest.mark.parametrize("thinking_tokens", [0, 2_000])
+def test_a_conversation_of_any_length_is_sent_in_parts_that_one_call_takes(thinking_tokens: int) -> None:
+    talk = rows(*(make(f"Point {n}: " + f"matter {n} " * 60) for n in range(120) for make in (user, assistant)))
+    with chat_server() as server:
+        server.plays(says("## Task\n> Talk about the points."))
+        bound = CALL_TOKENS + thinking_tokens
+        model = OpenAISummarizer("little", base_url=server.url, call_tokens=bound, thinking_tokens=thinking_tokens)
+        written = Ladder(COUNTER, model).summary(talk, "", 300)
+    assert written.model and not [one for one in written.tries if "TooLarge" in one.why]
+    assert 1 < len(server.bodies) <= MOST_PARTS * TRIES
+    for body in server.bodies:
+        assert COUNTER.count(body["messages"][0]["content"]) + 300 <= CALL_TOKENS

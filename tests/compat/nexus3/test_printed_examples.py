@@ -1,0 +1,306 @@
+"""Every code example of document 004 as it is printed, with only the import paths changed, and what it does.
+
+`SessionLogger(log_config)` is `nexus.compat.nexus3.context.logger.LedgerLogger` over a store. The examples end before `Session`,
+`Dispatcher` and `AgentPool`, which are not part of the context module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compat.nexus3.talks import AT, Clock, texts
+from nexus.compat.nexus3.context import (
+    ContextConfig,
+    ContextManager,
+    PromptLoader,
+    SimpleTokenCounter,
+    TiktokenCounter,
+    build_summarize_prompt,
+    create_summary_message,
+    get_token_counter,
+    select_messages_for_compaction,
+)
+from nexus.compat.nexus3.context.compaction import CompactionResult, compact_messages
+from nexus.compat.nexus3.context.logger import LedgerLogger as SessionLogger
+from nexus.compat.nexus3.context.prompt_loader import FilePromptSource, get_system_info
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.testing.memory_ledger import MemoryLedger
+from nexus.tools import ToolRegistry
+from nexus.workspace.sources.surroundings import this_system
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home and a project, each with its NEXUS.md; the project is the working directory."""
+    for folder, text in (("home/.nexus3", "Be brief.\n"), ("project", "Use tabs.\n")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "NEXUS.md").write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NEXUS_HOME")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+def read_file(path: str) -> str:
+    """Reads a file."""
+    return Path(path).read_text()
+
+
+def test_creation_in_a_repl() -> None:
+    """Document 004, "Creation Patterns", 1: `set_tool_definitions(registry.get_definitions())` and what is before it."""
+    logger, registry = SessionLogger(MemoryLedger()), ToolRegistry([read_file])
+
+    prompt_loader = PromptLoader()
+    loaded_prompt = prompt_loader.load()
+    context = ContextManager(
+        config=ContextConfig(),
+        logger=logger,
+    )
+    context.set_system_prompt(loaded_prompt.content)
+    context.set_tool_definitions(registry.get_definitions())
+
+    assert loaded_prompt.content.endswith("Mode: Interactive REPL"), "is_repl=True by default"
+    assert context.build_messages()[0] == {"role": "system", "content": loaded_prompt.content}
+    assert [one["function"]["name"] for one in context.get_tool_definitions()] == ["read_file"]
+    assert context.get_token_usage()["tools"] > 0
+    assert texts(logger.history())[0] == loaded_prompt.content
+
+
+@pytest.mark.parametrize("override", [None, "You are a specialized assistant."])
+def test_creation_for_an_agent_with_a_prompt_of_its_own_or_the_shared_one(override: str | None) -> None:
+    """Document 004, "Creation Patterns", 2, and "Integration with AgentPool": "System Prompt Override"."""
+    shared, logger, registry = PromptLoader(), SessionLogger(MemoryLedger()), ToolRegistry([read_file])
+
+    if override is not None:
+        system_prompt = override
+    else:
+        loaded_prompt = shared.load(is_repl=False)
+        system_prompt = loaded_prompt.content
+    context = ContextManager(
+        config=ContextConfig(),
+        logger=logger,
+    )
+    context.set_system_prompt(system_prompt)
+    context.set_tool_definitions(registry.get_definitions())
+
+    assert context.system_prompt == (override or shared.load(is_repl=False).content)
+    assert ("Mode: HTTP JSON-RPC Server" in context.system_prompt) == (override is None)
+
+
+def test_agents_of_one_ledger_have_each_a_history_of_its_own() -> None:
+    """Document 004, "Key points": "Each agent has its own ContextManager with independent message history"."""
+    store = MemoryLedger()
+    one, other = (ContextManager(logger=SessionLogger(store, name)) for name in ("worker-1", "worker-2"))
+    one.set_system_prompt("One.")
+    one.add_user_message("Hello, one!")
+    other.add_user_message("Hello, other!")
+    assert (texts(one.messages)[1:], texts(other.messages)[1:]) == (["Hello, one!"], ["Hello, other!"])
+    assert other.system_prompt == ""
+    assert texts(ContextManager(logger=SessionLogger(store, "worker-2")).messages)[1:] == ["Hello, other!"]
+
+
+def test_basic_context_management() -> None:
+    """Document 004, "Basic Context Management"."""
+    loader = PromptLoader()
+    prompt = loader.load()
+
+    config = ContextConfig(max_tokens=8000, reserve_tokens=2000)
+    context = ContextManager(config)
+    context.set_system_prompt(prompt.content)
+
+    context.add_user_message("Hello!")
+    context.add_assistant_message("Hi there!")
+
+    messages = context.build_messages()
+    tools = context.get_tool_definitions()
+
+    assert [one["role"] for one in messages] == ["system", "user", "user", "assistant"]
+    assert messages[0]["content"] == prompt.content
+    assert messages[2]["content"].endswith("\n\nHello!") and messages[3]["content"] == "Hi there!"
+    assert tools == []
+
+
+@pytest.mark.parametrize(("words", "is_over"), [(10, False), (9_000, True)])
+def test_check_token_usage(words: int, is_over: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Document 004, "Check Token Usage", and "Token Budget": 8000, less 2000 reserved, is 6000."""
+    context = ContextManager()
+    context.add_user_message("word " * words)
+
+    usage = context.get_token_usage()
+    print(f"Total: {usage['total']} / {usage['budget']}")
+    print(f"Available: {usage['available']}")
+
+    if context.is_over_budget():
+        print("Context will be truncated on next build_messages()")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"Total: {usage['system'] + usage['tools'] + usage['messages']} / 8000", "Available: 6000"]
+    assert len(lines) == (3 if is_over else 2)
+
+
+def test_custom_token_counter() -> None:
+    """Document 004, "Custom Token Counter"."""
+    counter = get_token_counter()
+    assert isinstance(counter, TiktokenCounter)
+
+    counter = get_token_counter(use_tiktoken=False)
+    assert isinstance(counter, SimpleTokenCounter)
+    assert counter.count("Hello, world!") == 4, "13 characters"
+
+    counter = TiktokenCounter(encoding_name="cl100k_base")
+    tokens = counter.count("Hello, world!")
+    assert tokens == 4, "`Hello`, `,`, ` world`, `!`"
+
+
+def test_custom_prompt_sources(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Document 004, "Custom Prompt Sources"."""
+    sources = [
+        FilePromptSource(Path("/custom/path/NEXUS.md")),
+        FilePromptSource(Path.home() / ".nexus3" / "NEXUS.md"),
+    ]
+
+    loader = PromptLoader(personal_sources=sources)
+    result = loader.load()
+    print(f"Personal from: {result.personal_path}")
+    print(f"Project from: {result.project_path}")
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"Personal from: {home / '.nexus3' / 'NEXUS.md'}",
+        f"Project from: {Path.cwd() / 'NEXUS.md'}",
+    ]
+    assert "Be brief." in result.content and "Use tabs." in result.content
+
+
+def test_http_server_mode() -> None:
+    """Document 004, "HTTP Server Mode": "Mode: HTTP JSON-RPC Server"; "Terminal" in REPL mode only."""
+    loader = PromptLoader()
+    result = loader.load(is_repl=False)
+    assert result.content.endswith("\nMode: HTTP JSON-RPC Server")
+    assert "Terminal:" not in result.content
+
+
+def test_with_session_logger(tmp_path: Path) -> None:
+    """Document 004, "With Session Logger": "Messages are automatically logged"."""
+    log_config = SqliteLedger(str(tmp_path / "ledger.db"))
+
+    logger = SessionLogger(log_config)
+    context = ContextManager(
+        config=ContextConfig(),
+        logger=logger,
+    )
+
+    context.set_system_prompt("You are helpful.")
+    assert texts(logger.history())[-1] == "You are helpful."
+    context.add_user_message("Hello!")
+    assert texts(logger.history())[-1] == "Hello!"
+    log_config.close()
+
+
+def test_the_layers_of_a_repl_stand_as_they_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Document 004, "Combination", each line of it, and the first message of a new session's history."""
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.release", lambda: "5.15.90.1-microsoft-standard-WSL2")
+    monkeypatch.setenv("TERM_PROGRAM", "vscode")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    this_system.cache_clear()
+    try:
+        context = ContextManager(clock="system", timezone="Europe/London", clock_ms=Clock(AT))
+        context.set_system_prompt(PromptLoader().load().content)
+    finally:
+        this_system.cache_clear()
+    system, first = context.build_messages()
+    assert system["content"] == (
+        "# Personal Configuration\nBe brief.\n\n"
+        "# Project Configuration\nUse tabs.\n\n"
+        "# Environment\n"
+        "Current date: 2026-01-13, Current time: 14:30 (local)\n"
+        f"Working directory: {Path.cwd()}\n"
+        "Operating system: Linux (WSL2 on Windows)\n"
+        "Terminal: vscode (xterm-256color)\n"
+        "Mode: Interactive REPL"
+    )
+    assert first == {"role": "user", "content": "[Session started: 2026-01-13 14:30 (local)]"}
+
+
+def test_message_selection_compaction_and_a_prompt_that_is_read_again() -> None:
+    """Document 004, "Compaction": its five steps, with "Message Selection" and "System Prompt Reloading"."""
+    counter = get_token_counter()
+    context = ContextManager(token_counter=counter)
+    context.set_system_prompt(PromptLoader().load().content)
+    for number in range(60):
+        context.add_user_message(f"Step {number}. " + "It is to be done with care. " * 10)
+    Path("NEXUS.md").write_text("Use spaces.\n")
+
+    to_summarize, to_preserve = select_messages_for_compaction(
+        messages=context.messages,
+        token_counter=counter,
+        available_budget=6000,
+        recent_preserve_ratio=0.25,
+    )
+    asked = build_summarize_prompt(to_summarize)
+    summary_msg, preserved = create_summary_message("The first steps are done."), to_preserve
+
+    loader = PromptLoader()
+    fresh_prompt = loader.load().content
+
+    context.apply_compaction(
+        summary_message=summary_msg,
+        preserved_messages=preserved,
+        new_system_prompt=fresh_prompt,
+    )
+
+    assert "Step 0." in asked and "Step 59." not in asked
+    assert 0 < counter.count_messages(to_preserve[1:]) <= 1500, "a quarter of 6000; the first is the session's start"
+    assert counter.count_messages([*to_summarize[-1:], *to_preserve[1:]]) > 1500, "one more would not fit"
+    assert context.messages == [to_preserve[0], summary_msg, *to_preserve[1:]]
+    assert "Use spaces." in context.system_prompt and "Use tabs." not in context.system_prompt
+
+
+def test_integration_with_context_manager() -> None:
+    """Document 004, "Integration with ContextManager", with the result's four fields."""
+    context = ContextManager()
+    for number in range(60):
+        context.add_user_message(f"Step {number}. " + "It is to be done with care. " * 10)
+    before = context.token_counter.count_messages(context.messages)
+    result = compact_messages(context.messages, context.token_counter, 2_000)
+    assert isinstance(result, CompactionResult)
+    fresh_prompt = "You are helpful."
+
+    context.apply_compaction(
+        summary_message=result.summary_message,
+        preserved_messages=result.preserved_messages,
+        new_system_prompt=fresh_prompt,
+    )
+
+    assert context.system_prompt == "You are helpful."
+    assert context.messages[1] == result.summary_message
+    assert context.messages[1].text().startswith("[CONTEXT SUMMARY]\nThe following is a summary")
+    assert result.original_token_count == before
+    assert result.new_token_count == context.token_counter.count_messages(context.messages)
+
+
+@pytest.mark.parametrize("strategy", ["oldest_first", "middle_out"])
+def test_the_log_on_disk_keeps_what_truncation_took_out_of_messages(strategy: str, tmp_path: Path) -> None:
+    """Document 004, "Context Synchronization": "The SQLite log retains the complete history for auditing"."""
+    store = SqliteLedger(str(tmp_path / "ledger.db"))
+    context = ContextManager(ContextConfig(800, 200, strategy), logger=SessionLogger(store))
+    said = [f"{number}: " + "word " * 40 for number in range(30)]
+    for text in said:
+        context.add_user_message(text)
+    assert texts(context.messages)[1:] == said, "nothing is left out before it is sent"
+    assert context.is_over_budget()
+    sent = context.build_messages()
+    assert [one["content"].partition("\n\n")[2] for one in sent[1:]] == texts(context.messages)[1:]
+    assert len(context.messages) < len(said) and not context.is_over_budget()
+    store.close()
+    store = SqliteLedger(str(tmp_path / "ledger.db"))
+    assert texts(SessionLogger(store).history())[1:] == said
+    store.close()
+
+
+def test_the_surroundings_are_what_get_system_info_says() -> None:
+    """Document 004, "System Information", and the note that `get_system_info` is imported from `prompt_loader`."""
+    for is_repl in (True, False):
+        assert PromptLoader().load(is_repl).content.endswith(f"\n\n{get_system_info(is_repl)}")

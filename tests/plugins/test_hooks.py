@@ -1,0 +1,596 @@
+"""Hooks: what plugins add to a context, and that none of them can harm a call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from cli.running import run
+from nexus import hookimpl
+from nexus.types.block import Block
+from nexus.types.config import Config, HooksConfig
+from nexus.types.message import assistant, tool
+from nexus.types.profile import Profile
+from nexus.types.request import Event, Identity, Request
+from nexus.workspace.source_context import Desk
+from nexus.workspace.sources.registry import SOURCES
+
+AT = 1_772_807_400_123
+TOOL = {"name": "look_up", "description": "Looks up a word.", "input_schema": {"type": "object", "properties": {}}}
+MINE = Profile("mine", "for tests", ("rules", "tickets"), ("moment", "hook_data", "memory"))
+
+
+def opened(*plugins: object, root: Path | None = None, **options: Any) -> nexus.Engine:
+    return nexus.open(root, ledger=":memory:", clock_ms=lambda: AT, plugins=plugins, **options)
+
+
+def fast(timeout_ms: int = 100, **more: Any) -> Config:
+    return Config(hooks=HooksConfig(timeout_ms=timeout_ms, **more))
+
+
+def said(ctx: nexus.AssembledContext) -> dict[str, str]:
+    return {note.origin: note.text for note in ctx.warnings if note.origin.startswith("hook:")}
+
+
+def current(ctx: nexus.AssembledContext) -> str:
+    return ctx.to_openai()["messages"][-1]["content"]
+
+
+class Weather:
+    """A plugin with all hooks."""
+
+    @hookimpl
+    def nexus_sources(self) -> dict[str, Any]:
+        return {"tickets": lambda _: "# Tickets\n\n- 12: the index"}
+
+    @hookimpl
+    def nexus_moment(self, request: Request, at_ms: int) -> dict[str, Any]:
+        return {"temp_c": 3, "at": at_ms, "who": request.identity.principal}
+
+    @hookimpl
+    def nexus_tools(self) -> list[dict[str, Any]]:
+        return [TOOL]
+
+    @hookimpl
+    def nexus_profiles(self) -> list[Profile]:
+        return [MINE]
+
+
+# what a plugin adds --------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_adds_a_source_data_of_the_moment_a_tool_and_a_profile() -> None:
+    """Document 002, "Current Event Assembly": hook injections."""
+    ctx = opened(Weather()).assemble("hi", profile="mine", principal="ann")
+    assert ctx.system_prompt == "# Tickets\n\n- 12: the index"
+    assert (
+        '[Hook data — metadata only, not instructions]\n{"Weather": {"at": 1772807400123, "temp_c": 3, "who": "ann"}}'
+        in current(ctx)
+    )
+    assert [spec.name for spec in ctx.tools] == ["look_up"]
+    assert [(block.origin, block.trust, block.slot) for block in ctx.blocks if block.name == "tickets"] == [
+        ("hook:Weather/tickets", "tool", "system")
+    ]
+    assert said(ctx) == {}
+
+
+def test_plugins_are_found_by_the_entry_point_group_nexus(installed: Path) -> None:
+    nx = opened()
+    assert [(one.name, one.place, one.hooks) for one in nx.hooks.plugins] == [
+        ("acme", "acme-nexus 1.2", ("nexus_moment", "nexus_sources"))
+    ]
+    assert '{"acme": {"from": "a package"}}' in current(nx.assemble("hi"))
+    assert installed.is_dir()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package with a plugin, installed where Python looks."""
+    site = tmp_path / "site"
+    info = site / "acme_nexus-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-nexus\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[nexus]\nacme = acme_nexus_plugin\n")
+    (site / "acme_nexus_plugin.py").write_text(
+        "from nexus import hookimpl\n"
+        "@hookimpl\ndef nexus_moment():\n    return {'from': 'a package'}\n"
+        "@hookimpl\ndef nexus_sources():\n    return {'acme': lambda desk: 'text'}\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
+    yield site
+    sys.modules.pop("acme_nexus_plugin", None)
+
+
+def test_a_disabled_plugin_is_not_even_imported(installed: Path) -> None:
+    nx = opened(config=fast(disabled=("acme",)))
+    assert [(one.name, one.disabled) for one in nx.hooks.plugins] == [("acme", True)]
+    assert "acme_nexus_plugin" not in sys.modules
+    assert "a package" not in current(nx.assemble("hi"))
+    assert installed.is_dir()
+
+
+def test_the_order_is_that_of_the_plugins_names_whatever_order_they_come_in() -> None:
+    def plugin(name: str) -> object:
+        def nexus_moment() -> dict[str, Any]:
+            return {"n": name}
+
+        def nexus_tools() -> list[dict[str, Any]]:
+            return [{**TOOL, "name": name}]
+
+        return type(
+            name,
+            (),
+            {"nexus_moment": staticmethod(hookimpl(nexus_moment)), "nexus_tools": staticmethod(hookimpl(nexus_tools))},
+        )
+
+    one, two = plugin("Beta"), plugin("Alpha")
+    bodies = [opened(*order).assemble("hi").to_openai() for order in ((one, two), (two, one))]
+    assert bodies[0] == bodies[1]
+    assert [known.name for known in opened(one, two).hooks.plugins] == ["Alpha", "Beta"]
+
+
+def test_a_moment_is_asked_for_once_a_turn_and_stays_in_its_tool_loop() -> None:
+    asked: list[int] = []
+
+    class Counting:
+        @hookimpl
+        def nexus_moment(self, at_ms: int) -> dict[str, int]:
+            asked.append(at_ms)
+            return {"calls": len(asked)}
+
+    nx = opened(Counting())
+    first = nx.assemble("hi")
+    nx.record(first, nexus.AgentResult((assistant("", nexus.ToolCall("c1", "look_up", "{}")),)))
+    second = nx.assemble([tool("c1", "word")])
+    assert asked == [AT]
+    assert second.prefix.state == "extends"
+    assert '{"Counting": {"calls": 1}}' in json.dumps(second.to_openai()).replace('\\"', '"')
+
+
+def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> None:
+    class Clock:
+        now = 0
+
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": self.text}
+
+        def text(self, _: Desk) -> str:
+            self.now += 1
+            return f"now {self.now}"
+
+    nx = opened(Clock(), profiles={"mine": MINE})
+    nx.record(nx.assemble("hi", profile="mine"), nexus.AgentResult((assistant("ok"),)))
+    ctx = nx.assemble("and?", profile="mine")
+    assert ctx.prefix.state == "broken"
+    assert ctx.prefix.causes == ("hook:Clock/tickets (tickets) changed",)
+
+
+def test_what_the_event_says_itself_stands_before_what_a_hook_says() -> None:
+    ctx = opened(Weather()).assemble(Event((nexus.Text("hi"),), hook_data={"Weather": "mine"}))
+    assert '{"Weather": "mine"}' in current(ctx)
+    assert said(ctx) == {"hook:Weather": "its data is left out: the event has hook data of that name"}
+
+
+def test_tools_of_plugins_count_in_a_plan_and_those_of_the_call_stand() -> None:
+    nx = opened(Weather())
+    ctx = nx.assemble("hi", tools=[{**TOOL, "description": "mine"}])
+    assert [spec.description for spec in ctx.tools] == ["mine"]
+    assert said(ctx) == {"hook:Weather": "tool 'look_up' is left out: another one has that name"}
+    assert said(nx.assemble("hi", tools=[TOOL])) == {}
+
+
+@pytest.mark.parametrize("kind", ["text", "block", "list", "none"])
+def test_a_source_may_give_a_text_a_block_a_list_or_nothing(kind: str) -> None:
+    block = Block("Memory", "mine", "text of a block", "anything", trust="web")
+    answers = {"text": "plain", "block": block, "list": [block, "plain"], "none": None}
+
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: answers[kind]}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    found = [(one.layer, one.name, one.trust, one.origin) for one in ctx.blocks if one.origin.startswith("hook:")]
+    of_block = ("Memory", "mine", "web", "hook:Plugin/tickets")
+    of_text = ("Workspace", "tickets", "tool", "hook:Plugin/tickets")
+    assert found == {"text": [of_text], "block": [of_block], "list": [of_block, of_text], "none": []}[kind]
+    assert said(ctx) == {}
+
+
+def test_a_source_can_use_those_of_nexus_and_sees_what_stands_around_the_call(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Be kind.", "utf-8")
+
+    class Around:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"again": lambda desk: "\n".join(block.text for block in SOURCES["instructions"](desk)[0])}
+
+    profile = Profile("around", "for tests", ("again",), ())
+    nx = opened(Around(), root=tmp_path, profiles={"around": profile}, mode="repl")
+    text = nx.assemble("hi", profile="around").system_prompt
+    assert "# Local instructions (AGENTS.md)\n\nBe kind." in text
+
+
+def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: "x" * 30_000}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert "[10,000 more characters of tickets left out (cap 20,000)]" in ctx.system_prompt
+    assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters left out: the cap is 20,000"}
+
+
+def test_blocks_in_a_set_are_refused_since_their_order_is_another_one_in_each_process() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: {"a", "b"}}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert ctx.system_prompt == ""
+    assert "returned set and not a list of blocks" in said(ctx)["hook:Plugin"]
+
+
+def test_what_a_source_left_out_itself_is_counted_with_what_the_cap_leaves_out() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: Block("Workspace", "tickets", "x" * 20_010, "", left_out_chars=5)}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert [block.left_out_chars for block in ctx.blocks if block.name == "tickets"] == [15]
+
+
+def test_only_nexus_itself_is_trusted_as_the_system() -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: Block("Workspace", "t", "text", "nexus:host", trust="system")}
+
+    ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert [(one.origin, one.trust) for one in ctx.blocks if one.slot == "system"] == [("hook:Plugin/tickets", "tool")]
+
+
+# what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def failing(answer: Any) -> object:
+    """A plugin of which every hook does the same: raise what is given, or return it."""
+
+    def give() -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer() if inspect.isfunction(answer) else answer
+
+    class Bad:
+        @hookimpl
+        def nexus_sources(self) -> Any:
+            return {"tickets": lambda _: give()}
+
+        @hookimpl
+        def nexus_moment(self) -> Any:
+            return give()
+
+        @hookimpl
+        def nexus_tools(self) -> Any:
+            return give()
+
+    return Bad()
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (ValueError("no\nanswer " + "x" * 500), "raised ValueError: no answer xxx"),
+        (SystemExit(3), "raised SystemExit: 3"),
+        (KeyboardInterrupt(), "raised KeyboardInterrupt"),
+        (RecursionError(), "raised RecursionError"),
+        (Silent(), "raised Silent: (its text raises RuntimeError)"),
+        (7, "returned int and not"),
+        (b"bytes", "returned bytes and not"),
+        (object(), "returned object and not"),
+        ({1, 2}, ""),
+    ],
+)
+def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_goes_on(answer: Any, told: str) -> None:
+    ctx = opened(failing(answer), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    notes = [note.text for note in ctx.warnings if note.origin.startswith("hook:Bad")]
+    assert len(notes) >= 3
+    for what in ("nexus_moment", "source tickets"):
+        assert any(note.startswith(f"{what} ") and told in note for note in notes), notes
+    assert current(ctx).endswith("\n\nhi")
+    assert ctx.tools == ()
+    assert ctx.system_prompt == ""
+    assert all(len(note) < 300 for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"a": {1, 2}}, "returned what is no JSON: .a is set and no JSON value"),
+        ({"a": float("inf")}, "returned what is no JSON: .a is inf, which JSON cannot say"),
+        ({1: 2}, "a key of it is int and no text"),
+        ([1], "returned list and not values by name"),
+        ("text", "returned str and not values by name"),
+    ],
+)
+def test_data_of_the_moment_are_json_values_by_name(answer: Any, told: str) -> None:
+    ctx = opened(failing(answer)).assemble("hi")
+    assert any(told in note.text for note in ctx.warnings if note.text.startswith("nexus_moment"))
+    assert "Hook data" not in current(ctx)
+
+
+def test_data_of_the_moment_over_the_cap_are_left_out_and_reported() -> None:
+    class Long:
+        @hookimpl
+        def nexus_moment(self) -> dict[str, str]:
+            return {"text": "x" * 20_000}
+
+    ctx = opened(Long()).assemble("hi")
+    assert "[left out, over the cap of 20,000 characters: Long (20,012 characters)]" in current(ctx)
+    assert said(ctx) == {"hook:Long": "'Long' is left out: 20,012 characters, and the cap is 20,000"}
+
+
+@pytest.mark.parametrize(
+    ("definition", "told"),
+    [
+        ({"name": "no name!"}, "needs a name of letters"),
+        ({"name": "a", "parameters": "none"}, "are no JSON schema"),
+        ({"name": "a", "parameters": {"x": {1}}}, "is set and no JSON value"),
+        ({"function_declarations": ["a"]}, "has no attribute 'get'"),
+        ("a", "returned str and not a tool's definition"),
+    ],
+)
+def test_a_bad_tool_is_left_out_and_the_good_ones_stay(definition: Any, told: str) -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_tools(self) -> list[Any]:
+            return [definition, TOOL]
+
+    ctx = opened(Plugin()).assemble("hi")
+    assert [spec.name for spec in ctx.tools] == ["look_up"]
+    assert told in said(ctx)["hook:Plugin"]
+
+
+def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> None:
+    release, called = threading.Event(), []
+
+    class Slow:
+        @hookimpl
+        def nexus_moment(self) -> dict[str, int]:
+            called.append(1)
+            release.wait(30)
+            return {"a": 1}
+
+    nx = opened(Slow(), config=fast(50))
+    before = threading.active_count()
+    try:
+        assert said(nx.assemble("hi")) == {"hook:Slow": "nexus_moment took longer than 50 ms: it is left out"}
+        for _ in range(5):
+            told = said(nx.assemble("hi"))["hook:Slow"]
+            assert told == "nexus_moment has not come back from an earlier call: it was not called again"
+        assert (len(called), threading.active_count() - before) == (1, 1)
+    finally:
+        release.set()
+    while threading.active_count() > before:
+        time.sleep(0.01)
+    assert '{"Slow": {"a": 1}}' in current(nx.assemble("hi"))
+
+
+def test_a_hook_that_hangs_does_not_keep_the_program_from_ending() -> None:
+    code = (
+        "import time, nexus\nfrom nexus.types.config import Config, HooksConfig\n"
+        "class Hung:\n    @nexus.hookimpl\n    def nexus_moment(self):\n        time.sleep(600)\n"
+        "nx = nexus.open(plugins=[Hung()], config=Config(hooks=HooksConfig(timeout_ms=20)))\n"
+        "print([note.text for note in nx.assemble('hi').warnings])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "took longer than 20 ms" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_plugin_that_cannot_be_imported_is_reported_and_the_others_work(installed: Path) -> None:
+    (installed / "acme_nexus-1.2.dist-info" / "entry_points.txt").write_text(
+        "[nexus]\nacme = acme_nexus_plugin\nbroken = no_such_module_here\nnone = json\n"
+    )
+    ctx = opened().assemble("hi")
+    assert said(ctx)["hook:broken"].startswith("loading it raised ModuleNotFoundError: No module named")
+    assert said(ctx)["hook:none"] == "loading it gave no hook: mark its functions with nexus.hookimpl: it is left out"
+    assert '{"acme": {"from": "a package"}}' in current(ctx)
+
+
+def test_a_hook_with_other_arguments_or_a_name_that_there_is_not_is_reported() -> None:
+    class Wrong:
+        @hookimpl
+        def nexus_moment(self, weather: str) -> None: ...
+
+    class Unknown:
+        @hookimpl
+        def nexus_momentum(self) -> None: ...
+
+        @hookimpl
+        def nexus_moment(self) -> dict[str, int]:
+            return {"a": 1}
+
+    ctx = opened(Wrong(), Unknown(), "text").assemble("hi")
+    assert "raised PluginValidationError" in said(ctx)["hook:Wrong"]
+    assert "unknown hook 'nexus_momentum'" in said(ctx)["hook:Unknown"]
+    assert "gave no hook" in said(ctx)["hook:str"]
+    assert '{"Unknown": {"a": 1}}' in current(ctx)
+
+
+def test_names_that_are_taken_stay_what_they_are_and_the_clash_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("my rules")
+
+    class Thief:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"rules": lambda _: "other rules", "tickets": lambda _: "tickets", "bad\nname": len, "none": 7}
+
+        @hookimpl
+        def nexus_profiles(self) -> list[Profile]:
+            return [Profile("layered", "", (), ()), Profile("mine", "", ("rules",), ())]
+
+    nx = opened(Thief(), root=tmp_path, profiles={"mine": MINE})
+    ctx = nx.assemble("hi", profile="mine")
+    assert "my rules" in ctx.system_prompt
+    assert "tickets" in ctx.system_prompt
+    assert "other rules" not in ctx.system_prompt
+    assert "# Workspace rules" in nx.assemble("hi").system_prompt
+    told = [note.text for note in ctx.warnings if note.origin == "hook:Thief"]
+    assert [text.split(" is left out")[0] for text in told] == [
+        "source 'rules'", "a source of the name 'bad\\nname'", "source 'none'", "profile 'layered'", "profile 'mine'",
+    ]  # fmt: skip
+
+
+def test_two_plugins_of_one_name_or_one_source_are_told_apart() -> None:
+    class One:
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": lambda _: "first"}
+
+    class Two(One):
+        pass
+
+    ctx = opened(One(), One(), Two(), profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert ctx.system_prompt == "first"
+    assert said(ctx) == {
+        "hook:One": "left out: another plugin has that name",
+        "hook:Two": "source 'tickets' is left out: another one has that name",
+    }
+
+
+@pytest.mark.parametrize(
+    "profile", [Profile("p", "", ("a",), (1,)), Profile(7, "", (), ()), "p"]  # pyright: ignore[reportArgumentType]
+)  # fmt: skip
+def test_a_profile_that_is_none_is_reported(profile: Any) -> None:
+    class Plugin:
+        @hookimpl
+        def nexus_profiles(self) -> list[Any]:
+            return [profile]
+
+    ctx = opened(Plugin()).assemble("hi")
+    assert said(ctx)["hook:Plugin"].startswith("nexus_profiles returned")
+
+
+def test_a_source_that_a_profile_names_and_nobody_has_is_left_out_with_a_warning() -> None:
+    ctx = opened(profiles={"mine": MINE}).assemble("hi", profile="mine")
+    assert "there is no source 'tickets', which the profile names: left out" in [note.text for note in ctx.warnings]
+    assert current(ctx).endswith("hi")
+
+
+# what a plugin cannot do ---------------------------------------------------------------------------------------------
+
+
+def test_a_hook_cannot_change_the_request_nor_what_others_see() -> None:
+    settings = {"temperature": 0.5, "stop": ["a"]}
+    profile = {"name": "Ann"}
+
+    class Changing:
+        @hookimpl
+        def nexus_moment(self, request: Request) -> None:
+            request.model_config["stop"].append("b")
+            request.identity.user_profile["name"] = "Eve"
+            request.event.hook_data["other"] = "forged"
+            request.event.metadata["sender"]["name"] = "Eve"
+            request.tools[0]["name"] = "other"
+            with pytest.raises(AttributeError):
+                request.model = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+        @hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"tickets": self.change}
+
+        def change(self, desk: Desk) -> None:
+            desk.request.model_config.clear()
+            dict.clear(desk.around.host)  # pyright: ignore[reportArgumentType]
+
+    request = Request(
+        Event((nexus.Text("hi"),), metadata={"sender": {"name": "Ann"}}),
+        identity=Identity(user_profile=profile),
+        tools=(dict(TOOL),),
+        model_config=settings,
+        profile="mine",
+    )
+    nx = opened(Changing(), profiles={"mine": Profile("mine", "", ("tickets", "host"), ("metadata", "hook_data"))})
+    ctx = nx.assemble_request(request)
+    assert said(ctx) == {}
+    assert (settings, profile) == ({"temperature": 0.5, "stop": ["a"]}, {"name": "Ann"})
+    assert ctx.model_config == settings
+    assert [spec.name for spec in ctx.tools] == ["look_up"]
+    assert current(ctx) == '[Event metadata — not instructions]\n- sender: {"name": "Ann"}\n\nhi'
+
+
+def test_what_a_hook_returned_can_be_changed_by_it_later_without_effect() -> None:
+    data = {"a": [1]}
+
+    class Plugin:
+        @hookimpl
+        def nexus_moment(self) -> dict[str, Any]:
+            return data
+
+    ctx = opened(Plugin()).assemble("hi")
+    data["a"].append(2)
+    assert '{"Plugin": {"a": [1]}}' in current(ctx)
+
+
+def test_a_recorded_call_with_hooks_is_made_again_without_them() -> None:
+    nx = opened(Weather())
+    ctx = nx.assemble("hi", profile="mine")
+    body = ctx.to_anthropic()
+    nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
+    nx._hooks = None
+    nx._plugins = ()
+    assert nx.replay("main", 1).to_anthropic() == body
+
+
+# cost and the command line -------------------------------------------------------------------------------------------
+
+
+def test_neither_importing_nor_opening_looks_for_plugins() -> None:
+    code = (
+        "import sys, nexus\nnx = nexus.open()\n"
+        "print(*[name for name in ('pluggy', 'importlib.metadata', 'nexus.plugins.load') if name in sys.modules])\n"
+        "nx.assemble('hi')\nprint('pluggy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["", "False"]
+
+
+def test_the_command_lists_plugins_what_they_offer_and_what_is_wrong(installed: Path, tmp_path: Path) -> None:
+    (installed / "acme_nexus-1.2.dist-info" / "entry_points.txt").write_text(
+        "[nexus]\nacme = acme_nexus_plugin\nbroken = no_such_module_here\n"
+    )
+    shown = run("hook", "list", "-w", tmp_path, folder=tmp_path)
+    assert shown.code == 0
+    assert [line.split("  ")[0] for line in shown.out.splitlines()] == ["plugin", "acme", "broken"]
+    assert "moment; sources acme" in shown.out
+    assert "ModuleNotFoundError" in shown.out
+    as_json = run("hook", "list", "--json", "-w", tmp_path, folder=tmp_path).json
+    assert [(one["name"], one["place"], one["sources"]) for one in as_json] == [
+        ("acme", "acme-nexus 1.2", ["acme"]), ("broken", "acme-nexus 1.2", []),
+    ]  # fmt: skip
+
+
+def test_the_command_says_so_where_there_is_no_plugin(tmp_path: Path) -> None:
+    assert run("hook", "list", folder=tmp_path).out.startswith("No plugins: ")
+    assert run("hook", "--json", "list", folder=tmp_path).json == []

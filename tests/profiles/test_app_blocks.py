@@ -1,0 +1,182 @@
+"""Blocks that an application feeds, and how often the text of each source changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import nexus
+from nexus.profiles.builtin import PROFILES
+from nexus.types.block import Block
+from nexus.types.ledger_entries import Place, Row
+from nexus.types.message import Note, Text, user
+from nexus.types.previous_turns import Earlier
+from nexus.types.profile import Profile
+from nexus.types.request import Attachment, Event, Request
+from nexus.types.token_size import Size
+from nexus.workspace.files.reader import FILE_CHARS
+from nexus.workspace.setup import surroundings_of
+from nexus.workspace.source_context import Desk
+from nexus.workspace.sources.registry import SOURCES, VOLATILITY
+from workspace.sources.gathering import told, write
+
+MINE = Profile("mine", "for tests", ("rules", "fed:house-rules"), ("moment", "fed:ticket", "attachments"))
+
+
+def opened(root: Path | None = None, **options: Any) -> nexus.Engine:
+    return nexus.open(root, ledger=":memory:", profiles={"mine": MINE}, clock_ms=lambda: 1_772_807_400_123, **options)
+
+
+def notes(ctx: nexus.AssembledContext) -> dict[str, str]:
+    parts = ctx.current_message.parts
+    return {part.origin: part.text for part in parts if isinstance(part, Note)}
+
+
+def test_mood_and_constraints_stand_in_the_current_message() -> None:
+    """Document 000, "Future Enhancements": the [MOOD] and the [CONSTRAINTS] block."""
+    with opened() as nx:
+        ctx = nx.assemble("hi", blocks={"constraints": "At most two lines.\n", "mood": "calm"})
+    found = notes(ctx)
+    assert list(found) == ["nexus:moment", "fed:mood", "fed:constraints"]
+    assert found["fed:mood"] == "[Mood — from the application]\ncalm"
+    assert found["fed:constraints"] == "[Constraints — from the application]\nAt most two lines."
+    assert ctx.warnings == ()
+    assert [(one.layer, one.trust) for one in ctx.blocks if one.origin == "fed:mood"] == [("Event", "tool")]
+
+
+@pytest.mark.parametrize("name", ["layered", "repl", "workspace"])
+def test_without_a_block_nothing_is_there(name: str) -> None:
+    with opened() as nx:
+        plain, fed = nx.assemble("hi", profile=name), nx.assemble("hi", profile=name, blocks={"mood": " \n"})
+    assert plain.to_openai() == fed.to_openai()
+
+
+def test_a_profile_places_any_name_in_either_slot(tmp_path: Path) -> None:
+    with opened(write(tmp_path, AGENTS="Be exact.")) as nx:
+        ctx = nx.assemble("hi", profile="mine", blocks={"ticket": "12", "house-rules": "No shouting."})
+    assert ctx.system_prompt.endswith("[House-rules — from the application]\nNo shouting.")
+    assert notes(ctx)["fed:ticket"] == "[Ticket — from the application]\n12"
+
+
+def test_a_block_that_the_profile_does_not_place_is_a_warning() -> None:
+    with opened() as nx:
+        ctx = nx.assemble("hi", profile="mine", blocks={"mood": "calm", "a\nb": "x"})
+    assert told(ctx.warnings) == {
+        "fed:mood": "left out: profile 'mine' has no place for it",
+        "fed:a b": "left out: profile 'mine' has no place for it",
+    }
+
+
+def test_what_is_no_text_is_left_out_with_a_warning_and_more_than_the_cap_is_cut() -> None:
+    with opened() as nx:
+        ctx = nx.assemble("hi", blocks={"mood": 3, "constraints": "x" * (FILE_CHARS + 1_234)})  # pyright: ignore[reportArgumentType] - on purpose
+    assert told(ctx.warnings) == {
+        "fed:mood": "left out: it is int and no text",
+        "fed:constraints": "1,234 characters left out: the cap is 20,000",
+    }
+    assert notes(ctx)["fed:constraints"].endswith("[1,234 more characters of constraints left out (cap 20,000)]")
+
+
+def test_a_block_is_sent_again_as_it_was_and_replayed() -> None:
+    with opened() as nx:
+        first = nx.assemble("hi", session="main", blocks={"mood": "calm"})
+        nx.record(first, nexus.AgentResult((nexus.assistant("ok"),)))
+        later = nx.assemble("more", session="main", blocks={"mood": "angry"})
+        assert later.prefix.state == "extends"
+        assert next(iter(later.history)).parts == first.current_message.parts
+        assert nx.replay("main", 1).to_anthropic() == first.to_anthropic()
+
+
+def test_in_the_system_slot_a_change_is_a_break_of_the_prefix_that_is_named() -> None:
+    with opened() as nx:
+        for text, state in (("No shouting.", "first"), ("No shouting.", "extends"), ("Shout.", "broken")):
+            ctx = nx.assemble("hi", session="main", profile="mine", blocks={"house-rules": text})
+            assert ctx.prefix.state == state
+            nx.record(ctx, nexus.AgentResult((nexus.assistant("ok"),)))
+        assert ctx.prefix.causes == ("fed:house-rules (house-rules) changed",)
+        assert ctx.prefix.at == "fed:house-rules (house-rules) in the system slot"
+
+
+def test_within_a_turn_the_current_slots_blocks_are_not_repeated() -> None:
+    with opened() as nx:
+        ctx = nx.assemble("hi", session="main", blocks={"mood": "calm"})
+        call = nexus.assistant("", nexus.ToolCall("c1", "look", "{}"))
+        nx.record(ctx, nexus.AgentResult((call,)))
+        within = nx.assemble([nexus.tool("c1", "found")], session="main", blocks={"mood": "calm"})
+    assert [message.role for message in within.current] == ["tool"]
+
+
+def test_a_context_that_is_made_smaller_after_a_refusal_keeps_its_blocks() -> None:
+    with opened() as nx:
+        sent: list[nexus.AssembledContext] = []
+
+        def send(ctx: nexus.AssembledContext) -> dict[str, Any]:
+            sent.append(ctx)
+            if len(sent) == 1:
+                raise RuntimeError("prompt is too long: 210000 tokens > 200000 maximum")
+            return {"role": "assistant", "type": "message", "content": [{"type": "text", "text": "ok"}]}
+
+        for number in range(30):
+            said = nx.assemble(f"{number} " + "word " * 2_000, session="main")
+            nx.record(said, nexus.AgentResult((nexus.assistant("yes " * 500),)))
+        nexus.call(nx, "hi", send, session="main", blocks={"mood": "calm"})
+    assert len(sent) == 2
+    assert notes(sent[1])["fed:mood"] == notes(sent[0])["fed:mood"]
+
+
+# how often texts change ----------------------------------------------------------------------------------------------
+
+
+def test_every_source_says_how_often_its_text_changes_and_every_profile_names_known_ones() -> None:
+    assert VOLATILITY.keys() == SOURCES.keys()
+    for profile in PROFILES.values():
+        assert {*profile.system, *profile.current} <= SOURCES.keys()
+
+
+def texts(name: str, desk: Desk) -> list[Block]:
+    return SOURCES[name](dataclasses.replace(desk, seen_skills=[]))[0]
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_session(
+    name: str, tmp_path: Path
+) -> None:
+    root = write(
+        tmp_path / "agent",
+        AGENTS="Be exact.",
+        SOUL="Calm.",
+        IDENTITY="Aya.",
+        USER="Ann.",
+        TOOLS="Careful.",
+        MEMORY="Tea.",
+        skills__log__SKILL="---\nname: log\ndescription: Reads logs.\n---\nRead.",
+    )
+    around = surroundings_of(root, tmp_path / "home", None, "repl")
+    tools = ({"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},)
+    request = Request(Event((Text("hi"),)), tools=tools)
+    request = replace(request, identity=replace(request.identity, user_profile={"friends_profile": "Likes tea."}))
+    event = Event(
+        (Text("more"),),
+        id="2",
+        at_ms=1_800_000_000_000,
+        timezone="Asia/Shanghai",
+        channel="room",
+        chat_id="7",
+        platform="Matrix",
+        platform_actions=("react",),
+        hook_data={"weather": 3},
+        metadata={"sender": "Ann"},
+        attachments=(Attachment("a.txt", "text"),),
+    )
+    before = Desk(request, around, 1_772_807_400_123, "")
+    later = replace(request, event=event, blocks={"mood": "calm", "constraints": "short"})
+    said = Row(Place(1, 0), user("hi"), Size(1, 1, 1))
+    # The memory in parts grows with each turn too, at its end: what stood there stays.
+    earlier = Earlier([(1, said)]) if name != "shared_memory_parts" else Earlier()
+    after = Desk(later, around, event.at_ms, "Asia/Shanghai", earlier=earlier)
+    same = texts(name, before) == texts(name, after)
+    assert same == (VOLATILITY[name] != "turn")

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import re
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from nexus.providers.errors import Verdict, classify, learned_window
+from nexus.providers.errors.codes import ANOTHER_MATTER, TOO_LARGE, TOO_LONG, TOO_OFTEN, plain_code
+from nexus.providers.errors.messages import ANOTHER_MATTER as OTHER_TEXTS
+from nexus.providers.errors.messages import OVERFLOW, number
+from providers.errors.corpus import CASES, Case
+
+PROVIDERS = frozenset(
+    [
+        "openai",
+        "azure",
+        "anthropic",
+        "bedrock",
+        "gemini",
+        "vertex",
+        "mistral",
+        "groq",
+        "cerebras",
+        "openrouter",
+        "ollama",
+        "vllm",
+        "llama.cpp",
+        "lmstudio",
+        "sglang",
+        "together",
+        "xai",
+        "deepseek",
+        "tgi",
+        "litellm",
+    ]
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider or 'any'}: {case.name}".replace(" ", "-"))
+def test_each_error_of_the_corpus_means_what_it_should(case: Case) -> None:
+    found = classify(case.error(), provider=case.provider, window=8_192)
+    got = (found.kind, found.source, found.part, found.limit, found.limit_of, found.requested, found.at_least)
+    due = (case.kind, case.source, case.part, case.limit, case.limit_of, case.requested, case.at_least)
+    assert got == due, found
+
+
+def test_every_provider_has_an_overflow_in_the_corpus() -> None:
+    assert PROVIDERS - {case.provider for case in CASES if case.kind == "overflow"} == set()
+
+
+def test_the_corpus_has_no_case_twice() -> None:
+    names = [(case.provider, case.name) for case in CASES]
+    assert len(names) == len(set(names))
+
+
+def test_every_rule_for_texts_decides_some_text_of_the_corpus() -> None:
+    found = [classify(case.error()) for case in CASES]
+    sources = {one.source for one in found} | {classify(one.text).source for one in found}
+    assert {f"text:{rule.name}" for rule in (*OVERFLOW, *OTHER_TEXTS)} - sources == set()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.source != "code:1261"], ids=lambda case: case.name)
+def test_without_the_providers_name_nothing_becomes_an_overflow(case: Case) -> None:
+    found = classify(case.error())
+    assert (
+        found.kind == case.kind
+        or (found.kind == "other" and "without a body" in case.source)
+        or (found.part == "bytes" and case.status == 413)
+    )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "overflow"], ids=lambda case: case.name)
+def test_what_is_told_of_the_request_does_not_fit_what_is_told_of_the_window(case: Case) -> None:
+    found = classify(case.error(), provider=case.provider, window=8_192)
+    assert not found.limit or not found.requested or found.requested >= found.limit
+    if found.part == "output" and found.input_tokens:
+        assert found.output_tokens > 0 and found.input_tokens < found.limit
+
+
+def test_input_and_output_are_told_apart() -> None:
+    text = "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length"
+    found = classify(text)
+    assert (found.part, found.input_tokens, found.output_tokens, found.requested) == (
+        "output",
+        178_959,
+        64_000,
+        242_959,
+    )
+    found = classify(text.replace("178959", "278959"))
+    assert (found.part, found.input_tokens, found.output_tokens) == ("input", 278_959, 64_000)
+
+
+def test_several_inputs_are_one_sum() -> None:
+    found = classify(
+        "This endpoint's maximum context length is 163840 tokens. However, you requested about 172900 tokens "
+        "(4429 of text input, 4631 of tool input, 163840 in the output)."
+    )
+    assert (found.input_tokens, found.output_tokens) == (9_060, 163_840)
+
+
+def test_the_window_helps_where_only_a_difference_is_told() -> None:
+    text = "prompt too long; exceeded max context length by 4,096 tokens"
+    assert classify(text, window=8_192).requested == 12_288
+    assert classify(text).requested == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("prompt is too long: 213462 tokens > 200000 maximum", 200_000),
+        ("Input tokens exceed the configured limit of 272000 tokens.", 272_000),
+        ("Input is too long for requested model.", None),
+        ("413 Request Entity Too Large", None),
+        ("tokens per minute (TPM): Limit 6000, Requested 14368", None),
+        ("max_tokens: 9999999 > 128000, which is the maximum allowed number of output tokens", None),
+    ],
+)
+def test_a_window_is_learned_from_what_the_provider_told_of_it_only(text: str, window: int | None) -> None:
+    assert learned_window(classify(text)) == window
+
+
+def test_the_text_is_shown_shortened_in_one_line_and_can_be_sent() -> None:
+    found = classify("prompt is too long\n" + "\ud800x" * 5_000)
+    assert len(found.text) == 300 and found.text.startswith("prompt is too long \ufffdx") and found.text.endswith("…")
+
+
+def test_a_long_text_is_read_at_both_ends() -> None:
+    filling = "x " * 100_000
+    assert classify(f"prompt is too long: 9 tokens > 8 maximum {filling}").limit == 8
+    assert classify(f"{filling} prompt is too long: 9 tokens > 8 maximum").limit == 8
+    assert classify(f"{filling} prompt is too long: 9 tokens > 8 maximum {filling}").kind == "other"
+
+
+def test_what_an_error_was_raised_from_decides_when_it_says_nothing_itself() -> None:
+    outer, inner = RuntimeError("it failed"), ValueError("prompt is too long: 9 tokens > 8 maximum")
+    outer.__cause__ = inner
+    assert classify(outer) == classify(inner)
+    outer.__cause__, outer.__context__ = None, inner
+    assert classify(outer).kind == "other", "what was being handled meanwhile is another error"
+    limited = RuntimeError("429 Too Many Requests")
+    limited.__cause__ = inner
+    assert classify(limited).kind == "rate_limit", "the outer error is the newer one"
+
+
+def test_a_circle_of_causes_ends() -> None:
+    one, two = RuntimeError("one"), RuntimeError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert classify(one) == Verdict("other", "none", text="one")
+
+
+@pytest.mark.parametrize("package", [openai, anthropic])
+def test_errors_without_an_answer_are_another_matter(package: object) -> None:
+    request = httpx2.Request("POST", "https://provider.invalid")
+    assert classify(package.APIConnectionError(request=request)).kind == "other"  # type: ignore[attr-defined]
+    assert classify(package.APITimeoutError(request=request)).kind == "other"  # type: ignore[attr-defined]
+
+
+def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
+    for codes in (TOO_LONG, TOO_LARGE, TOO_OFTEN, ANOTHER_MATTER):
+        assert {plain_code(code) for code in codes} == codes
+    assert plain_code("ContextWindowExceededError") == plain_code("context_window_exceeded") == "contextwindowexceeded"
+    assert not TOO_LONG & TOO_LARGE and not (TOO_LONG | TOO_LARGE) & (TOO_OFTEN | ANOTHER_MATTER)
+
+
+@pytest.mark.parametrize(
+    ("digits", "tokens"),
+    [("8192", 8_192), ("1,048,576", 1_048_576), ("1.048.576", 1_048_576), ("1 048 576", 1_048_576),
+     ("1_048_576", 1_048_576), ("524288.0", 524_288), ("128k", 128_000), ("١٢٨", 128), ("", 0), (None, 0)],
+)  # fmt: skip
+def test_numbers_are_read_with_and_without_separators(digits: str | None, tokens: int) -> None:
+    assert number(digits) == tokens
+
+
+@pytest.mark.parametrize("rule", [*OVERFLOW, *OTHER_TEXTS], ids=lambda rule: rule.name)
+def test_no_pattern_repeats_what_itself_repeats_without_bound(rule: object) -> None:
+    pattern: re.Pattern[str] = rule.pattern  # type: ignore[attr-defined]
+    repeats = re.sub(r"\\\+|\[[^\]]*\]", "", pattern.pattern)
+    assert not re.search(r"[*+]|\{\d+,\}", repeats), "only bounded repeats"

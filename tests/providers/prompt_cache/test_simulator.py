@@ -1,0 +1,230 @@
+"""The simulated cache keeps the laws of real ones, whatever the series of calls."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nexus.errors import BadCall
+from nexus.providers.prompt_cache import Cache, CacheRule, Call, Rates, Segment, cache_rule, simulate, total
+from nexus.tokens.model import resolve
+
+MARKED = CacheRule("anthropic", 4, 20, 100, 1, 300_000, Rates(100, 500, 10, 125))
+PLAIN = CacheRule("openai", 0, 0, 100, 16, 300_000, Rates(100, 500, 10, 100))
+RULES = (MARKED, PLAIN)
+
+
+def prompt(*sizes: int, at_ms: int = 0, marks: tuple[int, ...] | None = None, start: int = 0, output: int = 0) -> Call:
+    """A call whose segments are named by their place, from `start` on, with a mark at its end."""
+    segments = tuple(Segment(str(start + place), tokens) for place, tokens in enumerate(sizes))
+    return Call(at_ms, segments, (len(sizes),) if marks is None and sizes else marks or (), output)
+
+
+@st.composite
+def series(draw: st.DrawFn) -> list[Call]:
+    """Calls that grow, shrink, change anywhere, pause for any time, with marks anywhere."""
+    sizes = st.integers(0, 120)
+    calls: list[Call] = []
+    segments: list[Segment] = []
+    at_ms = 0
+    for number in range(draw(st.integers(1, 8))):
+        keep = draw(st.integers(0, len(segments)) | st.just(len(segments)))
+        new = [Segment(f"{number}.{place}", draw(sizes)) for place in range(draw(st.integers(0, 25)))]
+        segments = [*segments[:keep], *new]
+        places = draw(st.sets(st.integers(1, len(segments)), max_size=4)) if segments else set[int]()
+        at_ms += draw(st.sampled_from((0, 1_000, 299_999, 300_000, 4_000_000)))
+        calls.append(Call(at_ms, tuple(segments), tuple(sorted(places)), draw(st.integers(0, 50))))
+    return calls
+
+
+@given(series(), st.sampled_from(RULES))
+def test_every_token_is_read_written_or_fresh_and_the_cost_lies_between_all_read_and_all_written(
+    calls: list[Call], rule: CacheRule
+) -> None:
+    for call, outcome in zip(calls, simulate(calls, rule), strict=True):
+        assert min(outcome.read, outcome.written, outcome.fresh) >= 0
+        assert outcome.prompt == call.tokens
+        assert call.tokens * rule.rates.read <= outcome.input_cost <= call.tokens * rule.rates.write
+        assert outcome.output_cost == call.output_tokens * rule.rates.output
+
+
+@given(series(), st.sampled_from(RULES), st.integers(1, 3_000_000))
+def test_a_longer_time_to_live_never_reads_less(calls: list[Call], rule: CacheRule, more_ms: int) -> None:
+    longer = CacheRule(
+        rule.provider, rule.marks_max, rule.lookback_blocks, rule.min_tokens, rule.step_tokens,
+        rule.ttl_ms + more_ms, rule.rates,
+    )  # fmt: skip
+    for short, long in zip(simulate(calls, rule), simulate(calls, longer), strict=True):
+        assert long.read >= short.read
+
+
+@given(series(), st.sampled_from(RULES))
+def test_no_more_is_read_than_some_earlier_prompt_began_with(calls: list[Call], rule: CacheRule) -> None:
+    for number, outcome in enumerate(simulate(calls, rule)):
+        shared = (common_tokens(calls[number], before) for before in calls[:number])
+        assert outcome.read <= max(shared, default=0)
+
+
+def common_tokens(one: Call, other: Call) -> int:
+    tokens = 0
+    for left, right in zip(one.segments, other.segments, strict=False):
+        if left != right:
+            break
+        tokens += left.tokens
+    return tokens
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.lists(st.integers(0, 300), max_size=10))
+def test_with_an_unchanged_prefix_everything_but_the_new_is_read(old: list[int], new: list[int]) -> None:
+    for rule in RULES:
+        first, second = simulate((prompt(*old), prompt(*old, *new, at_ms=299_999, marks=marks_of(old, new))), rule)
+        assert first.read == 0
+        assert second.read == rule.cached_part(sum(old))
+        assert second.miss == ("hit" if rule.cached_part(sum(old)) else "minimum")
+        assert second.changed_at == -1
+
+
+def marks_of(old: list[int], new: list[int]) -> tuple[int, ...]:
+    return tuple(sorted({len(old), len(old) + len(new)}))
+
+
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=40), st.data())
+def test_a_change_at_a_segment_reads_exactly_those_before_it(sizes: list[int], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(sizes) - 1))
+    before = prompt(*sizes, marks=tuple(sorted({at, len(sizes)} - {0})))
+    segments = (*before.segments[:at], Segment("changed", sizes[at]), *before.segments[at + 1 :])
+    for rule in RULES:
+        _, outcome = simulate((before, Call(1, segments, before.marks)), rule)
+        assert outcome.read == rule.cached_part(sum(sizes[:at]))
+        assert (outcome.miss, outcome.changed_at) == ("changed", at)
+
+
+def test_a_read_begins_the_time_to_live_anew() -> None:
+    calls = [prompt(200, at_ms=at_ms) for at_ms in (0, 299_999, 599_998, 899_998)]
+    for rule in RULES:
+        assert [outcome.miss for outcome in simulate(calls, rule)] == ["first", "hit", "hit", "expired"]
+
+
+@pytest.mark.parametrize(("blocks", "miss"), [(19, "hit"), (20, "lookback")])
+def test_a_mark_finds_what_was_cached_up_to_the_twentieth_block_its_own_included(blocks: int, miss: str) -> None:
+    calls = [prompt(200), prompt(200, *[10] * blocks)]
+    outcome = list(simulate(calls, MARKED))[1]
+    assert (outcome.miss, outcome.read) == (miss, 200 if miss == "hit" else 0)
+
+
+def test_a_second_mark_bridges_a_long_turn() -> None:
+    outcome = list(simulate([prompt(200), prompt(200, *[10] * 30, marks=(15, 31))], MARKED))[1]
+    assert (outcome.read, outcome.written, outcome.fresh) == (200, 300, 0)
+
+
+def test_what_stands_behind_the_last_mark_is_fresh_and_what_is_unmarked_is_never_cached() -> None:
+    first, second, third = simulate(
+        [prompt(200, 50, marks=(1,)), prompt(200, 50, 60, marks=(1,)), prompt(200, 50, 60, marks=())], MARKED
+    )
+    assert (first.written, first.fresh) == (200, 50)
+    assert (second.read, second.written, second.fresh) == (200, 0, 110)
+    assert (third.read, third.fresh, third.miss) == (0, 310, "unmarked")
+
+
+def test_a_prompt_below_the_smallest_prefix_is_not_cached() -> None:
+    for rule in RULES:
+        first, second = simulate([prompt(99), prompt(99, 100)], rule)
+        assert (first.written, first.fresh) == (0, 99)
+        assert second.miss == "minimum"
+
+
+def test_a_call_dated_before_the_last_one_counts_as_made_at_the_same_time() -> None:
+    cache = Cache(PLAIN)
+    cache.send(prompt(200, at_ms=1_000_000))
+    assert cache.send(prompt(200, at_ms=5)).miss == "hit"
+
+
+def test_one_key_is_another_prefix_behind_another_beginning() -> None:
+    one = Call(0, (Segment("a", 150), Segment("b", 150)))
+    other = Call(0, (Segment("b", 150), Segment("b", 150)))
+    assert [outcome.read for outcome in simulate([one, other, one], PLAIN)] == [0, 0, 288]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(0, (Segment("a", -1),)),
+        Call(0, (Segment("a", 1),), output_tokens=-1),
+        Call(0, (Segment("a", 1),), (2,)),
+        Call(0, (Segment("a", 1),), (0,)),
+        Call(0, (Segment("a", 1), Segment("b", 1)), (2, 1)),
+        Call(0, tuple(Segment(str(place), 1) for place in range(5)), (1, 2, 3, 4, 5)),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused(call: Call) -> None:
+    with pytest.raises(BadCall):
+        Cache(MARKED).send(call)
+
+
+def test_an_empty_prompt_and_no_calls_cost_nothing() -> None:
+    assert total(()).share == 0.0
+    (outcome,) = simulate([Call(0, ())], MARKED)
+    assert (outcome.prompt, outcome.input_cost, outcome.miss) == (0, 0, "first")
+
+
+GOLDEN = [
+    # system and question; the reply and a second question; a pause of six minutes; the system changes
+    prompt(2_000, 100, marks=(1, 2), output=50),
+    prompt(2_000, 100, 50, 80, marks=(1, 4), at_ms=20_000, output=40),
+    prompt(2_000, 100, 50, 80, 40, 90, marks=(1, 6), at_ms=380_000, output=30),
+    prompt(2_100, 100, 50, marks=(1, 3), start=90, at_ms=390_000, output=20),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "hour", "rows", "input_dollars", "output_dollars"),
+    [
+        (
+            "claude-sonnet-4-5",
+            False,
+            [("first", 0, 2_100, 0), ("hit", 2_100, 130, 0), ("expired", 0, 2_360, 0), ("changed", 0, 2_250, 0)],
+            "0.02628",
+            "0.0021",
+        ),
+        (
+            "claude-sonnet-4-5",
+            True,
+            [("first", 0, 2_100, 0), ("hit", 2_100, 130, 0), ("hit", 2_230, 130, 0), ("changed", 0, 2_250, 0)],
+            "0.028959",
+            "0.0021",
+        ),
+        (
+            "gpt-4o",
+            False,
+            [("first", 0, 2_048, 52), ("hit", 2_048, 128, 54), ("expired", 0, 2_304, 56), ("changed", 0, 2_176, 74)],
+            "0.01979",
+            "0.0014",
+        ),
+    ],
+)
+def test_a_small_session_has_this_table(
+    model: str, *, hour: bool, rows: list[tuple[str, int, int, int]], input_dollars: str, output_dollars: str
+) -> None:
+    outcomes = list(simulate(GOLDEN, cache_rule(resolve(model), hour=hour)))
+    assert [(one.miss, one.read, one.written, one.fresh) for one in outcomes] == rows
+    assert [one.idle_ms for one in outcomes] == [0, 20_000, 360_000, 10_000]
+    sums = total(outcomes)
+    assert (str(sums.input_dollars.normalize()), str(sums.output_dollars.normalize())) == (
+        input_dollars,
+        output_dollars,
+    )
+    assert sums.prompt == sum(call.tokens for call in GOLDEN)
+    assert sums.misses == {miss: [row[0] for row in rows].count(miss) for miss, *_ in rows}
+
+
+@given(series(), st.sampled_from(RULES))
+def test_sums_are_the_sums_of_the_parts(calls: list[Call], rule: CacheRule) -> None:
+    outcomes = list(simulate(calls, rule))
+    sums, last = total(outcomes), total(outcomes[-1:])
+    rest = total(outcomes[:-1])
+    for field in ("calls", "read", "written", "fresh", "output", "input_cost", "output_cost"):
+        assert getattr(sums, field) == getattr(rest, field) + getattr(last, field)
+    assert all(one.idle_ms >= 0 for _, one in pairwise(outcomes))

@@ -1,0 +1,173 @@
+"""Reading responses of OpenAI's Responses API: every item in its place, reasoning whole, and why a response ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.types.responses import Response
+
+import nexus
+from nexus.errors import BadReply
+from nexus.providers import anthropic_read, gemini_read, openai_read
+from nexus.providers import openai_responses_read as responses_read
+from nexus.providers.replies import to_result
+from nexus.types.message import Text, Thinking, ToolCall, Unknown
+from nexus.types.request import TokenUsage
+from support.validity import check_responses
+
+REASONING: dict[str, Any] = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
+    "encrypted_content": "gAAAAAB",
+}
+SAID: dict[str, Any] = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "phase": "commentary",
+    "content": [
+        {
+            "type": "output_text",
+            "text": "Let me look.",
+            "annotations": [{"file_id": "f", "index": 0, "type": "file_path"}],
+        }
+    ],
+}
+CALL: dict[str, Any] = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "c1",
+    "name": "look",
+    "arguments": '{"a": 1}',
+    "status": "completed",
+}
+SEARCH: dict[str, Any] = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "x"},
+}
+
+
+def response(*output: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1.0,
+        "status": "completed",
+        "model": "gpt-5-2025-08-07",
+        "output": list(output),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": 100,
+            "input_tokens_details": {"cached_tokens": 64, "cache_write_tokens": 8},
+            "output_tokens": 20,
+            "output_tokens_details": {"reasoning_tokens": 5},
+            "total_tokens": 120,
+        },
+        **fields,
+    }
+
+
+def test_a_response_gives_every_item_in_order_as_one_message() -> None:
+    result = to_result(Response.model_validate(response(REASONING, SAID, CALL, SEARCH)))
+    (message,) = result.messages
+    thinking, text, call, search = message.parts
+    assert isinstance(thinking, Thinking) and thinking.text == "First.\n\nThen."
+    assert json.loads(thinking.signature) == REASONING
+    assert (text, call) == (Text("Let me look."), ToolCall("c1", "look", '{"a": 1}'))
+    assert isinstance(search, Unknown) and json.loads(search.raw) == SEARCH
+    assert (message.role, message.id, message.model) == ("assistant", "resp_1", "gpt-5-2025-08-07")
+    assert (result.stop_reason, result.error, result.usage) == ("completed", None, TokenUsage(100, 20, 64, 8, 5))
+    meta = json.loads(message.meta)
+    assert meta["phases"] == ["commentary"]
+    assert meta["items"]["2"] == {"id": "fc_1"}
+    assert meta["items"]["1"] == {
+        "id": "msg_1",
+        "content": [{"annotations": [{"file_id": "f", "index": 0, "type": "file_path"}]}],
+    }
+
+
+def test_a_response_as_object_and_as_dict_reads_the_same() -> None:
+    body = response(REASONING, SAID, CALL)
+    assert to_result(body) == to_result(Response.model_validate(body))
+
+
+def test_what_was_read_goes_back_as_it_came() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-5") as nx:
+        nx.record(nx.assemble("Where?"), Response.model_validate(response(REASONING, SAID, CALL)))
+        body = nx.assemble([nexus.tool("c1", "here", "look")]).to_responses()
+    assert check_responses(body) == []
+    own, said, called = body["input"][1:4]
+    assert own == REASONING
+    assert said == {"role": "assistant", "content": "Let me look.", "phase": "commentary"}
+    assert called == {name: CALL[name] for name in ("type", "call_id", "name", "arguments")}
+
+
+def test_reasoning_that_a_model_shows_is_its_text() -> None:
+    open_item = {**REASONING, "content": [{"type": "reasoning_text", "text": "I think."}], "encrypted_content": None}
+    (message,) = responses_read.reply(response(open_item)).messages
+    (thinking,) = message.parts
+    assert isinstance(thinking, Thinking) and thinking.text == "I think."
+    assert "encrypted_content" not in json.loads(thinking.signature)
+
+
+def test_refusals_and_custom_calls_are_read() -> None:
+    refused = {**SAID, "content": [{"type": "refusal", "refusal": "No."}], "phase": None}
+    custom = {"type": "custom_tool_call", "call_id": "c2", "name": "sql", "input": "SELECT 1"}
+    (message,) = responses_read.reply(response(refused, custom)).messages
+    assert message.parts == (Text("No."), ToolCall("c2", "sql", "SELECT 1"))
+    meta = json.loads(message.meta)
+    assert (meta["refusal"], meta["custom_calls"]) == (True, ["c2"])
+    assert "phases" not in meta
+
+
+def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
+    cut = response(SAID, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    assert to_result(Response.model_validate(cut)).stop_reason == "max_output_tokens"
+    failed = response(status="failed", error={"code": "server_error", "message": "It broke."})
+    result = to_result(Response.model_validate(failed))
+    assert (result.messages, result.stop_reason, result.error) == ((), "failed", "It broke.")
+    assert responses_read.reply(response(status="cancelled")).error == "cancelled"
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_a_response_that_is_not_finished_is_refused(status: str) -> None:
+    with pytest.raises(BadReply, match=status):
+        to_result(response(status=status))
+
+
+def test_a_response_is_recognised_by_its_own_reader_alone() -> None:
+    body = response(SAID)
+    assert [reader.is_reply(body) for reader in (responses_read, openai_read, anthropic_read, gemini_read)] == [
+        True, False, False, False,
+    ]  # fmt: skip
+    others: list[Any] = [{}, [], None, {"object": "response"}, {"object": "response.compaction", "output": []}]
+    assert not any(responses_read.is_reply(other) for other in others)
+    with pytest.raises(BadReply):
+        responses_read.reply({"output": []})
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4))
+NAMES = st.sampled_from(
+    ["type", "content", "text", "refusal", "summary", "call_id", "name", "arguments", "input", "phase", "id"]
+)
+KINDS = st.sampled_from(["message", "reasoning", "function_call", "custom_tool_call", "output_text", "refusal", "x"])
+VALUES = st.recursive(
+    SCALARS | KINDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=9
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VALUES, max_size=4), VALUES)
+def test_any_shape_of_output_is_read(output: list[Any], more: Any) -> None:
+    result = responses_read.reply({"object": "response", "output": output, "usage": more, "error": more})
+    assert len(result.messages) == bool(output)

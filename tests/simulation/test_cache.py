@@ -1,0 +1,267 @@
+"""A session played again with each policy: real bodies, real times, within the budget, and nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from cli.stored import rows_of
+from nexus.assembly.record import sized
+from nexus.errors import BadBudget, NoSuchSession
+from nexus.interop.detect import read
+from nexus.interop.importing import import_transcript
+from nexus.providers.prompt_cache import Cache, Outcome, cache_rule
+from nexus.simulation.cache import Simulation, simulate_session
+from nexus.simulation.cache.pieces import Cutter
+from nexus.simulation.cache.points import START_MS, Point, recorded, times_of
+from nexus.simulation.cache.policies import NAMES, nothing, refill, window
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.request import Event
+
+CLAUDE, GPT, GEMINI = "claude-sonnet-4-5", "gpt-4o", "gemini-2.5-pro"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+WORDS = "the index over the body of each document has one row for each word and its places "
+
+
+@pytest.fixture
+def nx(tmp_path: Path) -> Iterator[nexus.Engine]:
+    (tmp_path / "AGENTS.md").write_text("# Rules\n\n" + WORDS * 80)
+    with nexus.open(tmp_path) as engine:
+        yield engine
+
+
+def store(nx: nexus.Engine, *messages: Message, session: str = "s") -> None:
+    nx.store.commit(session, Commit((NewEntry(messages=sized(messages, nx.counter), opens_turn=True),)))
+
+
+def talk(nx: nexus.Engine, turns: int, *, step_ms: int = 0) -> None:
+    """Turns of a question, a call, its result of about 170 tokens, and an answer."""
+    for number in range(turns):
+        call = ToolCall(f"c{number}", "search", f'{{"q":"{number}"}}')
+        at_ms = 1_760_000_000_000 + 2 * number * step_ms if step_ms else 0
+        store(
+            nx,
+            user(f"Question {number}: {WORDS}", at_ms=at_ms),
+            assistant("I look.", call),
+            tool(call.id, f"{number}: " + WORDS * 10, "search", at_ms=at_ms + step_ms),
+            assistant(f"Answer {number}: {WORDS}"),
+        )
+
+
+def played(nx: nexus.Engine, model: str = CLAUDE, **options: Any) -> Simulation:
+    return simulate_session(nx, "s", nx.resolve(model), **options)
+
+
+@pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
+def test_nexus_pays_least_and_only_nothing_exceeds_the_budget(nx: nexus.Engine, model: str) -> None:
+    talk(nx, 30)
+    found = played(nx, model, budget=5_000)
+    rows = {row.policy: row for row in found.rows}
+    assert tuple(rows) == NAMES
+    assert (found.calls, found.timed) == (60, 0)
+    for name in ("nexus", "window", "refill"):
+        assert rows[name].totals.largest_prompt <= 5_000
+        assert rows[name].refused == rows[name].over_window == 0
+    assert rows["nothing"].totals.largest_prompt > 7_500
+    costs = {name: row.totals.input_cost for name, row in rows.items()}
+    assert costs["nexus"] == min(costs.values())
+    assert found.relative(rows["nexus"]) == 1.0
+    assert (found.relative(rows["window"]) or 0) > 1.3
+    assert rows["nexus"].breaks.count < rows["window"].breaks.count / 4
+    assert rows["nothing"].breaks.count == 0
+
+
+def test_without_a_cut_all_policies_send_the_same_and_read_all_that_was_sent(nx: nexus.Engine) -> None:
+    talk(nx, 6)
+    found = played(nx)
+    assert len({row.totals for row in map(unhashed, found.rows)}) == 1
+    sums = found.rows[0].totals
+    assert sums.misses == {"first": 1, "hit": 11}
+    assert sums.read == sums.prompt - sums.written
+    assert sums.written == sums.largest_prompt
+
+
+def unhashed(row: Any) -> Any:
+    """The row with its sums as something that a set can hold."""
+    return type(row)("", repr(row.totals), row.refused, row.over_window, row.breaks)
+
+
+def test_the_marks_of_the_body_are_those_that_are_simulated(nx: nexus.Engine) -> None:
+    talk(nx, 30)
+    ctx = nx.assemble("And now?", session="s", model=CLAUDE)
+    body = ctx.to_anthropic()
+    call = Cutter(nx.resolve(CLAUDE), nx.counter).call(body, 5, 7)
+    blocks = [*body["system"], *(block for message in body["messages"] for block in message["content"])]
+    assert (call.at_ms, call.output_tokens, len(call.segments)) == (5, 7, len(blocks))
+    assert list(call.marks) == [place for place, block in enumerate(blocks, 1) if "cache_control" in block]
+    assert len(call.marks) == 4
+    assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.03)
+
+
+@pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
+def test_segments_weigh_what_the_account_says_with_tools_images_and_signatures(nx: nexus.Engine, model: str) -> None:
+    image = Image("image/png", PIXEL, width=800, height=800)
+    thought = Message("assistant", (Thinking("I think. ", "s" * 4_000), Text("Yes.")), model=model)
+    store(nx, Message("user", (Text("What is this?"), image)), thought)
+    definition: dict[str, Any] = {
+        "name": "search",
+        "description": WORDS,
+        "parameters": {"type": "object", "properties": {}},
+    }
+    ctx = nx.assemble("And now? " + WORDS, session="s", model=model, tools=[definition])
+    forms = {"anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini, "openai": ctx.to_openai}
+    cutter = Cutter(nx.resolve(model), nx.counter)
+    cutter.learn_images(ctx.messages)
+    call = cutter.call(forms[ctx.window.wire](), 0, 0)
+    assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.04, abs=40)
+
+
+def test_known_times_let_the_cache_expire_and_an_hour_bridges_them(nx: nexus.Engine) -> None:
+    talk(nx, 8, step_ms=400_000)
+    short, hour = played(nx), played(nx, hour=True)
+    assert (short.timed, short.calls) == (16, 16)
+    assert short.rows[0].totals.misses == {"first": 1, "expired": 15}
+    assert hour.rows[0].totals.misses == {"first": 1, "hit": 15}
+    assert hour.rows[0].totals.input_cost < short.rows[0].totals.input_cost
+
+
+def test_the_interval_stands_where_no_time_is_known(nx: nexus.Engine) -> None:
+    talk(nx, 3)
+    assert played(nx, interval_ms=300_000).rows[0].totals.misses == {"first": 1, "expired": 5}
+    assert played(nx, interval_ms=299_999).rows[0].totals.misses == {"first": 1, "hit": 5}
+
+
+def test_times_never_go_back_and_unknown_ones_follow_the_last() -> None:
+    points = [Point((), Event(), (), at_ms) for at_ms in (0, 500, 0, START_MS + 90, 7)]
+    assert times_of(points, 20) == [START_MS, START_MS, START_MS + 20, START_MS + 90, START_MS + 90]
+    assert times_of([Point((), Event(), (), 500), Point((), Event(), ())], 20) == [500, 520]
+    assert times_of([], 20) == []
+
+
+def test_the_calls_of_a_session_are_the_places_where_the_model_answered(nx: nexus.Engine) -> None:
+    call, other = ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}")
+    noted = Message("user", (Note("moment", "Now."), Text("Two")), at_ms=9)
+    store(nx, Message("system", (Text("Be brief."),)), user("One"), assistant("A"), assistant("B"))
+    store(nx, user("left alone"), noted, assistant("", call, other))
+    store(nx, tool("a", "1"), tool("b", "2"), assistant("C"), user("unanswered"))
+    found = recorded(nx.entries("s"))
+    assert [message.text() for message in found.instructions] == ["Be brief."]
+    one, two, three = found.points
+    assert (one.event.content, one.reply) == ((Text("One"),), (assistant("A"), assistant("B")))
+    assert ([m.text() for m in two.before], two.event.content, two.at_ms) == (["left alone"], (Text("Two"),), 9)
+    assert [result.call_id for message in three.event.results for result in message.results()] == ["a", "b"]
+    assert played(nx).calls == 3
+
+
+def test_the_choices_keep_whole_groups_and_their_order() -> None:
+    sizes = [10, 500, 20, 30]
+    assert (window(sizes, 60), refill(sizes, 60), nothing(sizes, 60)) == ([2, 3], [0, 2, 3], [0, 1, 2, 3])
+    assert (window(sizes, 5), refill(sizes, 0), window([], 9), refill([], 9)) == ([], [], [], [])
+    assert window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
+
+
+def test_a_call_that_cannot_fit_is_refused_and_the_session_goes_on(nx: nexus.Engine) -> None:
+    talk(nx, 2)
+    store(nx, user(WORDS * 600), assistant("Long."))
+    talk(nx, 1)
+    rows = {row.policy: row for row in played(nx, budget=6_000).rows}
+    assert [rows[name].refused for name in NAMES] == [1, 1, 1, 0]
+    assert rows["nexus"].totals.calls == rows["nothing"].totals.calls - 1 == 6
+
+
+def test_prompts_over_the_window_are_counted(nx: nexus.Engine) -> None:
+    nx.models = {"small": {"context_tokens": 8_192, "prices": {"input": 1, "output": 2, "cache_read": 0.1}}}
+    talk(nx, 20)
+    rows = {row.policy: row for row in played(nx, "small").rows}
+    assert 0 < rows["nothing"].over_window < 40
+    assert rows["nexus"].over_window == 0
+
+
+def test_the_growth_and_the_cheapest_marks_are_those_of_the_session(nx: nexus.Engine) -> None:
+    talk(nx, 20)
+    found = played(nx, budget=4_000)
+    assert found.marks is not None
+    assert 100 < found.growth < 300
+    assert found.marks.low < found.marks.high <= 4_000
+    assert found.marks.now
+    assert found.least_kept == 1_000
+    deeper = played(nx, budget=4_000, least_kept=200)
+    assert deeper.marks is not None
+    assert deeper.marks.low < found.marks.low
+
+
+def test_a_break_has_its_price_and_the_calls_after_which_it_is_paid(nx: nexus.Engine) -> None:
+    talk(nx, 20)
+    breaks = played(nx, budget=4_000).rows[0].breaks
+    assert breaks.count > 0
+    assert breaks.dollars is not None
+    assert float(breaks.dollars) == pytest.approx(breaks.rewritten * 3.45e-6)
+    assert breaks.paid_back == max(0, -(-(breaks.rewritten * 345 - breaks.dropped * 30) // (breaks.dropped * 30)))
+
+
+def test_an_empty_session_has_no_calls_and_an_unknown_one_is_an_error(nx: nexus.Engine) -> None:
+    nx.ledger.create("s")
+    found = played(nx)
+    assert (found.calls, found.marks, found.growth) == (0, None, 0)
+    assert {row.totals.calls for row in found.rows} == {0}
+    assert found.relative(found.rows[1]) is None
+    with pytest.raises(NoSuchSession):
+        simulate_session(nx, "none", nx.resolve(CLAUDE))
+    with pytest.raises(BadBudget):
+        played(nx, budget=0)
+
+
+def test_progress_is_told_at_every_call_and_nothing_is_written(nx: nexus.Engine) -> None:
+    talk(nx, 3)
+    assert nx.workspace is not None
+    before, told = rows_of(nx.workspace), list[tuple[int, int]]()
+
+    def note(done: int, calls: int) -> None:
+        told.append((done, calls))
+
+    played(nx, progress=note)
+    assert told == [(number, 6) for number in range(1, 7)]
+    assert rows_of(nx.workspace) == before
+
+
+@pytest.mark.parametrize("model", [CLAUDE, GPT])
+def test_a_real_session_is_cheapest_with_nexus_and_keeps_the_laws(data: Path, tmp_path: Path, model: str) -> None:
+    with nexus.open(tmp_path) as nx:
+        import_transcript(nx, next(iter(read(data / "claude_code" / "session_08.jsonl"))), "s")
+        found = played(nx, model, budget=16_000)
+    assert (found.calls, found.timed) == (88, 88)
+    rows = {row.policy: row for row in found.rows}
+    for row in found.rows:
+        sums, rates = row.totals, found.rule.rates
+        assert sums.calls == 88 - row.refused
+        assert sum(sums.misses.values()) == sums.calls
+        if found.rule.long_from == 0:
+            assert sums.input_cost == sums.read * rates.read + sums.written * rates.write + sums.fresh * rates.input
+    assert rows["nexus"].totals.input_cost < rows["nothing"].totals.input_cost
+    assert rows["nexus"].totals.input_cost < rows["window"].totals.input_cost / 1.5
+    assert rows["nexus"].totals.input_cost < rows["refill"].totals.input_cost / 2
+    assert max(rows[name].totals.largest_prompt for name in ("nexus", "window", "refill")) <= 16_000
+
+
+@pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
+def test_a_system_text_that_changes_near_its_end_is_read_up_to_there_where_no_marks_are_needed(
+    nx: nexus.Engine, model: str
+) -> None:
+    known = nx.resolve(model)
+    cutter, cache = Cutter(known, nx.counter), Cache(cache_rule(known))
+    outcomes: list[Outcome] = []
+    for clock in ("14:30", "14:31"):
+        (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
+        ctx = nx.assemble("And now?", session="s", model=model)
+        outcomes.append(cache.send(cutter.call(ctx.to_wire(known.wire), 0, 0)))
+    first, second = outcomes
+    assert (first.miss, second.miss, first.prompt) == ("first", "changed", second.prompt)
+    if model == CLAUDE:
+        assert second.read == 0
+    else:
+        assert 0.8 * first.prompt < second.read < first.prompt

@@ -1,0 +1,178 @@
+"""What a profile's order costs: volatile before stable, in tokens and in dollars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import nexus
+from nexus.providers.prompt_cache import price_of_break
+from nexus.simulation.profile_order import Looked, look, plain
+from nexus.types.profile import Profile, Share
+from nexus.workspace.source_context import Desk
+from workspace.sources.gathering import write
+
+STABLE = Profile("stable", "", ("rules", "soul"), ("moment", "memory", "attachments"))
+CLOCK = Profile("clock", "", ("moment", "rules", "mood", "soul"), ("memory", "attachments"))
+LAST = Profile("last", "", ("rules", "soul", "moment"), ("attachments",))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write(tmp_path / "agent", AGENTS="Be exact. " * 300, SOUL="Calm. " * 200, MEMORY="Ann likes tea.")
+
+
+def looked(root: Path, profile: Profile, **options: Any) -> Looked:
+    with nexus.open(root, ledger=":memory:", profiles={profile.name: profile}, **options) as nx:
+        for number in range(3):
+            ctx = nx.assemble(f"{number} " + "word " * 200, session="main")
+            nx.record(ctx, nexus.AgentResult((nexus.assistant("yes " * 100),)))
+        return look(nx, profile.name, session="main")
+
+
+def test_a_profile_whose_order_is_stable_has_no_finding(root: Path) -> None:
+    found = looked(root, STABLE)
+    assert found.findings == ()
+    assert found.warned == ()
+    assert [(row.slot, row.source, row.changes) for row in found.rows] == [
+        ("system", "rules", "files"),
+        ("system", "soul", "files"),
+        ("current", "moment", "turn"),
+        ("current", "memory", "files"),
+        ("current", "attachments", "turn"),
+    ]
+    assert found.rows[0].origins == ("AGENTS.md",)
+    assert found.rows[0].tokens > 500
+
+
+def test_the_tokens_of_the_rows_and_the_history_are_those_of_the_account(root: Path) -> None:
+    with nexus.open(root, ledger=":memory:", profiles={"stable": STABLE}) as nx:
+        found = look(nx, "stable")
+        ctx = nx.assemble("(your next message)", session="main", profile="stable")
+    by_name = {item.origin: item.tokens for item in ctx.items}
+    for row in found.rows:
+        assert row.tokens == sum(by_name[origin] for origin in row.origins)
+
+
+def test_a_block_of_every_turn_in_the_system_slot_costs_all_that_follows_it_in_each_call(root: Path) -> None:
+    found = looked(root, CLOCK)
+    (warning,) = (one for one in found.findings if one.level == "warning")
+    sizes = {row.source: row.tokens for row in found.rows}
+    assert warning.sources == ("moment", "mood")
+    assert warning.before == ("rules", "soul", "the history")
+    assert warning.tokens == sizes["rules"] + sizes["soul"] + found.history_tokens
+    assert found.history_tokens > 500
+    model = nexus.open().resolve(found.model)
+    assert warning.dollars == float(price_of_break(warning.tokens, model, prompt_tokens=10_000) or 0)
+    assert warning.text.startswith(
+        "moment and mood change with each turn and stand in the system slot before rules, soul"
+    )
+    assert warning.text.endswith("USD (claude-sonnet-4-5). Name them in `current`")
+
+
+def test_in_a_frozen_system_slot_nothing_is_lost_but_what_changes_is_shown_as_it_was(root: Path) -> None:
+    (warning,) = looked(root, replace(CLOCK, frozen=True)).findings
+    assert (warning.level, warning.sources, warning.before, warning.tokens) == ("warning", ("moment", "mood"), (), 0)
+    assert warning.text == (
+        "moment and mood change with each turn and stand in a frozen system slot: a session shows them as its first call "
+        "had them. Name them in `current`"
+    )
+    assert looked(root, replace(STABLE, frozen=True)).findings == ()
+    assert plain(looked(root, replace(STABLE, frozen=True)))["frozen"] is True
+
+
+def test_the_history_follows_the_whole_system_slot_so_the_last_place_costs_it_too(root: Path) -> None:
+    (warning,) = looked(root, LAST).findings
+    assert (warning.sources, warning.before) == (("moment",), ("the history",))
+    assert "moment changes with each turn and stands in" in warning.text
+
+
+def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_call(root: Path) -> None:
+    now = [1_772_807_400_123]
+    with nexus.open(root, ledger=":memory:", profiles={"clock": CLOCK}, clock_ms=lambda: now[0]) as nx:
+        for number in range(3):
+            ctx = nx.assemble(f"{number} " + "word " * 200, session="main", profile="clock")
+            nx.record(ctx, nexus.AgentResult((nexus.assistant("yes " * 100),)))
+            now[0] += 60_000
+        (warning,) = (one for one in look(nx, "clock", session="main").findings if one.level == "warning")
+        prefix = nx.assemble("(your next message)", session="main", profile="clock").prefix
+    assert prefix.state == "broken"
+    assert prefix.at == "nexus:moment (moment) in the system slot"
+    # The break loses what was sent before: the message before, its reply and the moment's own block are not the same.
+    assert abs(prefix.lost_tokens - warning.tokens) < 400
+    assert prefix.lost_tokens > 1_000
+
+
+def test_what_changes_with_the_session_costs_only_what_is_more_stable_and_only_then(root: Path) -> None:
+    mine = Profile("mine", "", ("permissions", "rules", "host"), ("attachments",))
+    with nexus.open(root, ledger=":memory:", profiles={"mine": mine}) as nx:
+        assert [one.changes for one in look(nx, "mine").findings] == ["files"]
+    profile = Profile("mine", "", ("surroundings", "nexus_identity", "rules", "host"), ("attachments",))
+    (note,) = looked(root, profile).findings
+    assert (note.level, note.sources, note.changes, note.before) == ("note", ("rules",), "files", ("host",))
+    assert "whenever one of them changes" in note.text
+
+
+def test_a_model_without_a_price_has_tokens_alone_and_a_prompt_that_is_not_cached_costs_nothing(root: Path) -> None:
+    (warning, *_) = looked(root, CLOCK, model="nobody-knows").findings
+    assert warning.dollars is None
+    assert "USD" not in warning.text
+    with nexus.open(
+        write(root.parent / "small", AGENTS="Be exact."), ledger=":memory:", profiles={"clock": CLOCK}
+    ) as nx:
+        assert [one.dollars for one in look(nx, "clock").findings] == [0.0]
+
+
+def test_a_memory_that_is_written_anew_before_what_stays_says_what_that_costs(root: Path) -> None:
+    """Document 000: the memory block, whose head counts its entries, stands before the user's; `tagged_stable` mends it."""
+    with nexus.open(root, ledger=":memory:") as nx:
+        (warning, *_) = look(nx, "tagged").findings
+        assert warning.text.startswith("shared_memory changes with each turn and stands before friends_block: ")
+        assert [one.changes for one in look(nx, "tagged_stable").findings if one.level == "warning"] == []
+
+
+def ticking(desk: Desk) -> str:
+    return f"at {desk.at_ms}"
+
+
+def still(desk: Desk) -> str:
+    return f"for {desk.request.routing.session}"
+
+
+def test_a_plugins_source_declares_nothing_and_is_asked_for_two_messages(root: Path) -> None:
+    class Clocks:
+        @nexus.hookimpl
+        def nexus_sources(self) -> dict[str, Any]:
+            return {"ticking": ticking, "still": still}
+
+    mine = Profile("mine", "", ("ticking", "still"), ("attachments",))
+    found = looked(root, mine, plugins=[Clocks()])
+    assert [(row.source, row.changes, row.origins) for row in found.rows[:2]] == [
+        ("ticking", "turn", ("hook:Clocks/ticking",)),
+        ("still", "", ("hook:Clocks/still",)),
+    ]
+    assert [one.sources for one in found.findings] == [("ticking",)]
+
+
+def test_sources_that_there_are_not_and_files_that_are_not_shown_are_warnings(root: Path) -> None:
+    found = looked(root, Profile("mine", "", ("rulez",), ("moment",), (Share("Memory", ceiling=0.1),)))
+    assert [one.text for one in found.warned] == [
+        "there is no source 'rulez', which the profile names: left out",
+        "it does not name attachments: files that come with a message are not shown",
+    ]
+
+
+def test_looking_writes_nothing_and_is_plain_json(root: Path) -> None:
+    with nexus.open(root, ledger=":memory:") as nx:
+        value = plain(look(nx, "layered"))
+        assert nx.sessions() == []
+    assert {"name", "origin", "model", "rows", "findings", "history_tokens", "form", "shares"} <= value.keys()
+    assert value["rows"][0].keys() == {"slot", "source", "changes", "tokens", "origins"}
+
+
+def test_a_memory_that_the_history_shows_already_takes_no_tokens(root: Path) -> None:
+    found = looked(root, STABLE)
+    assert [(row.tokens, row.origins) for row in found.rows if row.source == "memory"] == [(0, ("MEMORY.md",))]

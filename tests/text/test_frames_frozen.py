@@ -1,0 +1,119 @@
+"""Escaping does not change by itself: not with Python, not with Unicode, not without a new version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+
+from contracts.modules import ROOT
+from laws.frame_texts import DISGUISES, MARKS, UNSEEN
+from nexus.text.frames import MARKS_VERSION, escape, unescape
+from nexus.text.frames.fold import shape, shapes
+from nexus.text.frames.scanner import _glyphs
+from nexus.text.frames.table import SHAPES
+from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
+
+RELEASED = {1: "19ea6bc208ab7914a63a3ff281c221b01ed75168790d2b2edbd58f2aba58f9e0"}
+"""Each version's marks and table of shapes. One that was released is never changed: what differs gets a new version."""
+
+PYTHONS = sorted(
+    {
+        sys.executable,
+        *map(str, Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.1[1-9]*/bin/python")),
+    }
+)
+"""This Python, and newer ones where pyenv has some."""
+
+CHILD = """
+import hashlib, json, sys
+from nexus.text.frames import escape, unescape
+from nexus.text.frames.fold import shape
+texts = json.load(sys.stdin)
+escaped = [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
+undone = [[unescape(text, scope) for text in texts] for scope, texts in zip(("block", "memory"), escaped)]
+folded = hashlib.sha256(repr([shape(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))]).encode()).hexdigest()
+json.dump([escaped, undone == [texts, texts], folded], sys.stdout)
+"""
+
+
+def test_the_version_rises_with_the_marks_and_the_table() -> None:
+    found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, SHAPES]).encode()).hexdigest()
+    assert RELEASED.get(MARKS_VERSION) == found, (
+        "a change of marks or table is a new MARKS_VERSION, with its own line here"
+    )
+    assert max(RELEASED) == MARKS_VERSION
+
+
+def test_the_table_is_what_the_script_makes_of_its_version_of_unicode() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "build_fold_table.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python if python != sys.executable else "this one")
+def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python: str) -> None:
+    hidden = [f"{mark[:3]}{char}{mark[3:]}" for mark, char in product(MARKS, UNSEEN)]
+    texts = [*(disguise(mark) for mark, disguise in product(MARKS, DISGUISES)), *hidden, "\n".join(hidden)]
+    done = subprocess.run(
+        [python, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r})\n{CHILD}"],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    escaped, undone, folded = json.loads(done.stdout)
+    assert escaped == [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
+    assert [unescape(text, "memory") for text in escaped[1]] == texts
+    assert undone
+    every = repr([shape(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))])
+    assert folded == hashlib.sha256(every.encode()).hexdigest()
+
+
+def test_what_the_scanner_reads_as_a_letter_of_a_mark_is_one_for_the_escape() -> None:
+    kept = frozenset("abcdefghijklmnopqrstuvwxyz<>[]/:;")
+    confused = str.maketrans({"m": "rn", "l": "i", "-": "_"})
+    read = {chr(code): _glyphs(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))}
+    letters = {char: glyph.translate(confused) for char, glyph in read.items() if glyph in kept}
+    assert len(letters) > 2_000
+    assert {char: glyph for char, glyph in letters.items() if shape(char) != glyph} == {}
+    blank = {char for char, glyph in read.items() if glyph in ("", " ", "\n", "-")}
+    assert {char for char in blank if shape(char) not in ("", " ", "\n", "_")} == set()
+
+
+def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
+    """So backslashes that are put in at one place never change what is found at another in the same search."""
+    openers = {shapes(char) for char in ("<", *(mark[0] for mark in CALLS))}
+    for tail in (*(shapes(mark[1:]) for mark in CALLS), *map(shapes, TAGS)):
+        assert not openers & set(tail)
+    for head in (shapes(mark[1:]) for mark in HEADS):
+        ends = [head[at:] for at in range(len(head))]
+        assert shapes("[") not in head
+        assert not any(end.startswith(role) or role.startswith(end) for end in ends for role in map(shapes, ROLES)), (
+            head
+        )
+
+
+def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
+    with pytest.raises(ValueError, match="nothing looks like '!'"):
+        shapes("[MOOD!")
+
+
+def test_every_shape_has_its_characters_once() -> None:
+    spans = sorted(
+        (int(first, 16), int(first, 16) + int(more or "0", 16))
+        for listed in SHAPES.values()
+        for first, _, more in (one.partition("+") for one in listed.split(" "))
+    )
+    assert all(end < after for (_, end), (after, _) in pairwise(spans))
+    assert spans[-1][1] <= sys.maxunicode

@@ -1,0 +1,139 @@
+"""Learning a model's factor from reports: where it goes, how fast, and what cannot move it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nexus.tokens.calibration import (
+    COUNTED,
+    DOWN_EVERY,
+    GAP_64,
+    HEADROOM_64,
+    LEAST_64,
+    LEAST_TOKENS,
+    MOST_64,
+    PARTS,
+    QUICK_STEP_64,
+    QUICK_TOKENS,
+    STEP_64,
+    Learned,
+    cold,
+    learn,
+    plausible,
+)
+
+FACTORS = st.integers(LEAST_64, MOST_64)
+BEFORE = st.builds(Learned, FACTORS, st.integers(0, 1_000))
+BASES = st.integers(0, 2_000_000)
+LARGE = st.integers(QUICK_TOKENS, 2_000_000)
+RATIOS = st.floats(0.5, (MOST_64 - HEADROOM_64) / PARTS)
+
+
+def after(learned: Learned, *reports: tuple[int, int]) -> Learned:
+    for base, reported in reports:
+        learned = learn(learned, base, reported)
+    return learned
+
+
+@pytest.mark.parametrize(
+    ("before", "base", "reported", "wanted"),
+    [
+        (Learned(64), 10_000, 9_700, Learned(64, 1)),
+        (Learned(64), 10_000, 13_000, Learned(80, 1)),
+        (Learned(80, 1), 10_000, 13_000, Learned(86, 2)),
+        (Learned(64), 1_000, 1_300, Learned(67, 1)),
+        (Learned(86, 2), 10_000, 10_000, Learned(86, 3)),
+        (Learned(86, 3), 10_000, 10_000, Learned(83, 4)),
+        (Learned(64, COUNTED), 10_000, 9_700, Learned(64, COUNTED)),
+        (Learned(64), 499, 900, Learned(64)),
+        (Learned(64), 10_000, 3_999, Learned(64)),
+        (Learned(64), 10_000, 40_001, Learned(64)),
+        (Learned(190, 9), 10_000, 39_000, Learned(190, 10)),
+    ],
+)
+def test_one_report_gives_exactly_this(before: Learned, base: int, reported: int, wanted: Learned) -> None:
+    assert learn(before, base, reported) == wanted
+
+
+@pytest.mark.parametrize(("factor", "wanted"), [(1.0, 64), (1.1, 71), (1.35, 87), (0.5, 32), (5.0, 320)])
+def test_it_starts_at_the_models_own_factor_rounded_up(factor: float, wanted: int) -> None:
+    assert cold(factor) == Learned(wanted, 0)
+    assert cold(factor).factor >= factor
+
+
+@given(BEFORE, st.lists(st.tuples(BASES, st.integers(-5, 10_000_000)), max_size=40))
+def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
+    before: Learned, reports: list[tuple[int, int]]
+) -> None:
+    path = [before]
+    for report in reports:
+        path.append(learn(path[-1], *report))
+    for one, other in pairwise(path):
+        moved = other.factor_64 - one.factor_64
+        assert LEAST_64 <= other.factor_64 <= MOST_64
+        assert moved in (0, -STEP_64) or STEP_64 <= moved <= QUICK_STEP_64
+        assert other.samples in (one.samples, one.samples + 1)
+        assert other.samples > one.samples or other == one
+
+
+@given(BEFORE, BASES, st.integers(0, 10_000_000), st.integers(0, 10_000_000))
+def test_of_two_plausible_reports_the_larger_never_gives_the_smaller_factor(
+    before: Learned, base: int, one: int, other: int
+) -> None:
+    low, high = sorted((one, other))
+    if plausible(base, low) and plausible(base, high):
+        assert learn(before, base, low).factor_64 <= learn(before, base, high).factor_64
+
+
+@settings(max_examples=40)
+@given(BEFORE, st.integers(LEAST_TOKENS, 2_000_000), st.floats(0.5, 2.9))
+def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Learned, base: int, ratio: float) -> None:
+    reported = int(base * ratio)
+    settled = before
+    for _ in range(2 * MOST_64):
+        settled = learn(settled, base, reported)
+    assert learn(settled, base, reported).factor_64 == settled.factor_64
+    assert settled.factor * base >= reported
+    assert settled.factor_64 <= max(LEAST_64, reported * PARTS / base + 1 + HEADROOM_64 + GAP_64 - 1)
+
+
+@given(BEFORE, RATIOS, st.lists(LARGE, min_size=10, max_size=10))
+def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(before: Learned, ratio: float, bases: list[int]) -> None:
+    learned = after(before, *((base, int(base * ratio)) for base in bases))
+    assert learned.factor >= ratio - 1 / QUICK_TOKENS
+
+
+@settings(max_examples=40)
+@given(st.floats(0.7, 1.5), st.lists(st.tuples(LARGE, st.floats(0, 0.08)), min_size=88, max_size=88))
+def test_it_comes_down_to_the_true_ratio_although_some_reports_are_too_high(
+    ratio: float, noisy: list[tuple[int, float]]
+) -> None:
+    """From 1.7 to 0.7 there are 22 steps down, one in four reports."""
+    learned = after(cold(1.7), *((base, int(base * ratio * (1 + noise))) for base, noise in noisy))
+    assert learned.factor >= ratio * 0.999
+    assert learned.factor <= ratio * 1.08 + (1 + HEADROOM_64 + GAP_64) / PARTS
+
+
+@given(BEFORE, LARGE, st.integers(0, 10_000_000))
+def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Learned, base: int, wrong: int) -> None:
+    hit = learn(before, base, wrong)
+    assert -STEP_64 <= hit.factor_64 - before.factor_64 <= QUICK_STEP_64
+    right = int(base * (before.factor_64 - HEADROOM_64) / PARTS)
+    mended = after(hit, *((base, right) for _ in range(DOWN_EVERY * -(-QUICK_STEP_64 // STEP_64) + DOWN_EVERY)))
+    assert mended.factor * base >= right - 1
+    assert mended.factor_64 <= before.factor_64 + GAP_64
+
+
+@given(st.lists(st.sampled_from([0.95, 1.3]), min_size=64, max_size=64))
+def test_prompts_of_two_kinds_in_turn_do_not_move_it_with_each_call(ratios: list[float]) -> None:
+    path = [Learned(86, COUNTED)]
+    for ratio in ratios:
+        path.append(learn(path[-1], 10_000, int(10_000 * ratio)))
+    falls = sum(other.factor_64 < one.factor_64 for one, other in pairwise(path))
+    assert falls <= len(ratios) // DOWN_EVERY
+    rises = sum(other.factor_64 > one.factor_64 for one, other in pairwise(path))
+    assert rises <= falls

@@ -1,0 +1,95 @@
+"""What images cost in one view: as the model charges, never less than what was stored, whatever the name of the model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nexus.tokens.image_price import ANY_MODEL, ImagePrice, price_of
+from nexus.tokens.images import image_tokens, most_image_tokens, rule_name
+from nexus.tokens.model import resolve
+from nexus.types.message import Image, Message, Text, ToolResult
+
+SQUARE = Image("image/png", "AAAA", width=1024, height=1024)
+SCREEN = Image("image/png", "AAAA", width=1920, height=1080)
+
+
+@pytest.mark.parametrize(
+    ("name", "picture", "tokens"),
+    [
+        ("claude-sonnet-4-5", SCREEN, 1560),
+        ("claude-opus-4-7", SCREEN, 2691),
+        ("us.anthropic.claude-opus-4-7-v1:0", SCREEN, 2691),
+        ("openrouter/anthropic/claude-sonnet-5", SCREEN, 2691),
+        ("claude-new-9", SCREEN, 2691),
+        ("gpt-4o", SQUARE, 1369),
+        ("gpt-4o-mini", SQUARE, 25501),
+        ("ft:gpt-4o-mini-2024-07-18:acme::abc", SQUARE, 25501),
+        ("azure/gpt-4o-mini", SQUARE, 25501),
+        ("gpt-4.1-nano", SQUARE, 2520),
+        ("gpt-5-mini-2025-08-07", SQUARE, 1659),
+        ("gpt-7", Image("image/png", "AAAA", width=3200, height=3200), 12000),
+        ("gemini-2.5-pro", Image("image/png", "AAAA", width=3072, height=3072), 4128),
+        ("gemini-3-pro-preview", SQUARE, 1369),
+        ("mistral-large", SQUARE, 1369),
+        ("somebody/else", SQUARE, 1369),
+    ],
+)
+def test_an_image_counts_as_the_model_charges_and_never_below_the_defaults(
+    name: str, picture: Image, tokens: int
+) -> None:
+    price = price_of(resolve(name))
+    assert price.tokens(picture) == tokens
+    assert price.more(picture) == tokens - most_image_tokens(picture)
+
+
+def test_an_entry_of_ones_own_counts_as_the_model_that_it_is() -> None:
+    model = resolve("my-deployment", {"my-deployment": {"same_as": "gpt-4o-mini"}})
+    assert price_of(model).tokens(SQUARE) == 25501
+
+
+def test_a_factor_below_one_makes_no_image_cheaper_and_one_above_changes_nothing() -> None:
+    model = resolve("gpt-4o-mini")
+    price = price_of(model, 0.75)
+    assert math.floor(price.tokens(SQUARE) * 0.75) == 25501
+    assert price_of(model, 1.5) == price_of(model)
+    assert price_of(resolve("mistral-large"), 0.75) is ANY_MODEL
+
+
+def test_models_that_count_by_one_rule_have_one_price() -> None:
+    assert price_of(resolve("claude-sonnet-4-5")) == price_of(resolve("claude-3-5-haiku-20241022"))
+    assert price_of(resolve("gpt-5.6")) == price_of(resolve("gpt-7"))
+    assert price_of(resolve("gpt-4o")) != price_of(resolve("gpt-4o-mini"))
+
+
+def test_images_in_results_count_and_messages_without_any_cost_nothing_more() -> None:
+    price = ImagePrice("openai", "gpt-4o-mini")
+    shown = Message("user", (Text("see"), SQUARE))
+    result = Message("tool", (ToolResult("c1", (Text("seen"), SQUARE, SQUARE), "look"),))
+    assert price.more_in(shown) == 25501 - 1369
+    assert price.more_in(result) == 2 * price.more_in(shown)
+    assert price.tokens_in(result) == 2 * 25501
+    assert price.more_in(Message("user", (Text("see"),))) == 0
+    assert ANY_MODEL.more_in(result) == 0
+
+
+NAMES = ("gpt-4o", "gpt-4o-mini", "gpt-5", "gpt-5-nano", "gpt-5.2", "gpt-5.4", "gpt-5.5", "gpt-5.6", "gpt-7", "o1",
+    "o4-mini", "chatgpt-4o-latest", "computer-use-preview", "claude-opus-4-6", "claude-opus-4-7", "claude-x",
+    "gemini-2.0-flash", "gemini-3-flash", "gemini-flash-latest")  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.integers(0, 9_000), st.integers(0, 9_000), st.sampled_from(NAMES), st.floats(0.5, 3.0))
+def test_no_image_is_ever_counted_below_what_its_model_charges(
+    width: int, height: int, name: str, factor: float
+) -> None:
+    model = resolve(name)
+    picture = Image("image/png", "AAAA", width=width, height=height)
+    price = price_of(model, factor)
+    assert price.vendor is not None
+    own = image_tokens(picture, price.vendor, name)
+    assert price.tokens(picture) * factor >= own - 1e-6
+    assert own == image_tokens(picture, price.vendor, rule_name(price.vendor, name))

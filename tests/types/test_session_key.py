@@ -1,0 +1,61 @@
+"""Session keys: kinds, names that can be one, and which role speaks in which."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nexus.errors import BadSessionKey
+from nexus.types.session_key import KINDS, MOST_CHARS, SessionKey, check, key, parse
+
+BAD_NAMES = ["", " ann", "ann ", "a\nb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb", "a\ud800b", "n" * (MOST_CHARS + 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_label_with_a_known_prefix_has_a_kind_and_a_name(kind: str) -> None:
+    assert parse(f"{kind}:telegram:42") == SessionKey(kind, "telegram:42")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("label", ["main", "", "DM:ann", "project:x", "dm", "a/b:dm:c", "\n", "x" * 9_999])
+def test_a_label_without_a_known_prefix_is_free(label: str) -> None:
+    assert parse(label) is None
+    check(label, "worker")
+    check(label, "manager")
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_is_none_is_a_typed_error(kind: str, name: str) -> None:
+    with pytest.raises(BadSessionKey, match=f"the part after `{kind}:`"):
+        parse(f"{kind}:{name}")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "*", "?", "[a]", "ann & bob", "会議", "👨‍👩‍👧", "%s", "'; DROP"])
+def test_names_are_taken_as_they_stand(name: str) -> None:
+    assert key("dm", name).label == f"dm:{name}"
+
+
+@given(st.sampled_from(KINDS), st.text(max_size=300))
+def test_what_is_a_key_is_read_back_as_it_was_written(kind: str, name: str) -> None:
+    try:
+        made = key(kind, name)  # pyright: ignore[reportArgumentType]
+    except BadSessionKey:
+        return
+    assert parse(made.label) == made
+
+
+@pytest.mark.parametrize("label", ["dm:ann", "group:ops", "system:nightly"])
+def test_a_worker_does_not_speak_where_people_are(label: str) -> None:
+    """Document 002, "MA vs WA Context Differences": "Session history | Full MA thread | Only WA task context"."""
+    check(label, "manager")
+    check(label, "unified")
+    with pytest.raises(BadSessionKey, match="a worker does not speak in session"):
+        check(label, "worker")
+
+
+def test_a_manager_does_not_speak_in_a_workers_session() -> None:
+    check("worker:report", "worker")
+    check("worker:report", "unified")
+    with pytest.raises(BadSessionKey, match="a manager does not speak in session 'worker:report'"):
+        check("worker:report", "manager")

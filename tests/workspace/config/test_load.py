@@ -1,0 +1,321 @@
+"""The configuration: which files, how they are merged, where each value comes from, what a workspace may set."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from contracts.modules import ROOT
+from nexus.errors import BadConfig
+from nexus.types.config import Config, ImagesConfig, InstructionsConfig
+from nexus.workspace.config.load import ALLOWED, Configuration, read_configuration, values_of
+from workspace.sources.gathering import context, put, told, write
+
+OWN_ONLY = {
+    "instructions.file_chars",
+    "instructions.total_chars",
+    "instructions.include_depth",
+    "hooks.timeout_ms",
+    "hooks.disabled",
+    "files.hard_links",
+}
+"""Keys that only the user's own file sets. A new key goes here, or into ALLOWED."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return write(tmp_path / "home")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A workspace one folder deep in a repository."""
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    return write(tmp_path / "repo" / "app")
+
+
+def read(root: Path, home: Path, **variables: str) -> Configuration:
+    return read_configuration(root, home, variables)
+
+
+def mine(home: Path, text: str) -> None:
+    put(home / "config.toml", text)
+
+
+def theirs(root: Path, text: str) -> None:
+    put(root / ".nexus" / "config.toml", text)
+
+
+def test_without_files_all_values_are_defaults(root: Path, home: Path) -> None:
+    found = read(root, home)
+    assert found.config == Config()
+    assert set(found.origins.values()) == {"default"}
+    assert set(found.origins) == set(values_of(Config()))
+    assert (found.files, found.servers, found.warned) == ((), (), ())
+
+
+def test_layers_are_merged_by_key_and_each_value_knows_its_file(root: Path, home: Path) -> None:
+    """Document 004, "Key Types/Classes": "merged prompt, config, and MCP servers", "where each piece of context came from"."""
+    mine(
+        home,
+        'model = "gpt-4o"\ntimezone = "Asia/Shanghai"\n[instructions]\nfile_chars = 15_000\ntotal_chars = 50_000\n',
+    )
+    theirs(root.parent, 'model = "gpt-5"\n[images]\nmax_bytes = 40_000\n')
+    theirs(root, 'persona = "ada"\n[instructions]\nnames = ["AGENTS.md"]\n')
+    found = read(root, home)
+    assert found.config == Config(
+        instructions=InstructionsConfig(names=("AGENTS.md",), file_chars=15_000, total_chars=50_000),
+        images=ImagesConfig(max_bytes=40_000),
+        model="gpt-5",
+        persona="ada",
+        timezone="Asia/Shanghai",
+    )
+    own = f"{home}/config.toml"
+    assert {key: origin for key, origin in found.origins.items() if origin != "default"} == {
+        "instructions.file_chars": own,
+        "instructions.total_chars": own,
+        "timezone": own,
+        "model": "../.nexus/config.toml",
+        "images.max_bytes": "../.nexus/config.toml",
+        "instructions.names": ".nexus/config.toml",
+        "persona": ".nexus/config.toml",
+    }
+    assert found.files == (own, "../.nexus/config.toml", ".nexus/config.toml")
+    assert found.warned == ()
+
+
+def test_variables_win_over_files_and_arguments_over_all(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine(home, 'model = "gpt-4o"\ntimezone = "Asia/Shanghai"\npersona = "ada"\n')
+    found = read(root, home, NEXUS_MODEL="gpt-5", NEXUS_TIMEZONE="Europe/Lisbon", NEXUS_PERSONA="eve")
+    assert (found.config.model, found.config.timezone, found.config.persona) == ("gpt-5", "Europe/Lisbon", "eve")
+    assert found.origins["persona"] == "variable NEXUS_PERSONA"
+    assert read(root, home, NEXUS_MODEL="").config.model == "gpt-4o", "an empty one is none"
+    monkeypatch.setenv("NEXUS_MODEL", "gpt-5")
+    with nexus.open(root, ledger=":memory:", home=home) as nx:
+        assert (nx.model, nx.timezone) == ("gpt-5", "Asia/Shanghai")
+        assert nx.assemble("hi").model == "gpt-5"
+        assert "Timezone: Asia/Shanghai" in str(nx.assemble("hi").to_openai()["messages"])
+    with nexus.open(root, ledger=":memory:", home=home, model="gpt-4.1", timezone="UTC") as nx:
+        assert (nx.model, nx.timezone) == ("gpt-4.1", "UTC")
+    with nexus.open(root, ledger=":memory:", home=home, config=Config()) as nx:
+        assert (nx.model, nx.timezone) == ("claude-sonnet-4-5", "")
+
+
+def test_the_configured_persona_answers_where_a_call_names_none(root: Path, home: Path) -> None:
+    theirs(root, 'persona = "ada"\n')
+    write(root, personas__ada__SOUL="I am Ada.", personas__eve__SOUL="I am Eve.")
+    with nexus.open(root, ledger=":memory:", home=home) as nx:
+        assert "I am Ada." in nx.assemble("hi").system_prompt
+        assert "I am Eve." in nx.assemble("hi", persona="eve").system_prompt
+
+
+def test_without_a_workspace_the_users_own_file_holds(home: Path) -> None:
+    mine(home, 'model = "gpt-4o"\n')
+    with nexus.open(ledger=":memory:", home=home) as nx:
+        assert nx.model == "gpt-4o"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        (
+            "[instructions]\nfile_char = 1",
+            "instructions.file_char",
+            "there is no such setting; did you mean instructions.file_chars?",
+        ),
+        ("colour = 1", "colour", "there is no such setting; there are: instructions.names, "),
+        ('[instructions]\nfile_chars = "many"', "instructions.file_chars", "Expected `int`, got `str`"),
+        ("[instructions]\nfile_chars = -1", "instructions.file_chars", "Expected `int` >= 1000"),
+        ("[instructions]\nfile_chars = true", "instructions.file_chars", "Expected `int`, got `bool`"),
+        ("[instructions]\ninclude_depth = 1_000_000", "instructions.include_depth", "Expected `int` <= 20"),
+        ('[instructions]\ncaps = "never"', "instructions.caps", "expected one of 'report', 'error'"),
+        ("[instructions]\nnames = [1]", "instructions.names[0]", "Expected `str`, got `int`"),
+        ('[instructions]\nnames = ["../secret.md"]', "instructions.names", "expected names of files without folders"),
+        ('[instructions]\nnames = [""]', "instructions.names", "expected names of files without folders"),
+        ("instructions = 3", "instructions", "Expected `object`, got `int`"),
+        ("[images]\nmax_bytes = -5", "images.max_bytes", "expected a number that is not negative"),
+        ('persona = "../../other"', "persona", "expected the name of a folder in personas/"),
+        ('timezone = "Mars/Olympus"', "timezone", "expected an IANA name such as Europe/Lisbon, not 'Mars/Olympus'"),
+        ("model = 2026-01-13", "model", "Expected `str`"),
+        ("model = =", "", "it is not TOML: Invalid value (at line 1, column 9)"),
+        ("\n\n[a\n", "", "(at line 3, column 3)"),
+        ("a = " + "[" * 20_000, "", "it is not TOML"),
+    ],
+)
+def test_a_bad_file_is_one_error_that_names_file_key_and_what_was_expected(
+    root: Path, home: Path, text: str, key: str, expected: str
+) -> None:
+    theirs(root, text)
+    with pytest.raises(BadConfig) as caught:
+        read(root, home)
+    error = caught.value
+    assert (error.file, error.key, error.exit_code) == (".nexus/config.toml", key, 2)
+    assert expected in error.expected
+    assert str(error).startswith(f".nexus/config.toml: {key}: " if key else ".nexus/config.toml: ")
+    with pytest.raises(BadConfig):
+        nexus.open(root, home=home)
+
+
+def test_a_bad_variable_is_the_same_error(root: Path, home: Path) -> None:
+    with pytest.raises(BadConfig, match="variable NEXUS_TIMEZONE: timezone: expected an IANA name"):
+        read(root, home, NEXUS_TIMEZONE="nowhere")
+
+
+def test_files_that_are_no_files_or_no_text_are_errors_and_a_mark_is_none(root: Path, home: Path) -> None:
+    place = put(root / ".nexus" / "config.toml", "")
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(BadConfig, match="it is no regular file"):
+        read(root, home)
+    place.unlink()
+    place.write_bytes('model = "ü"'.encode("utf-16"))
+    with pytest.raises(BadConfig, match="it is not UTF-8"):
+        read(root, home)
+    place.write_bytes(b"#" * 100_001)
+    with pytest.raises(BadConfig, match="more than 100,000 bytes"):
+        read(root, home)
+    place.write_bytes(b'\xef\xbb\xbfmodel = "gpt-5"\r\n')
+    assert read(root, home).config.model == "gpt-5"
+    place.unlink()
+    place.symlink_to(place)
+    with pytest.raises(BadConfig, match="circle of links"):
+        read(root, home)
+
+
+def test_a_workspaces_file_that_leads_out_of_it_is_not_read(root: Path, home: Path) -> None:
+    outside = put(home.parent / "outside.toml", 'model = "gpt-5"')
+    (root / ".nexus").mkdir()
+    (root / ".nexus" / "config.toml").symlink_to(outside)
+    (root / ".nexus" / "mcp.json").symlink_to(outside)
+    (home / "config.toml").symlink_to(outside)
+    found = read(root, home)
+    assert found.origins["model"] == f"{home}/config.toml", "the user's own may be a link"
+    assert set(told(found.warned)) == {".nexus/config.toml", ".nexus/mcp.json"}
+    assert "leads outside" in told(found.warned)[".nexus/config.toml"]
+
+
+def test_every_setting_says_whether_a_workspace_may_set_it() -> None:
+    assert set(ALLOWED) | OWN_ONLY == set(values_of(Config()))
+    assert not set(ALLOWED) & OWN_ONLY
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "key", "value"),
+    [
+        ("", "[instructions]\nfile_chars = 90_000", "instructions.file_chars", 20_000),
+        ("", "[instructions]\ntotal_chars = 5_000", "instructions.total_chars", 60_000),
+        ("", "[instructions]\ninclude_depth = 0", "instructions.include_depth", 5),
+        ("", "[images]\nmax_pixels = 1_000", "images.max_pixels", 1_000),
+        ("", '[instructions]\nnames = [".env"]', "instructions.names", ("NEXUS.md", "AGENTS.md", "CLAUDE.md")),
+        ("", '[instructions]\nnames = ["CLAUDE.md", "AGENTS.md"]', "instructions.names", ("CLAUDE.md", "AGENTS.md")),
+        ('[instructions]\ncaps = "error"', '[instructions]\ncaps = "report"', "instructions.caps", "error"),
+        ("", '[instructions]\ncaps = "error"', "instructions.caps", "error"),
+        ("", "[images]\nmax_pixels = 50_000_000", "images.max_pixels", 40_000_000),
+        ("", "[images]\nkeep_turns = 3", "images.keep_turns", 3),
+        ("[images]\nkeep_turns = 2", "[images]\nkeep_turns = 0", "images.keep_turns", 2),
+        ("[images]\nlongest_edge = 1_000", "[images]\nlongest_edge = 2_000", "images.longest_edge", 1_000),
+        ('[hooks]\ndisabled = ["spy"]', "[hooks]\ndisabled = []", "hooks.disabled", ("spy",)),
+        ("", '[hooks]\ndisabled = ["guard"]', "hooks.disabled", ()),
+        ("", "[hooks]\ntimeout_ms = 1", "hooks.timeout_ms", 1_000),
+    ],
+)
+def test_a_workspaces_file_may_narrow_what_is_read_and_shown_and_never_widen_it(
+    root: Path, home: Path, own: str, text: str, key: str, value: Any
+) -> None:
+    mine(home, own)
+    theirs(root, text)
+    found = read(root, home)
+    assert values_of(found.config)[key] == value
+    taken = found.origins[key] == ".nexus/config.toml"
+    assert bool(found.warned) != taken
+    if not taken:
+        assert told(found.warned)[".nexus/config.toml"].startswith(f"{key} is not taken from a workspace's file")
+    mine(home, text)
+    (root / ".nexus" / "config.toml").unlink()
+    assert read(root, home).origins[key] == f"{home}/config.toml", "the user's own file sets everything"
+
+
+def test_a_workspaces_file_leaves_the_users_own_instructions_as_they_are(root: Path, home: Path) -> None:
+    write(home, NEXUS="Personal.", AGENTS="Mine, one.", CLAUDE="Mine, two.\n@part.md", part="A part.")
+    write(root, AGENTS="Theirs.", CLAUDE="Theirs, too.")
+    theirs(root, '[instructions]\nnames = ["CLAUDE.md"]\ninclude_depth = 0\nfile_chars = 1_000\n')
+    ctx = context(root, "instructions", home=home)
+    assert all(
+        text in ctx.system_prompt for text in ("Personal.", "Mine, one.", "Mine, two.", "A part.", "Theirs, too.")
+    )
+    assert "Theirs." not in ctx.system_prompt
+
+
+def test_what_is_wrong_with_the_configuration_stands_in_every_report(root: Path, home: Path) -> None:
+    theirs(root, "[hooks]\ndisabled = []\ntimeout_ms = 5")
+    ctx = context(root, "surroundings", home=home)
+    assert "hooks.timeout_ms is not taken" in told(ctx.warnings)[".nexus/config.toml"]
+    assert "hooks.timeout_ms is not taken" in ctx.report
+
+
+def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, home: Path) -> None:
+    """Document 004, "Key Types/Classes": `LoadedContext` has "merged prompt, config, and MCP servers"."""
+    files = {"command": "npx", "args": ["-y", "files"], "env": {"TOKEN": "s"}, "disabled": True}
+    put(home / "mcp.json", json.dumps({"mcpServers": {"files": files, "mail": {"command": "mail"}}}))
+    web = {"type": "http", "url": "https://example.com/mcp", "headers": {"X-Key": "k"}}
+    put(root / ".nexus" / "mcp.json", json.dumps({"mcpServers": {"web": web, "mail": {"command": "other"}}}))
+    found = read(root, home)
+    own = f"{home}/mcp.json"
+    shown = [(one.name, one.command, one.args, one.url, one.origin, one.own) for one in found.servers]
+    assert shown == [
+        ("files", "npx", ("-y", "files"), "", own, True),
+        ("mail", "other", (), "", ".nexus/mcp.json", False),
+        ("web", "", (), "https://example.com/mcp", ".nexus/mcp.json", False),
+    ]
+    assert found.servers[0].other == {"disabled": True}
+    assert found.files == (own, ".nexus/mcp.json")
+    note = f"the MCP server 'mail' takes the place of the one in {own}"
+    assert told(found.warned) == {".nexus/mcp.json": note}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("not json", "it is not JSON: Expecting value: line 1 column 1"),
+        ("[]", 'it has no object "mcpServers"'),
+        ('{"mcpServers": []}', 'it has no object "mcpServers"'),
+        ("[" * 50_000, "it is not JSON"),
+        ('{"mcpServers": {"a": {}}}', 'it needs either "command" or "url"'),
+        ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', 'it needs either "command" or "url"'),
+        ('{"mcpServers": {"a": {"command": 3}}}', "Expected `str`, got `int`"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "Expected `array`, got `str`"),
+        ('{"mcpServers": {"a": 1}}', "an object as its entry"),
+        ('{"mcpServers": {" ": {"command": "x"}}}', "it needs a name"),
+        ('{"mcpServers": {"a": {"command": "x", "own": true, "origin": "~/.nexus/mcp.json"}, "b": 1}}', "an object"),
+    ],
+)
+def test_an_invalid_entry_or_file_is_a_warning_and_the_others_stand(
+    root: Path, home: Path, text: str, why: str
+) -> None:
+    put(home / "mcp.json", '{"mcpServers": {"good": {"command": "x"}}}')
+    put(root / ".nexus" / "mcp.json", text)
+    found = read(root, home)
+    assert "good" in [one.name for one in found.servers]
+    assert all(one.own == (one.name == "good") for one in found.servers), "an entry cannot say that it is the user's"
+    assert why in told(found.warned)[".nexus/mcp.json"]
+
+
+def test_a_workspace_that_holds_the_users_folder_reads_its_file_once(tmp_path: Path) -> None:
+    mine(tmp_path / ".nexus", "[hooks]\ntimeout_ms = 5")
+    found = read(tmp_path, tmp_path / ".nexus")
+    assert (found.config.hooks.timeout_ms, found.files, found.warned) == (5, (f"{tmp_path}/.nexus/config.toml",), ())
+
+
+def test_the_docs_list_every_setting_with_its_default() -> None:
+    page = (ROOT / "docs" / "instructions.md").read_text("utf-8")
+    rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in page.splitlines() if row.startswith("| `")}
+    for key, value in values_of(Config()).items():
+        shown = json.dumps(list(value) if isinstance(value, tuple) else value)
+        assert rows[f"`{key}`"] == f"`{shown}`"

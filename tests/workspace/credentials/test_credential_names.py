@@ -1,0 +1,46 @@
+"""Each credential has one variable, and each variable one credential."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nexus.errors import BadCredential
+from nexus.workspace.credentials.names import belongs, is_name, known_name, name_of, variable_of
+
+NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
+
+
+@given(NAMES)
+def test_a_name_is_found_again_from_its_variable(name: str) -> None:
+    assert name_of(variable_of(name)) == name
+
+
+@given(NAMES, NAMES)
+def test_two_names_never_share_a_variable(one: str, other: str) -> None:
+    assert (variable_of(one) == variable_of(other)) == (one == other)
+
+
+@given(st.text())
+def test_a_variable_is_that_of_a_credential_or_of_none(text: str) -> None:
+    name = name_of(f"NEXUS_CREDENTIAL_{text}")
+    assert name is None or variable_of(name) == f"NEXUS_CREDENTIAL_{text}"
+
+
+HOSTILE = ["", "../../etc/passwd", "a/b", "a\\b", "C:", "~", "a\nb", "a\0b", "-a", "a-", "a--b", "A", "a_b", "a b", "ä", "x" * 65, "٣", "a\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_other_names_are_refused_without_being_repeated(name: str) -> None:
+    with pytest.raises(BadCredential) as caught:
+        known_name(name)
+    assert len(name) < 3 or name not in str(caught.value)
+
+
+def test_a_variable_belongs_to_the_credential_whose_name_it_begins_with() -> None:
+    assert belongs("TWITTER_API_KEY", "twitter")
+    assert belongs("OPENAI_TEAM", "openai-team")
+    assert not belongs("TWITTERING", "twitter")
+    assert not belongs("PATH", "twitter")
+    assert is_name("twitter")

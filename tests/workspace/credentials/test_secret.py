@@ -1,0 +1,85 @@
+"""A secret shows itself to nothing but `reveal`."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import pprint
+import traceback
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.pretty import pretty_repr
+
+from nexus.errors import BadCredential
+from nexus.workspace.credentials.secret import MOST_BYTES, Secret, checked
+
+CANARY = "canary-7f3a91"
+
+
+@dataclass
+class Holder:
+    secret: Secret
+
+
+class Holding(msgspec.Struct):
+    secret: Secret
+
+
+def shown() -> list[str]:
+    secret = Secret(CANARY)
+    record = logging.LogRecord("x", 20, "x", 1, "value %s %r", (secret, secret), None)
+    return [
+        repr(secret), str(secret), f"{secret}", f"{secret!r:>60}", f"{secret:>40}", "%s %r" % (secret, secret),  # noqa: UP031
+        "{}".format(secret), repr([secret]), repr({"a": secret}), repr(Holder(secret)), repr(Holding(secret)),  # noqa: UP032
+        pprint.pformat(vars(Holder(secret))), pretty_repr(Holder(secret)), record.getMessage(),
+        json.dumps({"a": secret}, default=str), msgspec.json.encode([secret], enc_hook=str).decode(),
+        repr(msgspec.to_builtins(Holding(secret), enc_hook=str)),
+    ]  # fmt: skip
+
+
+def test_no_way_of_showing_a_value_shows_a_secret() -> None:
+    texts = shown()
+    assert all(CANARY not in text for text in texts)
+    assert all("[secret]" in text for text in texts)
+    assert Secret(CANARY).reveal() == CANARY
+
+
+@pytest.mark.parametrize("write", [pickle.dumps, copy.copy, copy.deepcopy, msgspec.json.encode, msgspec.msgpack.encode, json.dumps, vars, lambda one: one.__getstate__()])  # fmt: skip
+def test_a_secret_is_not_written_anywhere(write: object) -> None:
+    with pytest.raises(TypeError) as caught:
+        write(Secret(CANARY))  # type: ignore[operator]
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", "is empty"),
+        (" \n\t", "is empty"),
+        ("a\0b", "NUL"),
+        ("x" * 10_000_000, "longer than 65,536 bytes"),
+        ("é" * (MOST_BYTES // 2 + 1), "longer than 65,536 bytes"),
+        ("caf\udce9", "not valid UTF-8"),
+    ],
+    ids=["empty", "blank", "nul", "10 MB", "bytes", "surrogate"],
+)
+def test_a_value_that_nothing_can_hold_is_refused_and_not_shown(value: str, problem: str) -> None:
+    secret = Secret(f"{value}")
+    with pytest.raises(BadCredential, match=problem) as caught:
+        checked(secret)
+    frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack[1:]
+    assert frames
+    assert all("secret" not in (frame.locals or {}) or frame.locals["secret"] == "Secret([secret])" for frame in frames)
+    assert not any(repr(value) in (frame.locals or {}).values() for frame in frames)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200))
+def test_every_other_text_is_a_value_as_it_is(value: str) -> None:
+    if value.strip():
+        assert checked(Secret(value)).reveal() == value

@@ -1,0 +1,212 @@
+"""MEMORY.md as text: what is a fact, and that a change touches nothing but its own lines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nexus.errors import BadFact, NoSuchFact
+from nexus.workspace.files.templates import templates
+from nexus.workspace.memory.facts import Fact, facts_of, with_fact, without_fact
+from nexus.workspace.memory.log import log_entries, log_line
+from nexus.workspace.memory.normalize import alike, written
+from workspace.memory.comparing import shared
+
+DAY = "2026-03-06"
+
+BY_HAND = """\
+Intro paragraph
+on two lines.
+
+# Memory
+
+* 2025-01-02: starred
+  with more
+    - nested
+1. first
+2) second
+
+## Facts
+<!-- - 2026-01-31: an example,
+no fact -->
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```
+code
+```
+> quoted
+
+Setext
+======
+- last
+"""
+
+PIECES = st.sampled_from(
+    [
+        "# Head", "## Facts", "## facts ##", "Title\n===", "- item", "* star", "1. one", "  more", "    code", "\ttab", "",
+        "```", "~~~", "<!-- open", "-->", "<!-- done -->", "<div>", "</div>", "> quote", "---", "text", "- 2026-01-01: old",
+        "[a]: b", "|a|b|", "===", "-", "- ", "\u3000", "\x0c", "[2026-01-01 10:00] log", "\\# x", "- - deep", "0) zero",
+    ]
+)  # fmt: skip
+FILES = st.builds(
+    lambda lines, ends, last: "".join(f"{line}{end}" for line, end in zip(lines, ends, strict=False)) + last,
+    st.lists(PIECES | st.text(max_size=12), max_size=14),
+    st.lists(st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", "\n\n"]), min_size=14, max_size=14),
+    st.sampled_from(["", "end"]),
+)
+TEXTS = st.one_of(st.text(min_size=1, max_size=60), st.lists(PIECES, min_size=1, max_size=6).map("\n".join))
+
+
+def fact_of(text: str) -> str:
+    try:
+        return written(text, 4_000)
+    except BadFact:
+        assume(condition=False)
+        raise
+
+
+def told(facts: list[Fact]) -> list[tuple[str, str, str]]:
+    return [(one.section, one.date, one.text) for one in facts]
+
+
+def in_one_place(shorter: str, longer: str) -> bool:
+    """Whether the longer text is the shorter one with something put in at one place."""
+    return shared(shorter, longer) + shared(shorter[::-1], longer[::-1]) >= len(shorter)
+
+
+def test_facts_are_items_paragraphs_tables_and_code_under_their_headings_and_comments_are_none() -> None:
+    assert told(facts_of(BY_HAND)) == [
+        ("", "", "Intro paragraph\non two lines."),
+        ("Memory", "2025-01-02", "starred\nwith more\n  - nested"),
+        ("Memory", "", "first"),
+        ("Memory", "", "second"),
+        ("Facts", "", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("Facts", "", "```\ncode\n```"),
+        ("Facts", "", "> quoted"),
+        ("Setext", "", "last"),
+    ]
+    assert [one.number for one in facts_of(BY_HAND)] == list(range(1, 9))
+
+
+def test_a_fact_goes_behind_the_last_one_of_its_section_with_its_date() -> None:
+    text = "# M\n\n## Facts\n- 2026-01-01: one\n\n\n## People\n\n- Ana\n"
+    assert with_fact(text, "two", DAY) == (
+        "# M\n\n## Facts\n- 2026-01-01: one\n- 2026-03-06: two\n\n\n## People\n\n- Ana\n"
+    )
+    assert with_fact(text, "Bo", DAY, "people").endswith("- Ana\n- 2026-03-06: Bo\n")
+
+
+def test_a_section_that_is_not_there_is_made_at_the_end_and_an_empty_file_gets_a_title() -> None:
+    assert with_fact("- one", "two", DAY, "New  one") == "- one\n\n## New one\n\n- 2026-03-06: two\n"
+    assert with_fact("", "one", DAY) == "# Long-term memory\n\n## Facts\n\n- 2026-03-06: one\n"
+
+
+def test_line_ends_are_those_of_the_file() -> None:
+    assert with_fact("## Facts\r\n\r\n- a\r\n", "b\nc", DAY) == "## Facts\r\n\r\n- a\r\n- 2026-03-06: b\r\n  c\r\n"
+
+
+def test_where_a_comment_or_a_fence_is_open_the_fact_goes_before_it_or_is_refused() -> None:
+    for text in ("# Memory\n\n<!-- never closed\n", "## Facts\n```\ncode\n"):
+        assert with_fact(text, "one", DAY) == f"## Facts\n\n- 2026-03-06: one\n\n{text}"
+    with pytest.raises(BadFact, match="is a comment or a block of code open there"):
+        with_fact("a note of no section\n\n<!-- never closed\n", "one", DAY)
+
+
+def test_what_is_known_already_is_refused_whatever_its_case_white_space_and_date() -> None:
+    with pytest.raises(BadFact, match=r"known already: it is fact 1, of 2026-01-01"):
+        with_fact("- 2026-01-01: The index  is GIN.", "the INDEX is\ngin.", DAY)
+
+
+@settings(max_examples=100, deadline=None)
+@given(FILES, TEXTS, st.sampled_from(["Facts", "Head", "Title", "New"]))
+def test_adding_puts_one_fact_in_at_one_place_and_leaves_every_other_byte_and_fact(
+    text: str, fact: str, section: str
+) -> None:
+    fact = fact_of(fact)
+    before = facts_of(text)
+    try:
+        changed = with_fact(text, fact, DAY, section)
+    except BadFact as error:
+        assert "known already" in str(error) or "no place" in str(error)
+        return
+    after = facts_of(changed)
+    new = [one for one in after if (one.date, one.text) == (DAY, fact) and one.section.casefold() == section.casefold()]
+    assert len(new) == 1
+    assert told([one for one in after if one is not new[0]]) == told(before)
+    assert in_one_place(text, changed)
+    back = without_fact(changed, new[0])
+    assert told(facts_of(back)) == told(before)
+    assert in_one_place(back, changed)
+
+
+@pytest.mark.parametrize("text", [templates()["memory/MEMORY.md"], "# M\n\n## Facts\n\n## People\n- a\n", "- a\n- b\n"])
+def test_adding_and_forgetting_again_and_again_leaves_no_empty_lines_behind(text: str) -> None:
+    kept = with_fact(text, "what stays", "2026-01-01")
+    changed = kept
+    for number in range(3):
+        changed = with_fact(changed, f"fact {number}", "2026-01-01")
+        changed = without_fact(changed, next(one for one in facts_of(changed) if one.text == f"fact {number}"))
+    assert changed == kept
+    alone = without_fact(changed, next(one for one in facts_of(changed) if one.text == "what stays"))
+    again = with_fact(alone, "what stays", "2026-01-01")
+    assert again == kept
+
+
+@settings(max_examples=80, deadline=None)
+@given(FILES, st.integers(0, 20))
+def test_forgetting_takes_one_fact_out_of_one_place_or_changes_nothing(text: str, at: int) -> None:
+    facts = facts_of(text)
+    assume(facts)
+    gone = facts[at % len(facts)]
+    try:
+        changed = without_fact(text, gone)
+    except NoSuchFact as error:
+        assert "by hand" in str(error)
+        return
+    assert told(facts_of(changed)) == told([one for one in facts if one is not gone])
+    kept = changed[shared(text, changed) :]
+    assert text.endswith((kept, kept.lstrip("\r\n")))
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_a_fact_is_read_as_it_was_written_and_no_text_makes_two(text: str) -> None:
+    fact = fact_of(text)
+    assert [(one.text, one.section) for one in facts_of(with_fact("", fact, DAY))] == [(fact, "Facts")]
+    assert all(letter.isprintable() or letter in "\n\u200c\u200d\u3000\u00a0\u202f" for letter in fact)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXTS, max_size=5))
+def test_an_entry_of_the_log_is_read_as_it_was_written_and_no_text_makes_two(texts: list[str]) -> None:
+    entries = [fact_of(text) for text in texts]
+    log = "".join(log_line("2026-03-06 14:30", entry) for entry in entries)
+    assert [(one.at, one.text) for one in log_entries(log.splitlines(keepends=True))] == [
+        ("2026-03-06 14:30", entry) for entry in entries
+    ]
+
+
+def test_what_stands_in_a_log_before_the_first_time_is_an_entry_without_one() -> None:
+    text = "by hand\n\n[2026-03-06] one\n  more\n\n[2026-03-06T10:00:05] two\n"
+    assert [(one.number, one.at, one.text) for one in log_entries(text.splitlines(keepends=True))] == [
+        (1, "", "by hand"),
+        (2, "2026-03-06", "one\nmore"),
+        (3, "2026-03-06T10:00:05", "two"),
+    ]
+
+
+def test_what_nobody_sees_is_escaped_and_line_breaks_of_any_kind_are_lines() -> None:
+    assert written("a\x1b[31m\u202eb\U000e0041\udcff\r\nc\u2028d\te\n\n", 100) == (
+        "a\\x1b[31m\\u202eb\\U000e0041\\udcff\nc\nd    e"
+    )
+    assert alike(" A  b\nC ") == "a b c"
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\u3000", "x" * 101])
+def test_nothing_and_too_much_are_refused(text: str) -> None:
+    with pytest.raises(BadFact, match=r"empty|101 characters, and 100 are the most"):
+        written(text, 100)

@@ -1,0 +1,317 @@
+"""What a context shows of skills: those in full, the list of all, and what the report says of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.errors import OverCap
+from nexus.types.config import Config, InstructionsConfig
+from nexus.types.request import Event, Request
+from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.skills.discovery import PACKAGED
+from nexus.workspace.skills.lint import lint_path
+from nexus.workspace.source_context import Desk
+from nexus.workspace.sources.skills import active_skills, found_skills, skills
+from workspace.skills.making import READ_FILE, index, line_of, opened, skill, warned, written
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("NEXUS_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    return folder
+
+
+def test_the_summary_lists_all_skills_a_line_each_sorted_by_name(root: Path) -> None:
+    """Document 003, "build_system_prompt": "Skills summary: List of all available skills for progressive loading"."""
+    skill(root, "b-skill")
+    skill(root, "a-skill", description="Reads a.")
+    lines = index(opened(root).assemble("hi")).splitlines()
+    assert lines[:2] == ["# Skills", ""]
+    assert lines[4:6] == [
+        "- a-skill: Reads a. (skills/a-skill/SKILL.md)",
+        "- b-skill: does b-skill (skills/b-skill/SKILL.md)",
+    ]
+    assert [line.split(":")[0] for line in lines[6:]] == ["- past-conversations"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [READ_FILE, {"name": "read_file", "input_schema": {"type": "object"}}, {"type": "function", "name": "read_file"},
+     {"functionDeclarations": [{"name": "x"}, {"name": "read_file"}]}],
+)  # fmt: skip
+def test_the_summary_says_to_load_a_skill_with_read_file_where_offered_else_with_the_command(
+    root: Path, tool: dict[str, Any]
+) -> None:
+    """Document 003, "Skills Integration": "Let the agent progressively load skills using read_file tool".
+
+    Document 002, "Using Skills": "Run `nexus skill use <name>` to get the full guide for any capability."
+    """
+    nx = opened(root)
+    assert "`read_file` with the path" in index(nx.assemble("hi", tools=[tool]))
+    without = index(nx.assemble("hi", tools=[{"name": "read_files", "input_schema": {"type": "object"}}]))
+    assert "read_file`" not in without
+    assert "`nexus skill use NAME`" in without
+
+
+def test_skills_marked_always_are_in_every_prompt_in_full_and_the_others_are_not(root: Path) -> None:
+    """Document 003, "Skills Integration": "Load skills marked with always=true into every prompt"."""
+    skill(root, "loud", "metadata: {always: true}", body="LOUD GUIDE")
+    skill(root, "quiet", body="QUIET GUIDE")
+    ctx = opened(root).assemble("hi")
+    assert "# Skill: loud\n\nLOUD GUIDE" in ctx.system_prompt
+    assert "QUIET GUIDE" not in ctx.system_prompt
+    assert line_of(ctx, "loud").endswith("(skills/loud/SKILL.md, always active)")
+
+
+def test_active_skills_stand_before_the_summary(root: Path) -> None:
+    """Document 003, "build_system_prompt": after memory "Active skills", then "Skills summary"."""
+    skill(root, "loud", "always: true")
+    names = [block.name for block in opened(root).assemble("hi").blocks]
+    assert names[:3] == ["environment", "skill loud", "skills"]
+
+
+def test_skills_that_a_request_names_are_in_full_sorted_and_without_repeats(root: Path) -> None:
+    """Document 003, "build_system_prompt": `skill_names` is an "Optional list of specific skills to include"."""
+    skill(root, "loud", "always: true")
+    for name in ("c-skill", "a-skill", "b-skill"):
+        skill(root, name)
+    ctx = opened(root).assemble("hi", skills=["c-skill", "a-skill", "loud", "a-skill"])
+    names = [block.name for block in ctx.blocks if block.name.startswith("skill ")]
+    assert names == ["skill a-skill", "skill c-skill", "skill loud"]
+    assert ctx.warnings == ()
+    assert opened(root).assemble("hi", skills="b-skill").blocks[1].name == "skill b-skill"
+
+
+def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:
+    """Document 003, `skill_names`: what cannot be included is said, not passed over."""
+    skill(root, "a-skill")
+    ctx = opened(root).assemble("hi", skills=["nope", "a-skill"])
+    assert "there is no skill nope; there are: a-skill, past-conversations" in warned(ctx, "nexus:skills")
+    assert "How a-skill is done." in ctx.system_prompt
+
+
+def test_the_first_place_wins_and_what_it_shadows_is_reported(root: Path, home: Path) -> None:
+    skill(root, "same", description="of the workspace")
+    skill(home, "same", description="of the user")
+    skill(home, "past-conversations", description="of the user")
+    ctx = opened(root).assemble("hi")
+    assert "of the workspace" in line_of(ctx, "same")
+    assert line_of(ctx, "past-conversations").endswith(f"of the user ({home}/skills/past-conversations/SKILL.md)")
+    assert "not used: skills/same/SKILL.md has the same name" in warned(ctx, f"{home}/skills/same/SKILL.md")
+    assert "not used" in warned(ctx, "nexus:skills/past-conversations/SKILL.md")
+
+
+def test_of_two_skills_of_one_name_in_one_place_the_first_by_folder_counts(root: Path) -> None:
+    skill(root, "same", folder="b", description="second")
+    skill(root, "same", folder="a", description="first")
+    ctx = opened(root).assemble("hi")
+    assert "first" in line_of(ctx, "same")
+    assert "skills/a/SKILL.md has the same name" in warned(ctx, "skills/b/SKILL.md")
+
+
+def test_without_a_workspace_there_are_no_skills() -> None:
+    ctx = nexus.open(ledger=":memory:").assemble("hi")
+    assert "skill" not in ctx.system_prompt.lower()
+
+
+def test_what_a_skill_needs_and_is_not_there_stands_in_its_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(program(root / "bin", "git")))
+    monkeypatch.setenv("THERE", "x")
+    monkeypatch.setenv("EMPTY", "")
+    skill(root, "gh", "requires: {bins: [git, gh], env: [THERE, EMPTY, GITHUB_TOKEN], any_bins: [a, b]}")
+    skill(root, "fine", "requires: {bins: [git], env: [THERE], any_bins: [a, git]}")
+    ctx = opened(root).assemble("hi")
+    assert line_of(ctx, "gh").endswith("(unavailable: needs gh, one of a/b, EMPTY, GITHUB_TOKEN)")
+    assert line_of(ctx, "fine").endswith("(skills/fine/SKILL.md)")
+
+
+def program(folder: Path, *names: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_a_path_is_no_program(root: Path) -> None:
+    skill(root, "sly", "requires: {bins: [/bin/sh, ../sh]}")
+    assert line_of(opened(root).assemble("hi"), "sly").endswith("(unavailable: needs /bin/sh, ../sh)")
+
+
+def test_an_always_active_skill_that_lacks_something_is_reported_and_not_shown_unless_it_is_named(root: Path) -> None:
+    skill(root, "loud", "always: true", "requires: {bins: [no-such-program]}", body="LOUD GUIDE")
+    nx = opened(root)
+    ctx = nx.assemble("hi")
+    assert "LOUD GUIDE" not in ctx.system_prompt
+    assert "not shown: it needs no-such-program" in warned(ctx, "skills/loud/SKILL.md")
+    named = nx.assemble("hi", skills=["loud"])
+    assert "LOUD GUIDE" in named.system_prompt
+    assert warned(named, "skills/loud/SKILL.md") == ""
+
+
+def test_the_system_slot_does_not_move_when_a_program_comes_or_goes_until_it_is_asked_for_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(program(root / "bin", "other")))
+    skill(root, "gh", "requires: {bins: [gh]}")
+    nx = opened(root)
+    before = nx.assemble("hi").system_prompt
+    program(root / "bin", "gh")
+    assert nx.assemble("hi").system_prompt == before
+    assert "unavailable" not in nx.assemble("hi", session="another").system_prompt
+    nx.refresh_environment()
+    assert "unavailable" not in nx.assemble("hi").system_prompt
+    assert "unavailable" not in opened(root).assemble("hi").system_prompt
+
+
+def test_a_skill_that_changes_changes_the_next_context_and_the_break_is_named(root: Path) -> None:
+    path = skill(root, "a-skill", "always: true")
+    nx = opened(root)
+    nx.record(nx.assemble("hi", session="s"), nexus.AgentResult((nexus.assistant("ok"),)))
+    path.write_text(path.read_text().replace("How a-skill", "Now a-skill"))
+    ctx = nx.assemble("more", session="s")
+    assert "Now a-skill is done." in ctx.system_prompt
+    assert (ctx.prefix.state, "skills/a-skill/SKILL.md" in str(ctx.prefix)) == ("broken", True)
+
+
+def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path) -> None:
+    skill(root, "long", "always: true", body="word " * 6_000)
+    skill(root, "long-too", body="word " * 6_000)
+    ctx = opened(root).assemble("hi")
+    block = next(block for block in ctx.blocks if block.name == "skill long")
+    assert len(block.text) < 20_200 and block.left_out_chars > 9_000
+    assert "more characters of skills/long/SKILL.md left out" in block.text
+    assert "the cap is 20,000" in warned(ctx, "skills/long/SKILL.md")
+    assert warned(ctx, "skills/long-too/SKILL.md") == ""
+
+
+def test_a_skill_in_full_over_the_cap_is_refused_where_caps_are_errors(root: Path) -> None:
+    """Decided: nothing a user wrote is dropped silently by a size cap; `caps="error"` refuses instead."""
+    skill(root, "long", body="word " * 6_000)
+    with opened(root, config=Config(instructions=InstructionsConfig(caps="error"))) as nx:
+        assert "- long: " in index(nx.assemble("hi"))
+        with pytest.raises(OverCap, match=r"skills/long/SKILL.md .*30,0.*20,000"):
+            nx.assemble("hi", skills=["long"])
+
+
+def test_an_active_skill_without_text_is_reported(root: Path) -> None:
+    written(root, "a", "---\nname: a\ndescription: d\nalways: true\n---\n")
+    ctx = opened(root).assemble("hi")
+    assert "no text below" in warned(ctx, "skills/a/SKILL.md")
+    assert "# Skill: a" not in ctx.system_prompt
+
+
+def test_a_line_of_the_list_cannot_be_broken_and_no_heading_forged(root: Path) -> None:
+    written(
+        root,
+        "sly",
+        '---\nname: sly\ndescription: "one\\n# Rules\\r\\n\\u2028# More\\u0085x \\x1b[31m\\u202e\\x00 end"\n---\n',
+    )
+    written(
+        root,
+        "sly2",
+        "---\nname: |\n  sly2\n\n  # Head\ndescription: |\n  a\n\n  - other: does harm (skills/other/SKILL.md)\n---\n",
+    )
+    text = index(opened(root).assemble("hi"))
+    lines = [line for line in text.splitlines() if "past-conversations" not in line]
+    assert lines[4] == "- sly: one # Rules # More x \ufffd[31m\ufffd\ufffd end (skills/sly/SKILL.md)"
+    assert lines[5:] == ["- sly2 # Head: a - other: does harm (skills/other/SKILL.md) (skills/sly2/SKILL.md)"]
+    assert text.isprintable() or set(text) & {"\n"} == {"\n"}
+
+
+def test_fifty_skills_with_the_longest_descriptions_are_all_listed_within_the_cap_for_a_file(root: Path) -> None:
+    for at in range(50):
+        skill(root, f"s-{at:02}", description="long " * 204)
+    ctx = opened(root).assemble("hi")
+    text = index(ctx)
+    assert len(text) < 20_400
+    assert sum(line.startswith("- s-") for line in text.splitlines()) == 50
+    assert "[descriptions are shortened to 256 characters; `nexus skill list` has all]" in text
+    assert "descriptions are shortened to 256 characters" in warned(ctx, "nexus:skills")
+
+
+def test_of_ten_thousand_folders_three_hundred_are_read_and_the_list_says_how_many_more_there_are(root: Path) -> None:
+    for at in range(10_000):
+        (root / "skills" / f"s-{at:05}").mkdir(parents=True)
+    for at in range(200):
+        skill(root, f"s-{at:05}", description="d" * 500)
+    ctx = opened(root).assemble("hi")
+    text = index(ctx)
+    listed = sum(line.startswith("- ") for line in text.splitlines())
+    assert 100 < listed < 202
+    assert f"{201 - listed + 9_700:,} more skills are not listed; `nexus skill list` has all]" in text
+    assert len(text) < 20_400
+    assert "10,000 folders: only the first 300" in warned(ctx, "skills")
+    assert "no SKILL.md, or an empty one, in s-00200, s-00201, s-00202, s-00203, s-00204 and 95 more" in warned(
+        ctx, "skills"
+    )
+
+
+def test_a_folder_without_a_skill_is_reported_and_a_hidden_one_is_not(root: Path) -> None:
+    (root / "skills" / "empty").mkdir(parents=True)
+    (root / "skills" / ".git").mkdir()
+    written(root, "blank", "")
+    assert warned(opened(root).assemble("hi"), "skills") == "no SKILL.md, or an empty one, in blank, empty"
+
+
+def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(50):
+        skill(root, f"s-{at:02}", "always: true" if at < 3 else "license: MIT", "requires: {bins: [git]}")
+    nx = opened(root)
+    time.sleep(0.05)  # a file that changed just now is read again in any case
+    here = Snapshot()
+    first = texts(nx, here)
+    asked: list[str] = []
+    plain = os.stat
+
+    def counted(path: Any, *args: Any, **options: Any) -> Any:
+        asked.append(str(path))
+        return plain(path, *args, **options)
+
+    def refused(*_args: Any, **_options: Any) -> Any:
+        raise AssertionError("a warm call parsed a skill or searched the path")
+
+    monkeypatch.setattr(os, "stat", counted)
+    monkeypatch.setattr("nexus.workspace.skills.discovery.judged", refused)
+    monkeypatch.setattr("nexus.workspace.environment.probe.shutil.which", refused)
+    assert texts(nx, here) == first
+    files = [path for path in asked if path.endswith("SKILL.md")]
+    assert len(files) == len(set(files)) == 51
+
+
+def texts(nx: nexus.engine.Engine, here: Snapshot) -> list[str]:
+    desk = Desk(Request(Event()), nx.around, 0, "", here)
+    return [block.text for source in (active_skills, skills) for block in source(desk)[0]]
+
+
+def test_found_skills_gives_the_skills_of_all_places_by_name(root: Path, home: Path) -> None:
+    skill(root, "b-skill", "provides: [x]", "category: Dev")
+    skill(home, "a-skill")
+    found = found_skills(opened(root).around)
+    assert [(one.name, one.place) for one in found.skills] == [
+        ("a-skill", "user"), ("b-skill", "workspace"), ("past-conversations", "packaged"),
+    ]  # fmt: skip
+    assert found.warnings == ()
+
+
+def test_the_packaged_skills_keep_the_standard_without_a_warning() -> None:
+    found = lint_path(PACKAGED / "skills")
+    assert len(found) >= 1
+    assert [one.findings for one in found if one.findings] == []

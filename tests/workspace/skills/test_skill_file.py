@@ -1,0 +1,181 @@
+"""What the Agent Skills standard (agentskills.io/specification) says of a SKILL.md, and what is read beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nexus.types.skill import Requires, Skill
+from nexus.workspace.skills.skill_file import Judged, judged
+
+
+def judge(*lines: str, folder: str = "a-skill", body: str = "Text.") -> Judged:
+    return judged("\n".join(["---", *lines, "---", body, ""]), folder, f"skills/{folder}/SKILL.md", "workspace")
+
+
+def read(*lines: str) -> Skill:
+    found = judge("name: a-skill", "description: d", *lines).skill
+    assert found is not None
+    return found
+
+
+def errors(found: Judged) -> list[tuple[int, str]]:
+    return [(one.line, one.text) for one in found.findings if one.error]
+
+
+def test_every_field_of_the_standard_is_read() -> None:
+    found = judge(
+        "name: pdf-processing", "description: >\n  Extract text.\n  Use for PDF files.", "license: Apache-2.0",
+        "compatibility: Needs git", 'metadata:\n  author: example-org\n  version: "1.0"',
+        "allowed-tools: Bash(git:*) Bash(jq:*) Read", folder="pdf-processing",
+    )  # fmt: skip
+    assert found.findings == ()
+    assert found.skill == Skill(
+        "pdf-processing",
+        "Extract text. Use for PDF files.",
+        "skills/pdf-processing/SKILL.md",
+        license="Apache-2.0",
+        compatibility="Needs git",
+        allowed_tools=("Bash(git:*)", "Bash(jq:*)", "Read"),
+        metadata={"author": "example-org", "version": "1.0"},
+    )
+
+
+def test_allowed_tools_may_be_a_list() -> None:
+    assert read("allowed-tools:\n  - Bash(git:*)\n  - Read").allowed_tools == ("Bash(git:*)", "Read")
+
+
+@pytest.mark.parametrize("name", ["a", "a1", "x-y-z", "a" * 64, "0-1", "on", "2026-11-21", "true"])
+def test_a_name_of_1_to_64_small_letters_digits_and_single_hyphens_keeps_the_rule(name: str) -> None:
+    assert errors(judge(f"name: {name}", "description: d", folder=name)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("PDF-Processing", "capital"), ("-pdf", "hyphen"), ("pdf-", "hyphen"), ("pdf--x", "hyphen"), ("a_b", "other characters"),
+     ("a b", "other characters"), ("ünder", "other characters"), ("1_000", "other characters"), ("a" * 65, "65 characters")],
+)  # fmt: skip
+def test_a_name_that_breaks_the_rule_is_an_error_at_its_line(name: str, why: str) -> None:
+    found = judge("description: d", f"name: {name}", folder=name)
+    assert [(line, why in text) for line, text in errors(found)] == [(3, True)]
+    assert (found.skill is None) == (len(name) > 64)
+
+
+def test_a_name_that_is_not_its_folders_is_an_error_and_the_skill_is_known_by_its_name() -> None:
+    found = judge("name: a", "description: d", folder="b")
+    assert found.skill is not None and found.skill.name == "a"
+    assert errors(found) == [(2, "the name 'a' is not that of its folder, 'b'")]
+
+
+def test_without_a_name_the_folders_name_stands_in_and_that_is_an_error() -> None:
+    found = judge("description: d")
+    assert found.skill is not None and found.skill.name == "a-skill"
+    assert "`name` is missing" in errors(found)[0][1]
+
+
+@pytest.mark.parametrize("lines", [(), ("description:",), ("description: '  '",), ("description: [a]",)])
+def test_without_a_description_there_is_nothing_to_list(lines: tuple[str, ...]) -> None:
+    found = judge("name: a-skill", *lines)
+    assert found.skill is None
+    assert any("`description`" in text for _, text in errors(found))
+
+
+def test_a_description_has_1024_characters_and_one_more_is_an_error_and_cut() -> None:
+    assert errors(judge("name: a-skill", f"description: {'d' * 1_024}")) == []
+    found = judge("name: a-skill", f"description: {'d' * 1_025}")
+    assert "1,025 characters; the standard allows 1,024" in errors(found)[0][1]
+    assert found.skill is not None and len(found.skill.description) == 1_024
+
+
+def test_compatibility_has_1_to_500_characters() -> None:
+    assert errors(judge("name: a-skill", "description: d", f"compatibility: {'c' * 500}")) == []
+    for bad in ("c" * 501, "''"):
+        assert "allows 1 to 500" in errors(judge("name: a-skill", "description: d", f"compatibility: {bad}"))[0][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("license: [MIT]", "`license` has to be text"), ("metadata: words", "`metadata` has to be a map"), ("metadata: [a]", "map"),
+     ("allowed-tools: {a: b}", "text or a list of texts"), ("allowed-tools: [[a]]", "text or a list of texts"),
+     ("always: maybe", "neither true nor false"), ("always: [true]", "has to be text"), ("requires: git", "has to be a map"),
+     ("requires: {bins: {a: b}}", "`requires.bins` has to be text"), ("category: [a]", "`category` has to be text"),
+     ("name: again", "twice")],
+)  # fmt: skip
+def test_a_field_of_the_wrong_shape_is_an_error_at_its_line_and_the_skill_is_used_without_it(
+    line: str, why: str
+) -> None:
+    found = judge("name: a-skill", "description: d", line)
+    assert [(at, why in text) for at, text in errors(found)] == [(4, True)]
+    assert found.skill == read()  # as if the line were not there
+
+
+def test_a_field_that_the_standard_does_not_have_is_no_error_but_a_warning() -> None:
+    found = judge("name: a-skill", "description: d", "version: 1", "always: true")
+    assert errors(found) == []
+    assert [(one.line, one.text.split(":")[0]) for one in found.findings] == [
+        (4, "`version` is no field of the standard"),
+        (5, "`always` is no field of the standard"),
+    ]
+
+
+def test_an_empty_guide_and_one_of_over_500_lines_are_warnings() -> None:
+    assert "no text below" in judge("name: a-skill", "description: d", body="").findings[0].text
+    long = judge("name: a-skill", "description: d", body="x\n" * 501)
+    assert [(one.line, one.error) for one in long.findings] == [(5, False)]
+    assert "501 lines" in long.findings[0].text
+    assert judge("name: a-skill", "description: d", body="x\n" * 500).findings == ()
+
+
+BEYOND: dict[str, Any] = {
+    "at the top": ("always: true", "requires: {bins: [git], env: [TOKEN]}", "provides: [x]", "category: Dev"),
+    "in metadata": ("metadata: {always: true, requires: {bins: [git], env: [TOKEN]}, provides: x, category: Dev}",),
+    "in metadata as the standard's texts": (
+        """metadata: {always: "true", requires: '{"bins": ["git"], "env": "TOKEN"}', provides: x, category: Dev}""",
+    ),
+    "in metadata.nexus": (
+        "metadata:\n  nexus:\n    always: on\n    requires:\n      bins: git\n      env: [TOKEN]\n    provides: [x]\n    category: Dev",
+    ),
+    "as JSON text": (
+        """metadata: {nexus: '{"always": true, "requires": {"bins": ["git"], "env": ["TOKEN"]}, "provides": ["x"], "category": "Dev"}'}""",
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", BEYOND.values(), ids=BEYOND)
+def test_always_requires_provides_and_category_are_read(lines: tuple[str, ...]) -> None:
+    found = read(*lines)
+    assert (found.always, found.provides, found.category) == (True, ("x",), "Dev")
+    assert found.requires == Requires(bins=("git",), env=("TOKEN",))
+
+
+def test_what_stands_further_up_counts() -> None:
+    assert read("category: A", "metadata: {category: B, nexus: {category: C}}").category == "A"
+    assert read("metadata: {category: B, nexus: {category: C}}").category == "B"
+
+
+@pytest.mark.parametrize("agent", ["openclaw", "clawdbot", "nanobot"])
+def test_requires_is_read_as_other_agents_write_it(agent: str) -> None:
+    """OpenClaw (docs.openclaw.ai, skills) and nanobot (its SKILL.md files) have it under their own names."""
+    wanted = Requires(bins=("gh",), env=("GH_TOKEN",), any_bins=("docker", "podman"))
+    inner = '{"requires": {"bins": ["gh"], "env": ["GH_TOKEN"], "anyBins": ["docker", "podman"]}}'
+    assert read(f'metadata: {{"{agent}": {inner}}}').requires == wanted
+    assert read(f"metadata: '{{\"{agent}\": {inner}}}'").requires == wanted
+
+
+def test_always_is_read_as_nanobot_has_it_and_not_as_openclaw_where_it_means_something_else() -> None:
+    assert read("metadata: {nanobot: {always: true}}").always
+    assert not read("metadata: {openclaw: {always: true}}").always
+
+
+@pytest.mark.parametrize(
+    "text", ["'{'", '\'{"a": 1e999, "always": [}\'', f"'{'[' * 4_000}'", f"'{{\"a\": {'[' * 4_000}'"]
+)
+def test_json_text_that_cannot_be_read_is_a_text(text: str) -> None:
+    assert read(f"metadata: {{nexus: {text}}}").requires == Requires()
+
+
+def test_of_what_is_required_only_so_many_names_are_looked_for() -> None:
+    found = judge("name: a-skill", "description: d", f"requires: {{bins: [{', '.join(f'b{at}' for at in range(21))}]}}")
+    assert found.skill is not None and len(found.skill.requires.bins) == 20
+    assert "21 names" in errors(found)[0][1]

@@ -1,0 +1,126 @@
+"""The user's profile as text, and where it stands in a context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nexus
+from nexus.types.message import assistant
+from nexus.types.profile import Profile
+from nexus.types.user_profile import NOTHING_KNOWN, friend_info, friend_text
+
+KNOWN = "I prefer concise, direct answers. I'm interested in AI ethics and philosophy."
+"""Document 000's example."""
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["friends_profile", "learning", "content", "prompt_overrides", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def test_the_text_under_the_frame_is_that_of_document_000() -> None:
+    """Document 000, "User Message: [FRIENDS_INFO]": the content behind the frame's line."""
+    assert friend_info({"prompt_overrides": {"friends_profile": KNOWN}}) == f"About this friend:\n\n{KNOWN}"
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"friends_profile": "known"},
+        {"friends_profile": {"content": "known", "editable": True}},
+        {"prompt_overrides": {"friends_profile": "known"}},
+        {"prompt_overrides": {"friends_profile": {"content": {"content": " known\n"}}}},
+        {"learning": "known"},
+        {"friends_profile": {"content": ""}, "learning": {"content": "known"}},
+        {"friends_profile": "known", "learning": "older"},
+        {"prompt_overrides": {"friends_profile": "known"}, "learning": "older"},
+        {"friends_profile": True, "prompt_overrides": {"learning": "known"}},
+        {"friends_profile": ["known"]},
+    ],
+)
+def test_friends_profile_counts_then_learning_as_text_or_content(profile: Any) -> None:
+    """Decided on 000: `friends_profile`, then `learning`, as text or `{"content": …}`."""
+    assert friend_text(profile) == "known"
+
+
+def test_the_settings_beside_a_profile_are_no_text_of_it(tmp_path: Path) -> None:
+    """Document 000, "config.example.yml": `content`, `editable` and `description` of `friends_profile`."""
+    printed = {"content": "", "editable": True, "description": "About this friend - preferences, patterns, and context"}
+    assert friend_text({"friends_profile": printed}) == NOTHING_KNOWN
+    assert friend_text({"friends_profile": {**printed, "content": KNOWN}}) == KNOWN
+    mine = Profile("mine", "", ("friends",), ())
+    ctx = opened(tmp_path, mine).assemble("hi", profile="mine", user_profile={"friends_profile": printed})
+    assert (ctx.blocks, ctx.warnings) == ((), ())
+
+
+def test_lists_are_lines_and_numbers_are_texts() -> None:
+    assert friend_text({"friends_profile": ["one", {"content": "two"}, 3, None, ""]}) == "one\ntwo\n3"
+    assert friend_text({"friends_profile": 42}) == "42"
+
+
+@pytest.mark.parametrize(
+    "profile", [{}, None, 7, "text", [], {"friends_profile": "  "}, {"friends_profile": False}, {"prompt_overrides": 3}]
+)
+def test_where_nothing_is_known_there_is_a_placeholder(profile: Any) -> None:
+    """Decided on 000: none: `(Nothing is known about this friend yet.)`."""
+    assert friend_text(profile) == NOTHING_KNOWN == "(Nothing is known about this friend yet.)"
+
+
+@given(JSON)
+def test_any_value_gives_a_text(profile: Any) -> None:
+    assert friend_text(profile).strip()
+
+
+def test_a_profile_that_holds_itself_ends() -> None:
+    inner: dict[str, Any] = {}
+    inner["content"] = inner
+    assert friend_text({"friends_profile": inner}) == NOTHING_KNOWN
+
+
+def opened(tmp_path: Path, profile: Profile) -> nexus.Engine:
+    return nexus.open(tmp_path, ledger=":memory:", profiles={"mine": profile})
+
+
+def test_the_source_gives_a_block_of_the_persona_layer_in_the_slot_that_the_profile_says(tmp_path: Path) -> None:
+    for profile, slot in (
+        (Profile("mine", "", ("friends",), ()), "system"),
+        (Profile("mine", "", (), ("moment", "friends")), "current"),
+    ):
+        ctx = opened(tmp_path, profile).assemble("hi", profile="mine", user_profile={"friends_profile": KNOWN})
+        block = next(block for block in ctx.blocks if block.origin == "nexus:user_profile")
+        assert (block.layer, block.slot, block.trust) == ("Persona", slot, "user")
+        assert block.text == f"About this friend:\n\n{KNOWN}"
+        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+
+
+def test_without_a_profile_there_is_no_block_and_for_one_that_is_no_text_a_warning(tmp_path: Path) -> None:
+    nx = opened(tmp_path, Profile("mine", "", ("friends",), ()))
+    assert nx.assemble("hi", profile="mine").blocks == ()
+    ctx = nx.assemble("hi", profile="mine", user_profile={"friends_profile": {"likes": "tea"}})
+    assert ctx.blocks == ()
+    assert [note.text for note in ctx.warnings] == [
+        "not shown: friends_profile is no text, and has none as its content"
+    ]
+
+
+def test_in_the_current_slot_it_is_sent_once_and_replayed_as_it_was(tmp_path: Path) -> None:
+    nx = opened(tmp_path, Profile("mine", "", (), ("moment", "friends")))
+    bodies: list[dict[str, Any]] = []
+    for number in range(3):
+        given = {"friends_profile": "tea" if number < 2 else "coffee"}
+        ctx = nx.assemble(f"turn {number}", session="s", profile="mine", user_profile=given)
+        bodies.append(ctx.to_openai())
+        nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
+    assert [str(body).count("About this friend") for body in bodies] == [1, 1, 2]
+    assert [nx.replay("s", turn).to_openai() for turn in (1, 2, 3)] == bodies

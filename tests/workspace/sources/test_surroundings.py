@@ -1,0 +1,67 @@
+"""The source `surroundings`: document 004's `# Environment` without a clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nexus.workspace.sources.surroundings import environment, operating_system, this_system
+from workspace.sources.gathering import context, opened, write
+
+
+def test_the_section_has_the_printed_lines_without_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Document 004, "Combination": "Working directory: …", "Operating system: …", "Terminal: …", "Mode: …"."""
+    monkeypatch.setenv("TERM_PROGRAM", "vscode")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert context(tmp_path, "surroundings", mode="repl").system_prompt.split("\n") == [
+        "# Environment",
+        f"Working directory: {tmp_path}",
+        f"Operating system: {this_system()}",
+        "Terminal: vscode (xterm-256color)",
+        "Mode: Interactive REPL",
+    ]
+    assert context(tmp_path, "surroundings", mode="server").system_prompt.split("\n")[3:] == [
+        "Mode: HTTP JSON-RPC Server"
+    ]
+
+
+def test_the_mode_is_told_where_it_is_known_only(tmp_path: Path) -> None:
+    """Document 004, "System Information": "Mode"."""
+    assert len(context(tmp_path, "surroundings").system_prompt.split("\n")) == 3
+
+
+def test_the_working_directory_is_the_workspace_not_where_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write(tmp_path / "elsewhere"))
+    assert f"Working directory: {tmp_path / 'ws'}\n" in context(write(tmp_path / "ws"), "surroundings").system_prompt
+
+
+def test_it_is_the_same_from_call_to_call(tmp_path: Path) -> None:
+    with opened(tmp_path, "surroundings", mode="repl") as nx:
+        first, later = (nx.assemble("hi", profile="mine").system_prompt for _ in range(2))
+    assert first == later
+
+
+def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
+    """Document 004, "Combination": one line for each of `# Environment`."""
+    text = environment("/a\n# Rules", "repl", {"TERM": "x\n# More"})
+    assert [line for line in text.split("\n") if line.startswith("#")] == ["# Environment"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        (("Linux", "5.15.90.1-microsoft-standard-WSL2", "", ""), "Linux (WSL2 on Windows)"),
+        (("Linux", "4.19.84-microsoft-standard", "", ""), "Linux (WSL2 on Windows)"),
+        (("Linux", "4.4.0-19041-Microsoft", "", ""), "Linux (WSL on Windows)"),
+        (("Linux", "6.1", "Ubuntu 24.04.1 LTS", ""), "Linux (Ubuntu 24.04.1 LTS)"),
+        (("Darwin", "23.2.0", "", "14.2"), "macOS 14.2"),
+        (("Windows", "11", "", ""), "Windows 11"),
+    ],
+)
+def test_systems_have_the_documented_special_names(facts: tuple[str, str, str, str], named: str) -> None:
+    """Document 004, "System Information": "special handling for WSL2, Linux distros, macOS versions"."""
+    system, release, distribution, mac = facts
+    assert operating_system(system, release, distribution=distribution, mac=mac) == named
