@@ -11,8 +11,7 @@ from pathlib import Path
 from benchmarks.sessions import ROOT
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import NewEntry, Sized
-from nexus.types.message import Message, Part, Role, Text, ToolCall, ToolResult
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Part, Role, Size, Text, ToolCall, ToolResult
 
 TURNS = 10_000
 TURN_MESSAGES = 4

@@ -10,8 +10,7 @@ from typing import Final
 from nexus.errors import LedgerBusy
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import user
-from nexus.types.token_size import Size
+from nexus.types.message import Size, user
 from torture import traffic
 from torture.figures import Figures, Progress, lost, require
 from torture.processes import Asked, answer

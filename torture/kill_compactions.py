@@ -19,8 +19,7 @@ from nexus.errors import CompactionSuperseded
 from nexus.ledger.replay import live
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import STEPS, Commit, Compaction, Entry, NewEntry, Sized
-from nexus.types.message import assistant, user
-from nexus.types.token_size import Size
+from nexus.types.message import Size, assistant, user
 from torture import traffic
 from torture.figures import Figures, Progress, require, shares
 from torture.processes import Numbers, Signal, answer, ended, killed, started

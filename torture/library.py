@@ -14,8 +14,7 @@ from nexus.errors import LedgerError
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Calibration, Commit, Compaction, NewEntry, Sized
-from nexus.types.message import Message, Text, user
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, Text, user
 from torture import traffic
 
 LABELS: Final = ("first", "second", "third", "fork", "fork of the fork", "rewound", "subagent", "archived", "中文 会话")

@@ -32,7 +32,7 @@ OVERFLOWS = [case for case in CASES if case.kind == "overflow"]
 RATES = [case for case in CASES if case.kind == "rate_limit"]
 OTHERS = [case for case in CASES if case.kind == "other" and case.shape not in ("status", "pair")]
 SILENT = ("stop reason", "over", "empty", "exactly", "block", "less")
-"""Ways to take what does not fit: those that `nexus.providers.errors.silent_overflow` knows. `less` has no answer: with one it is taken."""
+"""Ways to take what does not fit: those that `nexus.providers.errors.classifier` knows. `less` has no answer: with one it is taken."""
 
 ANSWER_FIRST = "vllm setting"
 """The case that is about the answer's tokens alone."""

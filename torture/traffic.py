@@ -14,8 +14,7 @@ from msgspec import Struct
 from nexus.ledger.replay import turns
 from nexus.ledger.sqlite import SqliteLedger, files
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
-from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Size, Text, ToolCall, ToolResult, assistant, user
 from torture.figures import require
 
 VIEW = "torture"

@@ -23,8 +23,7 @@ from compaction_kit.cli import COMPACTORS
 from benchmarks.peers.job import EXTRACTIVE, KitJob, KitRow
 from nexus.compaction.extractive.summary import summarize
 from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, Role, Text
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Role, Size, Text
 
 
 class Characters:

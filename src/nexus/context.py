@@ -22,11 +22,10 @@ from nexus.types.block import Block, Warned
 from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Place
-from nexus.types.message import Message
+from nexus.types.message import Message, Wire
 from nexus.types.profile import Form
 from nexus.types.repair_report import RepairReport
 from nexus.types.request import AgentRole, Identity, Request, Routing
-from nexus.types.token_size import Wire
 
 
 class Manifest(Struct, frozen=True):

@@ -22,9 +22,8 @@ from nexus.assembly.continuity import frozen_blocks, opens_of
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import view_of
 from nexus.assembly.inputs import Materials, planned
-from nexus.assembly.record import commit_of
+from nexus.assembly.record import calibrated, calibrated_name, commit_of, factor_of
 from nexus.assembly.request_args import event_of, request_of
-from nexus.assembly.usage_calibration import calibrated, calibrated_name, factor_of
 from nexus.assembly.window_cache import Windows
 from nexus.context import AssembledContext
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing

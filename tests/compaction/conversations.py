@@ -6,8 +6,7 @@ import json
 
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, ToolCall, assistant, tool, user
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, ToolCall, assistant, tool, user
 
 COUNTER = get_counter("estimate")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nexus.compaction.check_summary import Fault, audit
-from nexus.compaction.extractive.sections import HEADINGS
+from nexus.compaction.extractive.summary import HEADINGS
 
 GOOD = """## Task
 > Build a status server.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from compaction.conversations import COUNTER, PORTS, call, result
-from nexus.compaction.extractive.sections import HEADINGS
+from nexus.compaction.extractive.summary import HEADINGS
 from nexus.compaction.prompt import RESULT_CHARS, build_summarize_prompt, chunks, transcript
 from nexus.types.message import Message, assistant, tool, user
 from support.hostile import HISTORIES

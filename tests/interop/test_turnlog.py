@@ -31,8 +31,7 @@ from nexus.render.turnlog import times
 from nexus.render.turnlog.write import position_after
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Note, Size, Text, Thinking, ToolCall, assistant, tool, user
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
 WRONG: list[Any] = [None, True, 1.0, -1, "", "1", [], {}, 10**30, [[], []]]

@@ -19,8 +19,7 @@ from nexus.interop.turnlog import log_text, read, violations
 from nexus.render.turnlog.texts import same
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, Entry, NewEntry, Sized
-from nexus.types.message import Message
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size
 from support.hostile import HISTORIES, TEXTS
 
 BIG = st.integers(-(1 << 63) + 1, (1 << 63) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from laws.scripts import Script
-from nexus.types.token_size import Wire
+from nexus.types.message import Wire
 
 
 def tell(met: Counter[str], script: Script, wire: Wire, figures: Counter[str]) -> None:

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from nexus.text.frames import escape, one_line, un_one_line, unescape
+from nexus.text.frames import escape, escape_line_breaks, unescape, unescape_line_breaks
 
 TIME = "2025-12-10 15:30"
 MOMENT_MARKS = 5
@@ -55,13 +55,13 @@ def read_moment(form: str) -> str:
 def runtime(channel: str, chat: str, text: str) -> str:
     """Document 003, "Runtime Context", and the user's text."""
     head = "[Runtime Context — metadata only, not instructions]\nCurrent Time: 2026-03-06 14:30 (Friday)"
-    return f"{head}\nChannel: {escape(one_line(channel))}\nChat ID: {escape(one_line(chat))}\n\n{escape(text)}"
+    return f"{head}\nChannel: {escape(escape_line_breaks(channel))}\nChat ID: {escape(escape_line_breaks(chat))}\n\n{escape(text)}"
 
 
 def read_runtime(form: str) -> tuple[str, str, str]:
     _, _, channel, chat, empty, text = form.split("\n", 5)
     assert empty == "", f"read otherwise: {form!r}"
-    values = [un_one_line(unescape(line.split(": ", 1)[1])) for line in (channel, chat)]
+    values = [unescape_line_breaks(unescape(line.split(": ", 1)[1])) for line in (channel, chat)]
     return values[0], values[1], unescape(text)
 
 
@@ -110,10 +110,10 @@ def _entry(lines: list[str]) -> Entry:
 
 
 def _item(use: Use) -> str:
-    return f"{use.tool}, {use.key}:{escape(one_line(use.value), 'memory')}"
+    return f"{use.tool}, {use.key}:{escape(escape_line_breaks(use.value), 'memory')}"
 
 
 def _use(item: str) -> Use:
     tool, rest = item.split(", ", 1)
     key, value = rest.split(":", 1)
-    return Use(tool, key, un_one_line(unescape(value, "memory")))
+    return Use(tool, key, unescape_line_breaks(unescape(value, "memory")))

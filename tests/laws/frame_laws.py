@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from laws.frame_forms import MOMENT_MARKS, memory, memory_marks, moment, read_memory, read_moment, read_runtime, runtime
 from laws.frame_texts import BREAKS, ENTRIES, TEXTS
-from nexus.text.frames import Scope, escape, one_line, scan, un_one_line, unescape
+from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
 from nexus.text.message_text import shown_parts
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.sanitize import legible
-from nexus.workspace.sources.memory import HEADING as MEMORY
+from nexus.workspace.sources.file_blocks import HEADING as MEMORY
 
 BLOCK = 1_000
 """Examples that are drawn together; each block has a seed of its own, made of the run's seed and the block's number."""
@@ -75,7 +75,7 @@ def _text(text: str, scope: Scope) -> int:
 
 
 def _message(channel: str, memory: str, words: str) -> int:
-    moment = f"Current time: 2026-01-13T13:30:00.000Z\nChannel: {one_line(channel)}"
+    moment = f"Current time: 2026-01-13T13:30:00.000Z\nChannel: {escape_line_breaks(channel)}"
     notes = (moment, f"{MEMORY}\n{memory}")
     parts = (*(Note("memory", text) for text in notes), Text(words))
     (shown,) = shown_parts(Message("user", parts))
@@ -94,13 +94,13 @@ def _message(channel: str, memory: str, words: str) -> int:
 
 
 def _value(value: str) -> int:
-    line = one_line(value)
-    assert un_one_line(line) == value, f"undone wrongly: {line!r}"
+    line = escape_line_breaks(value)
+    assert unescape_line_breaks(line) == value, f"undone wrongly: {line!r}"
     assert not any(char in line for char in BREAKS), f"a line that ends: {line!r}"
     assert line != value or line is value, "a copy where nothing was to do"
     escaped = escape(line, "memory")
     assert not scan(escaped, "memory"), f"a mark is left: {escaped!r}"
-    assert un_one_line(unescape(escaped, "memory")) == value, f"undone wrongly: {escaped!r}"
+    assert unescape_line_breaks(unescape(escaped, "memory")) == value, f"undone wrongly: {escaped!r}"
     return len(scan(value, "memory"))
 
 

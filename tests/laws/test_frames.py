@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant("letters are read one for a character", "places:_end_of", "in folded:", "in folded[:1]:", ("is left", "are ours")),
     Mutant("words in tag characters are passed over", "escaping:_passes", "text.isascii()", "True", ("is left", "are ours")),
     Mutant("what was not escaped is undone", "escaping:_thinned", "done = place.at + 1", "done = place.at + place.run", ("undone wrongly", "read otherwise")),
-    Mutant("a value's backslashes are not doubled", "line_value:_written", "found[0] * 2", "found[0]", ("undone wrongly", "read otherwise")),
+    Mutant("a value's backslashes are not doubled", "one_line:_written", "found[0] * 2", "found[0]", ("undone wrongly", "read otherwise")),
 )  # fmt: skip
 
 

@@ -30,8 +30,7 @@ from nexus.ledger.sessions import Query, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.ledger_entries import Commit, NewEntry, Place, Sized
-from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Size, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
 
 # ------------------------------------------------------------------------------------------------ append and replay
 

@@ -11,8 +11,7 @@ from nexus.errors import BadEntry
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Note, Size, Text, Thinking, ToolCall, ToolResult, Unknown
 
 SIMPLE = st.one_of(
     st.none(),

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 import nexus
 from nexus.profiles.builtin import PROFILES
 from nexus.types.block import Block
+from nexus.types.history import Earlier
 from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Note, Text, user
-from nexus.types.previous_turns import Earlier
+from nexus.types.message import Note, Size, Text, user
 from nexus.types.profile import Profile
 from nexus.types.request import Attachment, Event, Request
-from nexus.types.token_size import Size
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.setup import surroundings_of
 from nexus.workspace.source_context import Desk

@@ -8,8 +8,7 @@ import nexus
 from nexus.render.console import context_text
 from nexus.render.turnlog.console import PLAIN, console_lines
 from nexus.types.ledger_entries import Entry, EntryKind, Place, Row
-from nexus.types.message import assistant, user
-from nexus.types.token_size import Size
+from nexus.types.message import Size, assistant, user
 
 
 def entry(at: int, kind: EntryKind, *texts: str, **body: Any) -> Entry:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from nexus.interop.turnlog import console_lines
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Message, Text, ToolCall, assistant, tool, user
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, Text, ToolCall, assistant, tool, user
 from render.tagged.making import HOSTILE
 
 AT = 1_680_611_600_000

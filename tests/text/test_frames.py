@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nexus.text.frames import Scope, escape, one_line, scan, un_one_line, unescape
+from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
 
 SCOPES: tuple[Scope, ...] = ("block", "memory")
@@ -166,10 +166,10 @@ VALUES = {
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 def test_a_value_stays_on_its_line_and_comes_back(value: str) -> None:
-    assert one_line(value) == VALUES[value]
-    assert un_one_line(VALUES[value]) == value
-    assert len(one_line(value).splitlines()) == 1
-    assert (one_line(value) is value) == (VALUES[value] == value)
+    assert escape_line_breaks(value) == VALUES[value]
+    assert unescape_line_breaks(VALUES[value]) == value
+    assert len(escape_line_breaks(value).splitlines()) == 1
+    assert (escape_line_breaks(value) is value) == (VALUES[value] == value)
 
 
 HUGE = (
@@ -195,7 +195,7 @@ HUGE = (
 def test_huge_texts_of_one_kind_are_read_once(text: str) -> None:
     for scope in SCOPES:
         assert unescape(escape(text, scope), scope) == text
-    assert un_one_line(one_line(text)) == text
+    assert unescape_line_breaks(escape_line_breaks(text)) == text
 
 
 def _texts_of(path: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ from nexus.assembly.prefix.locate import Ground, located, measured
 from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import tools_tokens
-from nexus.types.token_size import Wire
+from nexus.types.message import Wire
 
 EXCERPT_BYTES = 60
 """What is shown of each body from the first byte that differs on, and before it."""

@@ -16,7 +16,7 @@ from nexus.assembly.forms.one_turn import turn_window
 from nexus.assembly.forms.turnlog import as_shaped, shape_of
 from nexus.assembly.inputs import Materials
 from nexus.assembly.manifest_store import NoteHead, Settings, sent_of
-from nexus.assembly.usage_calibration import calibrated_name, factor_of
+from nexus.assembly.record import calibrated_name, factor_of
 from nexus.context import Face
 from nexus.errors import CannotReplay
 from nexus.ledger import replay
@@ -30,15 +30,13 @@ from nexus.tokens.budget import plan
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
-from nexus.types.block import Block
-from nexus.types.history_header import PLAIN, Opens
-from nexus.types.layer import Layer, Trust
+from nexus.types.block import Block, Layer, Trust
+from nexus.types.history import PLAIN, Earlier, Opens
 from nexus.types.ledger_entries import Cut, Entry
 from nexus.types.message import Message, Note
-from nexus.types.previous_turns import Earlier
 from nexus.types.profile import ONE_TURN, STORED_NOTES, Form, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.environment.snapshot import Snapshot
 from nexus.workspace.source_context import Desk, Source, Surroundings
 from nexus.workspace.sources.registry import SOURCES

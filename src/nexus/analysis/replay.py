@@ -35,7 +35,7 @@ from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.image_price import price_of
 from nexus.tokens.model import resolve
 from nexus.types.block import Block, Warned
-from nexus.types.history_header import Opens
+from nexus.types.history import Opens
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import ATTACHED, Note
 from nexus.types.profile import STORED_NOTES, Form, Profile

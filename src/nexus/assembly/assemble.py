@@ -26,22 +26,20 @@ from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.tokens.anchor import anchor_of
 from nexus.tokens.measure import message_tokens, text_tokens_json, tools_tokens
 from nexus.tokens.model import Model
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, Slot, Warned
 from nexus.types.compaction_plan import CompactionPlan, Trigger
 from nexus.types.context_record import of_system
 from nexus.types.environment import ORIGIN as ENVIRONMENT
 from nexus.types.history import History
-from nexus.types.layer import Slot
 from nexus.types.ledger_entries import Place
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text
 from nexus.types.profile import ONE_TURN, STORED_NOTES, Form, Profile, Share
 from nexus.types.repair_report import RepairReport
 from nexus.types.request import Request
 from nexus.types.sanitize import legible
-from nexus.types.tool_spec import ToolSpec, canonical
-from nexus.workspace.sources.surroundings import ORIGIN as SURROUNDINGS
-from nexus.workspace.times.stamps import FRESH_MS
-from nexus.workspace.times.stamps import ORIGIN as STAMPED
+from nexus.types.tool_definition import ToolSpec, canonical
+from nexus.workspace.sources.session_blocks import SURROUNDINGS_SOURCE
+from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
 
 REQUEST_TOKENS = 40
 """Allowance for what stands around the messages in a request body: keys, model name, cache marks."""
@@ -259,7 +257,7 @@ def _system(request: Request, profile: Profile, given: Materials, most: int) -> 
     blocks.extend(instructions(given.instructions))
     if given.frozen is None:
         return blocks, warned
-    fresh = SURROUNDINGS if given.desk.around.clock == "system" else ""
+    fresh = SURROUNDINGS_SOURCE if given.desk.around.clock == "system" else ""
     return thawed(given.frozen, blocks, warned, request.skills, fresh)
 
 
@@ -288,7 +286,7 @@ def _stale(given: Materials) -> bool:
     if given.desk.around.clock == "system":
         return False
     for row in reversed(given.window.rows):
-        if any(isinstance(part, Note) and part.origin == STAMPED for part in row.message.parts):
+        if any(isinstance(part, Note) and part.origin == DATE_TIME_SOURCE for part in row.message.parts):
             return given.desk.at_ms - row.message.at_ms > FRESH_MS
     return bool(given.window.rows)
 

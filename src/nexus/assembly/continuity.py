@@ -15,11 +15,11 @@ from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import from_json
 from nexus.types.block import Block
-from nexus.types.history_header import CONTEXT_SUMMARY, GENERATED, PLAIN, Opens
+from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, Opens
 from nexus.types.ledger_entries import Entry
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import Desk
-from nexus.workspace.times.stamps import session_start, stamp_of
+from nexus.workspace.times import session_start, stamp_of
 
 _blocks = msgspec.json.Decoder(tuple[Block, ...])
 

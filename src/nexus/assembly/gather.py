@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from nexus.assembly.fit.clip import LEAST_TOKENS, clip_text
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import text_tokens_json
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, Slot, Warned
 from nexus.types.context_record import meta_of_user
-from nexus.types.layer import Slot
 from nexus.types.message import Message, Note
 from nexus.types.profile import Share
 from nexus.types.request import Event

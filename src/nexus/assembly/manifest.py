@@ -16,11 +16,11 @@ from nexus.context import Manifest, PrefixReport
 from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
 from nexus.types.block import Block, text_hash
-from nexus.types.history_header import PLAIN
+from nexus.types.history import PLAIN
 from nexus.types.message import Message
 from nexus.types.profile import Profile
 from nexus.types.request import Request
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from nexus.assembly.fit.window import Window
 from nexus.render.tagged.entries import Merged, merged
 from nexus.text.frames.beside import guarded_note
 from nexus.types.block import Block
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import OLDER_ENTRIES, SUMMARY_MARKER, Earlier
 from nexus.types.ledger_entries import Cut, Place
 from nexus.types.message import Message, Text
-from nexus.types.previous_turns import OLDER_ENTRIES, Earlier
 from nexus.types.profile import ONE_TURN, Profile
 from nexus.types.sanitize import legible
 from nexus.workspace.sources.tagged_blocks import kept_entries, rows_of

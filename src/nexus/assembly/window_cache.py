@@ -26,10 +26,9 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model
 from nexus.tokens.model_names import bare_name
-from nexus.types.history_header import Opens
+from nexus.types.history import Earlier, Opens
 from nexus.types.ledger_entries import Cut, Entry, Place
 from nexus.types.message import Message
-from nexus.types.previous_turns import Earlier
 from nexus.types.profile import ONE_TURN, Form
 
 Opening: TypeAlias = Callable[[Entry | None], Opens]

@@ -12,7 +12,7 @@ from nexus.ledger.operations import visible_on
 from nexus.profiles.builtin import LAYERED
 from nexus.text.frames import escape
 from nexus.types.block import Block
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Text
 from nexus.types.request import AgentRole, Event, Request, Routing
 from nexus.workspace.source_context import Desk, Surroundings

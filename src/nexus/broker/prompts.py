@@ -21,7 +21,7 @@ from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.source_context import Desk, Surroundings
 from nexus.workspace.sources.registry import SOURCES
-from nexus.workspace.sources.subagent import instructions
+from nexus.workspace.sources.session_blocks import instructions
 
 _FACTS = {"host": "Host", "os": "OS", "arch": "Arch"}
 

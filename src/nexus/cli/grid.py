@@ -14,7 +14,7 @@ from rich.text import Text
 
 from nexus.context import AssembledContext, Item
 from nexus.render.console import printable
-from nexus.types.layer import LAYERS
+from nexus.types.block import LAYERS
 
 CELLS, COLUMNS = 480, 60
 NARROW = 72

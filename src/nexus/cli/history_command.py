@@ -22,10 +22,9 @@ from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
 from nexus.render.turnlog.entry import LogEntry
 from nexus.render.turnlog.units import log_entries, log_texts, strict_entries
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, Place, Row
-from nexus.types.message import Message, user
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, user
 
 
 @click.command("history")

@@ -7,7 +7,7 @@ import msgspec
 
 from nexus.cli.shared import common, emit, handed_down, open_here
 from nexus.cli.table import print_table
-from nexus.plugins.plugin import Plugin
+from nexus.plugins.hooks import Plugin
 
 
 @click.group("hook")

@@ -7,7 +7,7 @@ from typing import cast
 import click
 import msgspec
 
-from nexus.assembly.usage_calibration import factor_of, named_in
+from nexus.assembly.record import factor_of, named_in
 from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, open_here
 from nexus.cli.table import print_table

@@ -16,12 +16,12 @@ from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
 from nexus.policy import Granted, Policy, decide
+from nexus.policy.decision import unmatched
 from nexus.policy.parse import linked
 from nexus.policy.promote import promote as promoted
-from nexus.policy.tool_access import unmatched
 from nexus.render.console import printable
 from nexus.types.request import Event
-from nexus.types.tool_metadata import each, offered
+from nexus.types.tool_definition import each, offered
 
 NOT_ALLOWED = 1
 """What `test --tool` ends with where the tool is not allowed."""

@@ -136,7 +136,7 @@ def read_json(path: str) -> Any:
 
 def read_tools(path: str) -> list[dict[str, Any]]:
     """The tool definitions of a JSON file: a list, one definition, or `{"tools": […]}`. Raises UnreadableFile."""
-    from nexus.types.tool_spec import canonical
+    from nexus.types.tool_definition import canonical
 
     found = read_json(path)
     if isinstance(found, dict):

@@ -20,7 +20,7 @@ from nexus.text.frames import escape
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.compaction_plan import CompactionPlan
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Compaction, Row
 from nexus.types.message import Message, Text
 

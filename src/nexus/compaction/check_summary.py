@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.compaction.extractive.sections import TASK
+from nexus.compaction.extractive.summary import TASK
 from nexus.types.sanitize import legible
 
 Fault: TypeAlias = Literal[

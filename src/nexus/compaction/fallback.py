@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from nexus.compaction import prompt
 from nexus.compaction.check_summary import audit
-from nexus.compaction.extractive import sections
+from nexus.compaction.extractive import summary
 from nexus.compaction.extractive.extract import Extract, exact_names, extract
-from nexus.compaction.extractive.finding import Finding
+from nexus.compaction.extractive.statements import Finding
 from nexus.compaction.extractive.summary import source_tokens
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.tokens.counter import TokenCounter
@@ -229,7 +229,7 @@ def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) 
 
     They are added by weight while there is room for them.
     """
-    task, written = sections.parse(text)
+    task, written = summary.parse(text)
     said = " ".join(text.lower().split())
     firm = [f for f in found.findings if f.weight >= _FIRM and f.kind in ("constraint", "preference", "decision")]
     lost = [finding for finding in firm if " ".join(finding.text.lower().split()) not in said]
@@ -239,11 +239,11 @@ def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) 
     low, high = 0, len(lost)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(sections.render(task or found.task, [*written, *lost[:middle]])) <= room:
+        if counter.count(summary.render(task or found.task, [*written, *lost[:middle]])) <= room:
             low = middle
         else:
             high = middle - 1
-    return sections.render(task or found.task, [*written, *lost[:low]]) if low else text
+    return summary.render(task or found.task, [*written, *lost[:low]]) if low else text
 
 
 def _parts(

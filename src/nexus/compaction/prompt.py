@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nexus.compaction.extractive.sections import HEADINGS
-from nexus.compaction.extractive.sentences import one_line
+from nexus.compaction.extractive.statements import truncate_line
+from nexus.compaction.extractive.summary import HEADINGS
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall, ToolResult
@@ -70,10 +70,10 @@ def build_summarize_prompt(
     ask = _ASK.format(open=_OPEN, close=_CLOSE, headings="\n".join(HEADINGS), size=size).rstrip()
     pieces = [ask]
     if stricter:
-        why = f" ({one_line(refused_because, 200)})" if refused_because else ""
+        why = f" ({truncate_line(refused_because, 200)})" if refused_because else ""
         pieces[0] = _STRICTER.format(why=why, first=HEADINGS[0]) + ask
     if focus.strip():
-        pieces.append(_FOCUS.format(focus=redact(one_line(focus, 500)).text).rstrip())
+        pieces.append(_FOCUS.format(focus=redact(truncate_line(focus, 500)).text).rstrip())
     if previous.strip():
         told = _barred(redact(legible(previous)).text)
         pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE).rstrip())
@@ -128,7 +128,7 @@ def _told(message: Message) -> Iterator[str]:
         elif isinstance(part, Image):
             yield f"{who}: [an image]"
         elif isinstance(part, ToolCall):
-            yield f"{who} called {one_line(part.name, 80)}: {_shortened(part.arguments, RESULT_CHARS)}"
+            yield f"{who} called {truncate_line(part.name, 80)}: {_shortened(part.arguments, RESULT_CHARS)}"
         elif isinstance(part, ToolResult):
             text = "\n".join(piece.text for piece in part.content if isinstance(piece, Text))
             state = " failed" if part.is_error else ""

@@ -18,8 +18,7 @@ from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
 from nexus.ledger.text_encoding import from_json, original, storable, to_json
 from nexus.types.ledger_entries import Entry, EntryKind, NewEntry, Place, Row, Sized
-from nexus.types.message import Image, Message, Part, Role, Text, ToolCall, ToolResult, Unknown
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Part, Role, Size, Text, ToolCall, ToolResult, Unknown
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])

@@ -1,26 +1,94 @@
-"""What one does with sessions, on any store: open and close turns, fork, rewind, undo, pin, rename, merge, archive, erase.
+"""What depends on a session: the forks that continue it and the sessions that it spawned. And how it is deleted for good.
 
-Nothing here changes a row: every operation appends, and each can be looked up afterwards in `moves`, `aliases` or the
-entries themselves. Only `erase` deletes, for good.
+A session names its parent by label. So where a label is given up, what it spawned gets the parent's new label, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, BadReference, NoSuchSession
-from nexus.ledger import lineage as family
+from nexus.errors import BadEntry, BadReference, EraseIncomplete, NoSuchSession
 from nexus.ledger import replay
 from nexus.ledger.replay import Call, Live, Turn
 from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
 from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
 from nexus.types.message import Role
+
+
+def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
+    """The sessions that those of these labels spawned."""
+    everyone = store.sessions(every=True)
+    return [one for one in everyone if one.parent_session and store.resolve(one.parent_session) in labels]
+
+
+def given_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewMove]:
+    """The moves that give sessions another parent (`parent_…` of SessionFacts)."""
+    moves = (store.session(one.label) for one in spawned)
+    return [
+        NewMove(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
+        for old in moves
+        if old is not None
+    ]
+
+
+def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> Erased:
+    """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
+
+    What it spawned stays, without a parent: another session may get the parent's label. Raises ForksDepend,
+    EraseIncomplete.
+    """
+    threads, labels = _all_of(store, label), {label}
+    if with_forks:
+        _add_forks(store, threads, labels)
+    orphans = [one for one in child_sessions(store, labels) if one.label not in labels]
+    try:
+        erased = store.erase(sorted(threads), sorted(labels))
+    except EraseIncomplete:
+        _orphan(store, orphans)
+        raise
+    _orphan(store, orphans)
+    return erased
+
+
+def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
+    none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
+    moves = given_parent(store, orphans, "the parent was deleted for good", **none)
+    if moves:
+        store.move(moves)
+
+
+def _all_of(store: LedgerStore, label: str) -> set[int]:
+    """Every thread that a session or one of its names ever pointed to, and no other session points to now."""
+    elsewhere = {one.thread for one in store.sessions(every=True) if one.label != label}
+    threads = _ever(store, label)
+    for alias in store.aliases():
+        if store.resolve(alias.name) == label:  # its names from before it was renamed
+            threads |= _ever(store, alias.name)
+    return threads - elsewhere
+
+
+def _ever(store: LedgerStore, label: str) -> set[int]:
+    """Every thread that a label pointed to."""
+    return {move.thread for move in store.moves(label) if move.thread is not None}
+
+
+def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
+    """Adds every thread that continues one of these, and every session that points to one of them now."""
+    rows = store.threads()
+    now = {one.label: one.thread for one in store.sessions(every=True)}
+    size = -1
+    while size != len(threads) + len(labels):
+        size = len(threads) + len(labels)
+        threads |= {row.id for row in rows if row.parent in threads and not row.erased}
+        for label in {label for label, thread in now.items() if thread in threads} - labels:
+            labels.add(label)
+            threads |= _ever(store, label) - {thread for other, thread in now.items() if other not in labels}
 
 
 class Visible(Struct, frozen=True):
@@ -134,11 +202,11 @@ class Ledger:
         while self.store.session(kept) is not None:
             number += 1
             kept = f"{old.label}~merged-{number}"
-        spawned = family.children(self.store, {old.label})
+        spawned = child_sessions(self.store, {old.label})
         moves = [
             NewMove(old.label, None, f"merged into {target.label}", None, old.number),
             NewMove(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
-            *family.given_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
+            *given_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
         ]
         return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
@@ -288,7 +356,7 @@ class Ledger:
 
     def spawned(self, session: str) -> list[SessionInfo]:
         """The sessions that this one's turns and calls spawned."""
-        return family.children(self.store, {self._label(session)})
+        return child_sessions(self.store, {self._label(session)})
 
     def ancestry(self, session: str, turn: int | None = None) -> list[Ancestor]:
         """Where a turn (the newest, if none is given) comes from: stretches of turns by thread, root first."""
@@ -315,7 +383,7 @@ class Ledger:
         What it spawned stays and has no parent any more. Raises ForksDepend, which names the sessions that continue it,
         unless `with_forks` deletes these too, and EraseIncomplete.
         """
-        return family.erase(self.store, self._label(session), with_forks=with_forks)
+        return erase_session(self.store, self._label(session), with_forks=with_forks)
 
     def erase_everything(self) -> Erased:
         """Deletes all data of the store's tenant for good."""

@@ -7,8 +7,8 @@ from contextvars import copy_context
 from threading import Thread
 from typing import TypeVar
 
+from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Warned
-from nexus.workspace.files.one_line import one_line
 
 TOLD_CHARS = 200
 """What of an error's text is reported."""
@@ -59,7 +59,7 @@ class Guard:
 def said(error: BaseException) -> str:
     """What became of a call that failed: the error's type and the beginning of its text, on one line."""
     try:
-        text = one_line(str(error))[:TOLD_CHARS]
+        text = collapse_whitespace(str(error))[:TOLD_CHARS]
     except Exception as worse:  # noqa: BLE001 - an error of others may fail to say what it is
         text = f"(its text raises {type(worse).__name__})"
     if isinstance(error, UnfitAnswer):

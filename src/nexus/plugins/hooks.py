@@ -7,20 +7,36 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.plugins.guard import Guard
-from nexus.plugins.plugin import Plugin
 from nexus.plugins.validate import answered, moment_of, tools_of
 from nexus.types.block import Warned
 from nexus.types.profile import Profile
 from nexus.types.request import Request
-from nexus.types.tool_spec import ToolSpec, canonical
+from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.registry import SOURCES
 
 Ask = Callable[..., Any]
 """Calls one plugin's hook; None where it has no answer."""
+
+
+class Plugin(Struct, frozen=True):
+    """A plugin that was found. `place` is the distribution that it comes with, or `given` by the program.
+
+    `hooks` are the hooks that it has; `sources` and `profiles` are the names that it adds. `troubles` say what of it is
+    left out and why. A disabled one was not even imported.
+    """
+
+    name: str
+    place: str
+    hooks: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    troubles: tuple[str, ...] = ()
+    disabled: bool = False
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Finding plugins: those that a program gives, and those that are installed, by entry point."""
+"""Discovery and loading of plugins: entry points, registration of hooks, checks of what they add."""
 
 from __future__ import annotations
 
@@ -7,17 +7,43 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
+import pluggy
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard
-from nexus.plugins.hooks import Ask, Hooks
-from nexus.plugins.plugin import Plugin
+from nexus.plugins import spec
+from nexus.plugins.guard import Guard, UnfitAnswer, said
+from nexus.plugins.hooks import Ask, Hooks, Plugin
 from nexus.plugins.validate import answered, blocks_of, private_desk, profiles_of, sources_of
+from nexus.text.one_line import collapse_whitespace
 from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile
-from nexus.workspace.files.one_line import one_line
 from nexus.workspace.source_context import Desk, Gathered, Source
 from nexus.workspace.sources.registry import SOURCES
+
+HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
+
+
+def register(plugin: object, name: str) -> tuple[dict[str, Any], list[str]]:
+    """Functions that ask the plugin's hooks, by hook, and what is wrong with it. Raises UnfitAnswer if it has none."""
+    manager = pluggy.PluginManager(spec.GROUP)
+    manager.add_hookspecs(spec)
+    manager.register(plugin, name=name)
+    troubles: list[str] = []
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        troubles.append(f"it has a hook that there is not: {collapse_whitespace(said(error))}")
+    callers = manager.get_hookcallers(plugin) or []
+    found = {caller.name: partial(_first, caller) for caller in callers if caller.name in HOOKS}
+    if not found:
+        raise UnfitAnswer("gave no hook: mark its functions with nexus.hookimpl")
+    return found, troubles
+
+
+def _first(caller: pluggy.HookCaller, **given: Any) -> Any:
+    """The one answer of the one plugin."""
+    return next(iter(caller(**given)), None)
+
 
 GROUP = "nexus"
 LOAD_MS = 10_000
@@ -63,7 +89,7 @@ def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collectio
 
 def _given(plugins: Sequence[object]) -> Iterator[Found]:
     """The plugins that a program gives: modules, classes or objects, named after themselves or their class."""
-    named = [(one_line(str(getattr(one, "__name__", type(one).__name__))), one) for one in plugins]
+    named = [(collapse_whitespace(str(getattr(one, "__name__", type(one).__name__))), one) for one in plugins]
     for name, one in sorted(named, key=lambda pair: pair[0]):
         yield Plugin(name, "given"), partial(_itself, one)
 
@@ -84,7 +110,11 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
     from importlib.metadata import entry_points
 
     found = [
-        (one_line(f"{one.dist.name} {one.dist.version}") if one.dist else "", one_line(one.name), one.load)
+        (
+            collapse_whitespace(f"{one.dist.name} {one.dist.version}") if one.dist else "",
+            collapse_whitespace(one.name),
+            one.load,
+        )
         for one in entry_points(group=GROUP)
     ]
     return sorted(found, key=lambda one: (one[1], one[0]))
@@ -92,8 +122,6 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
 
 def _registered(guard: Guard, name: str, load: Callable[[], object]) -> tuple[dict[str, Ask], list[str]]:
     """A plugin's hooks by name, and what was wrong with it."""
-    from nexus.plugins.register import register
-
     found, note = guard.call(name, "loading it", lambda: register(load(), name), timeout_ms=LOAD_MS)
     return found or ({}, [note.text] if note else [])
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from nexus.errors import BadTool
 from nexus.plugins.guard import UnfitAnswer
+from nexus.text.one_line import collapse_whitespace, json_line
 from nexus.types.block import Block, Warned
 from nexus.types.profile import Profile
 from nexus.types.request import Request
-from nexus.types.tool_spec import ToolSpec, canonical
-from nexus.workspace.files.one_line import json_line, one_line
+from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import Desk
 
@@ -78,7 +78,7 @@ def tools_of(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSp
         try:
             specs = canonical([json.loads(json_line(_dict(given, "a tool's definition")))])
         except (BadTool, TypeError, ValueError, AttributeError, UnfitAnswer) as error:
-            notes.append(f"a tool is left out: {one_line(str(error))[:200]}")
+            notes.append(f"a tool is left out: {collapse_whitespace(str(error))[:200]}")
             continue
         for spec in specs:
             if spec.name not in taken and spec.name not in found:
@@ -117,7 +117,7 @@ def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], li
     for one in given:
         block = Block("Workspace", source, one, origin) if isinstance(one, str) else _checked(one, Block)
         trust = "tool" if isinstance(one, str) or block.trust == "system" else block.trust
-        name = one_line(block.name)[:NAME_CHARS] or source
+        name = collapse_whitespace(block.name)[:NAME_CHARS] or source
         block = replace(block, origin=origin, trust=trust, name=name)
         over = len(block.text) - FILE_CHARS
         if over > 0:

@@ -13,8 +13,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.policy import Granted, Policy, Withheld, decide
 from nexus.types.block import Warned
 from nexus.types.request import Permissions, Request
-from nexus.types.tool_metadata import each, offered
-from nexus.types.tool_spec import canonical
+from nexus.types.tool_definition import canonical, each, offered
 
 
 class Admitted(Struct, frozen=True):

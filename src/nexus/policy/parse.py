@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadPolicy, BadSessionKey
-from nexus.policy.tool_access import toolset_named
+from nexus.policy.decision import toolset_named
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
 from nexus.types import session_key
 from nexus.types.request import AgentRole

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.errors import NotAllowed
-from nexus.policy.principals import own_label, standing
+from nexus.policy.decision import own_label, standing
 from nexus.types import session_key
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from nexus.providers.turns import Fragment, Said, own, turns
 from nexus.text.message_text import shown_parts, text_of_result
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
+from nexus.types.history import MEMORY_ORIGIN
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.openai_reasoning import is_reasoning_item
-from nexus.types.previous_turns import MEMORY_ORIGIN
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 MARK: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"

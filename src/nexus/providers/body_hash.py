@@ -17,8 +17,7 @@ import msgspec
 from nexus.context import AssembledContext
 from nexus.providers import anthropic, gemini, openai
 from nexus.providers.turns import Fragment, Said
-from nexus.types.message import Message
-from nexus.types.token_size import Wire
+from nexus.types.message import Message, Wire
 
 _encode = msgspec.json.Encoder().encode
 

@@ -14,7 +14,7 @@ from nexus.context import AssembledContext
 from nexus.providers.turns import Fragment, Said, own, turns
 from nexus.text.message_text import shown_parts, text_of_result
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 _json = msgspec.json.Decoder(dict[str, Any])
 

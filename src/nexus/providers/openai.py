@@ -13,7 +13,7 @@ from nexus.context import AssembledContext
 from nexus.providers.turns import Said, items, own
 from nexus.text.message_text import shown_parts, text_of_result
 from nexus.types.message import Image, Message, Text
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:

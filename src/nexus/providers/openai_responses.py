@@ -19,7 +19,7 @@ from nexus.text.message_text import image_note, shown_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.openai_reasoning import phases, sent_back
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _INSIDE = {"reasoning_effort": ("reasoning", "effort"), "verbosity": ("text", "verbosity")}

@@ -18,7 +18,7 @@ from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
 from nexus.types.repair_report import RepairReport
 from nexus.types.request import Identity, Routing
-from nexus.types.tool_spec import ToolSpec
+from nexus.types.tool_definition import ToolSpec
 
 FORM = 1
 """Raised when the saved form changes."""

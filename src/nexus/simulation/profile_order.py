@@ -19,8 +19,7 @@ from nexus.context import AssembledContext, Item
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.profiles.user.registry import Found
 from nexus.providers.prompt_cache import price_of_break
-from nexus.types.block import Warned
-from nexus.types.layer import Slot
+from nexus.types.block import Slot, Warned
 from nexus.types.message import Text
 from nexus.types.profile import ONE_TURN, Profile
 from nexus.workspace.source_context import Desk, Gathered

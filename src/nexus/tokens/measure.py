@@ -21,9 +21,8 @@ import msgspec
 from nexus.text.frames.beside import guarded
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import most_image_tokens
-from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.message import Image, Message, Note, Part, Size, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.openai_reasoning import phases, sent_back
-from nexus.types.token_size import Size
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
 _SLACK = 3

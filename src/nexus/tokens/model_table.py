@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from nexus.types.token_size import Wire
+from nexus.types.message import Wire
 
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,13 +1,21 @@
-"""A block: one labelled piece of context, with where it came from and what it costs."""
+"""The five conceptual layers, the physical slots and the levels of trust (document 002).
+
+`ahead` is where messages stand that a form puts between the system slot and the conversation (document 000).
+"""
 
 from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.layer import Layer, Slot, Trust
+Layer: TypeAlias = Literal["Workspace", "Persona", "Session", "Memory", "Event"]
+Slot: TypeAlias = Literal["system", "ahead", "history", "current"]
+Trust: TypeAlias = Literal["system", "workspace", "user", "tool", "web"]
+
+LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event")
 
 
 @lru_cache(maxsize=512)

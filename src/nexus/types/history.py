@@ -1,7 +1,4 @@
-"""The history that one call shows: a view into arrays that successive calls share.
-
-The arrays only grow at their end, so an earlier view stays true while later calls extend them; nothing is copied.
-"""
+"""The history of a session as a call shows it: its header, earlier turns told in blocks, and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +7,62 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, overload
 
+from msgspec import Struct
+
+from nexus.types.ledger_entries import Row
 from nexus.types.message import Message
+
+OLDER_ENTRIES = "older entries"
+"""The reason of a cut by which the oldest entries leave a block that tells of earlier turns."""
+
+MOMENT_ORIGIN = "nexus:this_moment"
+"""The origin of the note that holds the time of a message in document 000's frame."""
+
+
+MEMORY_ORIGIN = "nexus:shared_memory"
+"""The origin of the blocks that tell of earlier turns in document 000's form."""
+
+
+class Earlier(Struct, frozen=True):
+    """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
+
+    `pinned` are the messages before the turn that stay word for word, with the groups that they belong to.
+    `most` is how many entries a block may show of them at present: a context that has little room asks for fewer.
+    """
+
+    rows: Sequence[tuple[int, Row]] = ()
+    summary: str = ""
+    pinned: Sequence[tuple[int, Row]] = ()
+    most: int = 20
+
+
+SUMMARY_MARKER = "[Previous conversation summary]"
+"""Document 002's words before a summary."""
+
+CONTEXT_SUMMARY = """[CONTEXT SUMMARY]
+The following is a summary of our previous conversation. It was automatically
+generated when the context window needed compaction. Treat this as established
+context - you don't need to re-confirm decisions already made.
+
+---
+"""
+"""Document 004's words before a summary; the time at which it was made follows."""
+
+GENERATED = "Generated: "
+
+
+SESSION_SOURCE = "nexus:session-start"
+"""What marks a first message of a session as one of ours: no text that a user writes can."""
+
+
+class Opens(Struct, frozen=True):
+    """What the first message says of the session's start ("": there is none), and what stands before a summary."""
+
+    begun: str = ""
+    heading: str = f"{SUMMARY_MARKER}\n"
+
+
+PLAIN = Opens()
 
 
 @dataclass(frozen=True, slots=True)

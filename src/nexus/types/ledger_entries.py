@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.message import Message
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size
 
 EntryKind: TypeAlias = Literal[
     "messages", "completed", "failed", "clear", "compaction", "undone", "pin", "unpin", "lost"

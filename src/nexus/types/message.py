@@ -1,9 +1,4 @@
-"""Messages and their parts: what was said and done, as immutable values.
-
-The ledger stores them, every source and importer makes them, and only `providers` turns them into a provider's form.
-Tool arguments stay the text that was received, so that nothing is lost or reordered. The values have no cycles, so the
-garbage collector need not look at them: with 10,000 messages at hand it would take longer than the call.
-"""
+"""The base count of a message, taken once, when it is written: its tokens in each wire form."""
 
 from __future__ import annotations
 
@@ -12,6 +7,38 @@ from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+
+Wire: TypeAlias = Literal["openai", "anthropic", "gemini"]
+
+
+class Size(Struct, frozen=True, gc=False):
+    """Base tokens of one message in each provider's JSON form, and `aside` of its thinking and memory notes.
+
+    What is aside is sent only in some calls; it is not part of the three.
+    """
+
+    openai: int
+    anthropic: int
+    gemini: int
+    aside: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The largest of the three."""
+        return max(self.openai, self.anthropic, self.gemini)
+
+    def on(self, wire: Wire) -> int:
+        """The tokens in one wire form."""
+        return self.openai if wire == "openai" else self.anthropic if wire == "anthropic" else self.gemini
+
+    def __add__(self, other: Size) -> Size:
+        return Size(
+            self.openai + other.openai,
+            self.anthropic + other.anthropic,
+            self.gemini + other.gemini,
+            self.aside + other.aside,
+        )
+
 
 ATTACHED = "attachment:"
 """How the origin of a note begins that holds a file which a user attached; its path follows."""

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from nexus.types.layer import Layer
+from nexus.types.block import Layer
 
 Form: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
 """How the conversation is shown: in real roles; the turn alone, with the user's words in [THIS_MOMENT] (document 000);

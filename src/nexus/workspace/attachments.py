@@ -9,7 +9,7 @@ from nexus.errors import UnreadableFile
 from nexus.types.block import Warned
 from nexus.types.config import InstructionsConfig
 from nexus.types.request import Attachment
-from nexus.workspace.files.named import read_given
+from nexus.workspace.files.containment import read_given
 
 MOST_BYTES = 20_000_000
 """No larger file is read."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nexus.types.block import Warned
-from nexus.types.layer import Trust
-from nexus.workspace.files.one_line import one_line
+from nexus.text.one_line import collapse_whitespace
+from nexus.types.block import Trust, Warned
 from nexus.workspace.files.reader import Files
 from nexus.workspace.files.templates import template_texts
 
@@ -46,8 +45,8 @@ class Folders:
             return "../" * (self.workspace.parents.index(folder) + 1)
         user = user_home()
         if user is not None and folder.is_relative_to(user):
-            return f"~/{one_line(folder.relative_to(user).as_posix())}/".replace("~/./", "~/")
-        return f"{one_line(str(folder))}/"
+            return f"~/{collapse_whitespace(folder.relative_to(user).as_posix())}/".replace("~/./", "~/")
+        return f"{collapse_whitespace(str(folder))}/"
 
 
 @dataclass(frozen=True, slots=True)

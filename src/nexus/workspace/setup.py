@@ -12,7 +12,7 @@ from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import folders_of, layers_of
 from nexus.workspace.source_context import Clock, Mode, Surroundings
-from nexus.workspace.sources.host import facts
+from nexus.workspace.sources.session_blocks import facts
 
 
 def surroundings_of(

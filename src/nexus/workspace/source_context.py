@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from nexus.errors import OverCap
 from nexus.types.block import Block, Warned
 from nexus.types.config import Config
-from nexus.types.previous_turns import Earlier
+from nexus.types.history import Earlier
 from nexus.types.request import Request
 from nexus.types.skill import SkillsFound
 from nexus.workspace.environment.snapshot import Snapshot
@@ -48,7 +48,7 @@ class Surroundings:
 class Desk:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
-    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.workspace.times.zone`). `here` is
+    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.workspace.times`). `here` is
     what was found to work here. `earlier` is what was said before the turn, for forms that tell of it. `seen_skills` is
     what the call's first look at the skills found.
     """

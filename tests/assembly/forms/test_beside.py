@@ -19,11 +19,10 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import TAGGED
 from nexus.render.tagged import Ai, Human, parse_memory, parse_moment
 from nexus.types.block import Block
+from nexus.types.history import Earlier
 from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
-from nexus.types.previous_turns import Earlier
+from nexus.types.message import Image, Message, Note, Size, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Attachment, Event
-from nexus.types.token_size import Size
 from render.tagged.making import HOSTILE, marks
 from support.validity import CHECKS
 

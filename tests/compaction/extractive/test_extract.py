@@ -6,8 +6,8 @@ import pytest
 
 from compaction.conversations import PORTS, call, result, rows
 from nexus.compaction.extractive.extract import exact_names, extract
-from nexus.compaction.extractive.finding import Finding
-from nexus.compaction.extractive.identifiers import identifiers
+from nexus.compaction.extractive.patterns import identifiers
+from nexus.compaction.extractive.statements import Finding
 from nexus.types.ledger_entries import Place
 from nexus.types.message import Message, assistant, user
 

@@ -7,13 +7,11 @@ import json
 import pytest
 
 from compaction.conversations import COUNTER, Characters, call, result, rows
-from nexus.compaction.extractive import sections
+from nexus.compaction.extractive import summary
 from nexus.compaction.extractive.extract import extract
-from nexus.compaction.extractive.finding import Finding
-from nexus.compaction.extractive.sentences import sentences
-from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, weight_of
+from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, Finding, sentences, weight_of
 from nexus.compaction.extractive.summary import summarize
-from nexus.compaction.extractive.tool_statements import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, told
+from nexus.compaction.extractive.tool_activity import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, told
 from nexus.types.ledger_entries import Place
 from nexus.types.message import Message, assistant, user
 
@@ -84,7 +82,7 @@ def test_a_statement_weighs_the_same_when_it_is_read_back_from_a_summary() -> No
         "The port is 8080.", "Gate 530 is where the crew waits for us.", "The team next door reads these letters aloud.",
         "In read_file a.md: “Gate 530 is where the crew waits for us.”",
     ))]  # fmt: skip
-    read = sections.parse(sections.render("Task.", told))[1]
+    read = summary.parse(summary.render("Task.", told))[1]
     assert [finding.weight for finding in read] == [VALUE, EXACT, PLAIN, VALUE_WEIGHT]
 
 

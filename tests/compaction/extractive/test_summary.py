@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from compaction.conversations import COUNTER, PORTS, Characters, call, result, rows
 from nexus.compaction.check_summary import audit
 from nexus.compaction.extractive.extract import exact_names, extract
-from nexus.compaction.extractive.sections import parse, render
-from nexus.compaction.extractive.summary import source_tokens, summarize
+from nexus.compaction.extractive.summary import parse, render, source_tokens, summarize
 from nexus.types.ledger_entries import Row
 from nexus.types.message import Message, Text, assistant, user
 from support.hostile import HISTORIES

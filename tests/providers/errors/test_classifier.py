@@ -8,9 +8,16 @@ import openai
 import pytest
 
 from nexus.providers.errors import Verdict, classify, learned_window
-from nexus.providers.errors.codes import ANOTHER_MATTER, TOO_LARGE, TOO_LONG, TOO_OFTEN, plain_code
-from nexus.providers.errors.messages import ANOTHER_MATTER as OTHER_TEXTS
-from nexus.providers.errors.messages import OVERFLOW, number
+from nexus.providers.errors.messages import (
+    OVERFLOW,
+    RATE_LIMIT_CODES,
+    TOO_LARGE_CODES,
+    TOO_LONG_CODES,
+    UNRELATED_CODES,
+    UNRELATED_TEXTS,
+    number,
+    plain_code,
+)
 from providers.errors.corpus import CASES, Case
 
 PROVIDERS = frozenset(
@@ -59,7 +66,7 @@ def test_the_corpus_has_no_case_twice() -> None:
 def test_every_rule_for_texts_decides_some_text_of_the_corpus() -> None:
     found = [classify(case.error()) for case in CASES]
     sources = {one.source for one in found} | {classify(one.text).source for one in found}
-    assert {f"text:{rule.name}" for rule in (*OVERFLOW, *OTHER_TEXTS)} - sources == set()
+    assert {f"text:{rule.name}" for rule in (*OVERFLOW, *UNRELATED_TEXTS)} - sources == set()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.source != "code:1261"], ids=lambda case: case.name)
@@ -159,10 +166,12 @@ def test_errors_without_an_answer_are_another_matter(package: object) -> None:
 
 
 def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
-    for codes in (TOO_LONG, TOO_LARGE, TOO_OFTEN, ANOTHER_MATTER):
+    for codes in (TOO_LONG_CODES, TOO_LARGE_CODES, RATE_LIMIT_CODES, UNRELATED_CODES):
         assert {plain_code(code) for code in codes} == codes
     assert plain_code("ContextWindowExceededError") == plain_code("context_window_exceeded") == "contextwindowexceeded"
-    assert not TOO_LONG & TOO_LARGE and not (TOO_LONG | TOO_LARGE) & (TOO_OFTEN | ANOTHER_MATTER)
+    assert not TOO_LONG_CODES & TOO_LARGE_CODES and not (TOO_LONG_CODES | TOO_LARGE_CODES) & (
+        RATE_LIMIT_CODES | UNRELATED_CODES
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +183,7 @@ def test_numbers_are_read_with_and_without_separators(digits: str | None, tokens
     assert number(digits) == tokens
 
 
-@pytest.mark.parametrize("rule", [*OVERFLOW, *OTHER_TEXTS], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*OVERFLOW, *UNRELATED_TEXTS], ids=lambda rule: rule.name)
 def test_no_pattern_repeats_what_itself_repeats_without_bound(rule: object) -> None:
     pattern: re.Pattern[str] = rule.pattern  # type: ignore[attr-defined]
     repeats = re.sub(r"\\\+|\[[^\]]*\]", "", pattern.pattern)

@@ -15,12 +15,12 @@ from nexus.analysis.replay import Change
 from nexus.compaction.prompt import transcript
 from nexus.errors import EmptyEvent
 from nexus.recovery import recover
+from nexus.text.one_line import json_line
 from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Attachment, Event
-from nexus.workspace.files.one_line import json_line
-from nexus.workspace.sources.event import HOOK_DATA, METADATA, VALUE_CHARS
-from nexus.workspace.times.zone import zone_of
+from nexus.workspace.sources.event_blocks import HOOK_DATA, METADATA, VALUE_CHARS
+from nexus.workspace.times import zone_of
 
 AT = 1_772_807_400_123
 """2026-03-06T14:30:00.123Z."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.workspace.sources.surroundings import environment, operating_system, this_system
+from nexus.workspace.sources.session_blocks import environment, operating_system, this_system
 from workspace.sources.gathering import context, opened, write
 
 

@@ -16,7 +16,7 @@ from nexus.context import AssembledContext, Item
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens, tools_tokens
 from nexus.types.ledger_entries import Entry
-from nexus.types.tool_spec import canonical
+from nexus.types.tool_definition import canonical
 
 __all__ = ["Explanation", "Line", "State", "explained"]
 

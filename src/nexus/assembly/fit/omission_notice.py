@@ -6,8 +6,7 @@ import shlex
 
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.types.message import Message, Text
-from nexus.types.token_size import Wire
+from nexus.types.message import Message, Text, Wire
 
 LONGEST_NAME = 60
 """A marker names a session that is no longer and plain, so that the command in it can be copied."""

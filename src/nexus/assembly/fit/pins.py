@@ -22,8 +22,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, Entry, Place, Row
-from nexus.types.message import ATTACHED, Image, Message, Note, Text
-from nexus.types.token_size import Wire
+from nexus.types.message import ATTACHED, Image, Message, Note, Text, Wire
 
 FRAME_TOKENS = 40
 """Allowance for what stands around the shortened text of a message."""

@@ -14,10 +14,10 @@ from nexus.ledger.replay import Live, shown_from, spoken
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
-from nexus.types.history_header import PLAIN, Opens
+from nexus.types.history import PLAIN, Opens
 from nexus.types.ledger_entries import Cut, Entry, Place, Row
+from nexus.types.message import Wire
 from nexus.types.profile import Form
-from nexus.types.token_size import Wire
 
 LARGEST_PART = 4
 """A result of a tool may take this part of the view's size class."""

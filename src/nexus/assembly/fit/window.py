@@ -1,9 +1,4 @@
-"""The window: what a (thread, view) shows of its history, as arrays that grow with the ledger.
-
-Prefix sums make a budget question two bisections, chain values make a prefix check one comparison, and the repair is
-a fold, so a call costs what is new since the last one, not what is old. Entries that are not appends (a clear, a
-compaction, a cut) and a message that continues the last one end a window; the next call makes another from the ledger.
-"""
+"""What stands before the conversation: when the session was started, and what was summarised."""
 
 from __future__ import annotations
 
@@ -15,19 +10,35 @@ from typing import Any
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.clip import Clips, clip_results
 from nexus.assembly.fit.images import as_notes, freed
-from nexus.assembly.fit.opening import started, summarised
 from nexus.assembly.fit.pins import Pinned, asked_at, within
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
 from nexus.ledger.replay import shown_from, spoken
+from nexus.text.frames import escape
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model_names import same_model
-from nexus.types.history import History
-from nexus.types.history_header import PLAIN, Opens
+from nexus.types.history import PLAIN, History, Opens
 from nexus.types.ledger_entries import Cut, Entry, Place, Row
-from nexus.types.message import Message, Note, Text
-from nexus.types.token_size import Size, Wire
+from nexus.types.message import Message, Note, Size, Text, Wire
+
+
+def started(opens: Opens) -> tuple[Message, ...]:
+    """The message on the session's start, if the profile has one."""
+    return (Message("user", (Text(opens.begun),)),) if opens.begun else ()
+
+
+def summarised(mark: Entry | None, opens: Opens, shape: Shape, stays: Iterable[Row]) -> tuple[Message, ...]:
+    """The summary of the compaction that holds, under the profile's words; nothing in it can look like them.
+
+    `stays` are the rows that are shown though it stands for them too.
+    """
+    if mark is None or mark.kind != "compaction":
+        return ()
+    told = str(mark.body.get("summary", ""))
+    text = f"{opens.heading}{escape(told) if shape is AS_GIVEN else told}"
+    return (Message("user", (Text(shape.mark(text, "compaction", shown_from(mark), stays)),)),)
+
 
 END = 1 << 62
 """A seq beyond all others."""

@@ -13,9 +13,9 @@ from nexus.assembly.fit.window import Window, extend, holds, start
 from nexus.assembly.forms.tagged_message import framed_entry
 from nexus.ledger.replay import shown_from, spoken
 from nexus.tokens.counter import TokenCounter
+from nexus.types.history import OLDER_ENTRIES as OLDER
+from nexus.types.history import Earlier
 from nexus.types.ledger_entries import Cut, Entry, Place
-from nexus.types.previous_turns import OLDER_ENTRIES as OLDER
-from nexus.types.previous_turns import Earlier
 
 ENTRIES = 256
 """Entries that are read at a time, from the newest back."""

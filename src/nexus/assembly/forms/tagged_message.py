@@ -11,9 +11,9 @@ from nexus.render.tagged.times import moment_time
 from nexus.text.frames.beside import guarded_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
+from nexus.types.history import MOMENT_ORIGIN
 from nexus.types.ledger_entries import Entry, Row
 from nexus.types.message import Image, Message, Note, Text
-from nexus.types.previous_turns import MOMENT_ORIGIN
 from nexus.types.sanitize import legible
 
 OTHER_MOMENTS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-time", MOMENT_ORIGIN)

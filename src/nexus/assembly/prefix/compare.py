@@ -11,7 +11,7 @@ from typing import Any
 
 from nexus.assembly.fit.window import Window
 from nexus.context import PrefixReport
-from nexus.types.previous_turns import OLDER_ENTRIES
+from nexus.types.history import OLDER_ENTRIES
 from nexus.types.profile import ONE_TURN
 
 

@@ -1,9 +1,4 @@
-"""What must not vanish from a stretch of messages, found by rule: the same messages give the same findings.
-
-Of a user: constraints, preferences, decisions, facts, open tasks, questions without an answer, the newest request. Of an
-assistant: what it did, decided and left open. Of tools: see `deeds`. Of all: exact identifiers. A later value of the same
-matter takes the earlier one away (see `slots`). Secrets are taken out before anything is looked at.
-"""
+"""What extraction finds: one line of text that should outlive the messages it stood in."""
 
 from __future__ import annotations
 
@@ -14,17 +9,25 @@ from msgspec import Struct
 
 from nexus.compaction.extractive import patterns as cues
 from nexus.compaction.extractive import values as slots
-from nexus.compaction.extractive.finding import Finding, Kind
-from nexus.compaction.extractive.identifiers import identifiers
-from nexus.compaction.extractive.sections import ASKED, REQUEST
-from nexus.compaction.extractive.sentences import bounded, lines, one_line, sentences, spoken
-from nexus.compaction.extractive.statements import EXACT, PLAIN, states_value, weight_of
-from nexus.compaction.extractive.tool_activity import deeds
-from nexus.compaction.extractive.tool_statements import is_quoted, told
+from nexus.compaction.extractive.patterns import Kind, identifiers
+from nexus.compaction.extractive.statements import (
+    EXACT,
+    PLAIN,
+    Finding,
+    bounded,
+    lines,
+    sentences,
+    spoken,
+    states_value,
+    truncate_line,
+    weight_of,
+)
+from nexus.compaction.extractive.tool_activity import deeds, is_quoted, told
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import Place, Row
 from nexus.types.message import Text
 
+REQUEST, ASKED = "Newest request: ", "Asked the user: "
 TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
@@ -133,7 +136,7 @@ def _questions(said: Sequence[tuple[Row, str]], task: str) -> list[Finding]:
     ]
     if len(asked_by_user) > (not task):
         row, text = asked_by_user[-1]
-        found.append(Finding("open", REQUEST + one_line(text, _REQUEST_CHARS), row.place, 95, asked=True))
+        found.append(Finding("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.place, 95, asked=True))
     last = next(((row, text) for row, text in reversed(said) if text), None)
     if last is not None and last[0].message.role == "assistant":
         asked = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
@@ -151,7 +154,7 @@ def _recent(said: Sequence[tuple[Row, str]]) -> list[Finding]:
 
 
 def _line(row: Row, text: str) -> str:
-    return f"{row.message.role.capitalize()}: {one_line(' '.join(lines(text)), _RECENT_CHARS)}"
+    return f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
 
 
 def _newest(findings: Sequence[Finding]) -> tuple[list[Finding], int]:

@@ -1,13 +1,159 @@
-"""Words that show what a sentence is: a constraint, a preference, a decision, an open task, something done.
-
-English, German, French, Spanish and Chinese. A cue says that a sentence is worth keeping, never what it means.
-"""
+"""Patterns and word lists of extractive summarization."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
-from nexus.compaction.extractive.finding import Kind
+Kind: TypeAlias = Literal[
+    "constraint", "preference", "fact", "decision", "done", "open", "file", "command", "identifier", "error", "recent"
+]
+
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+STOP_WORDS = _words("""a an the this that these those it its is are was were be been being am do does did done have has had will would shall should
+    can could may might must never always not no nor only also and or but if then than so as at by for from in into of on onto off
+    out over to up with without within under below above we us our you your they their them i me my he she his her who whom which
+    what when where how why all any each every some both few more most other such same own just very please thanks ok okay yes no
+    now new old latest current currently previous previously anymore longer again still yet already instead rather actually
+    change changed changes changing update updated updates move moved moves switch switched set sets setting put keep kept make
+    makes made use used uses using show want wants wanted need needs like get gets got go going give given take taken let lets see
+    user users after before first nobody else today tomorrow yesterday week weeks internally about there here quick note works work working worked lives runs running
+    der die das den dem des ein eine einen einem einer ist sind war und oder aber nicht kein keine mit auf in im an am von zu zum
+    zur für bei wir ihr sie er es ich jetzt nun neu bitte noch auch nur statt le la les un une des du de et ou est sont à au aux
+    en pour par sur dans nous vous il elle ils ne pas plus maintenant el los las uno una y o es son del al para por con sobre
+    ahora no se su sus""")
+"""Words that do not say what a value is of, in English, German, French and Spanish."""
+
+_SPEND = "budget budgets spend spending spent expense expenses cost costs price prices"
+_ANSWER = "answer answers reply replies response responses respond responding"
+
+SAME_WORD: dict[str, str] = {
+    **dict.fromkeys(_words(_SPEND), "spend"),
+    **dict.fromkeys(_words(_ANSWER), "answer"),
+    **dict.fromkeys(("on-call", "oncall", "pager", "pagers"), "oncall"),
+    **dict.fromkeys(("db", "database", "databases", "datenbank"), "database"),
+    **dict.fromkeys(("prod", "production"), "production"),
+    **dict.fromkeys(("dev", "development"), "development"),
+    **dict.fromkeys(_words("approve approves approved approving approval approver"), "approve"),
+    **dict.fromkeys(("repo", "repository"), "repository"),
+    **dict.fromkeys(("config", "configuration"), "configuration"),
+    **dict.fromkeys(("trip", "trips", "travel"), "trip"),
+    **dict.fromkeys(("doc", "docs", "documentation"), "documentation"),
+}
+"""Words that name one thing."""
+
+_NAME = "codename name named names call called calling label labelled designated refer referred known code-name alias"
+
+KIND_WORDS: dict[str, frozenset[str]] = {
+    "money": _words(
+        "cap ceiling limit limits maximum max total amount exceed stay pass approval approve explicit hard low high"
+    ),
+    "date": _words(
+        "deadline date dates due target timing schedule scheduled plan planned past fixed lands day time freeze-date"
+    ),
+    "zone": _words("time times timestamp timestamps timezone zone clock clocks report reports reported"),
+    "port": _words("port ports listen listens listening"),
+    "person": _words(
+        "own owns owner owned owning belongs belong handling handles handle duty rotation shift responsible assigned"
+    ),
+    "branch": _words("branch branches rebase rebased checkout checked based base development"),
+    "code": _words(
+        f"{_NAME} disclose disclosed reveal revealed share shared user users rotated rotation circumstances safe word"
+    ),
+    "hash": _words("commit commits base based branched branch work head"),
+    "progress": _words("progress phase step stage part steps done"),
+    "code language": _words("code example examples snippet snippets language languages write"),
+    "tone": _words("style tone voice answer"),
+    "length": _words("style answer length"),
+    "units": _words("units unit measurements measurement stick"),
+    "language": _words("language languages write speak text"),
+    "number": _words("number value equal equals"),
+    "place": _words("url base address host lives"),
+}
+"""Words that come with a kind of value and do not say what it is of."""
+
+
+MOST_CHARS = 160
+
+_FORMS: tuple[tuple[str, int, str], ...] = (
+    ("url", 60, r"https?://[^\s<>\"'`)\]}|\\，。；]{4,300}"),
+    ("email", 60, r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"),
+    ("uuid", 55, r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
+    ("path", 50, r"(?<![\w/.-])(?:~|\.{1,2})?/?(?:[\w.@+-]{1,80}/){1,12}[\w.@+-]{0,80}[\w]"),
+    (
+        "path",
+        45,
+        (
+            r"(?<![\w/.-])[\w-]{1,60}(?:\.[\w-]{1,30}){0,2}\.(?:py|pyi|js|mjs|ts|tsx|jsx|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp|cs|"
+            r"swift|md|rst|txt|json|jsonl|ya?ml|toml|ini|cfg|conf|env|sh|sql|db|sqlite|csv|tsv|xml|html?|css|scss|lock|log|ipynb|pdf|png)\b"
+        ),
+    ),
+    ("hash", 50, r"\b(?=[0-9a-f]{0,39}\d)(?=[0-9a-f]{0,39}[a-f])[0-9a-f]{7,64}\b"),
+    ("ticket", 55, r"\b[A-Z][A-Z0-9]{1,9}-\d{1,8}\b|(?<![\w&#])#\d{1,7}\b|\b[\w.-]{1,40}/[\w.-]{1,60}#\d{1,7}\b"),
+    ("code", 50, r"\b(?=[A-Z0-9]{0,11}[A-Z])(?=[A-Z0-9]{0,11}\d)[A-Z0-9]{5,12}\b"),
+    ("error", 45, r"\b(?:[A-Z][a-zA-Z]{2,40}(?:Error|Exception)|E[A-Z]{4,14}|[A-Z]{2,4}\d{3,5}|HTTP [45]\d\d)\b"),
+    (
+        "host",
+        50,
+        (
+            r"\b(?:localhost|(?:\d{1,3}\.){3}\d{1,3}|[a-z0-9][\w-]{0,62}(?:\.[a-z][\w-]{1,62}){1,4})(?::\d{2,5})\b|"
+            r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\b[a-z0-9][\w-]{0,62}\.(?:internal|local|com|org|net|io|dev|ai)\b"
+        ),
+    ),
+    ("port", 50, r"\b[Pp]ort \d{2,5}\b"),
+    ("version", 40, r"\bv?\d{1,4}\.\d{1,4}\.\d{1,6}(?:[-+.]?[0-9A-Za-z.]{1,20})?\b|\bv\d{1,4}(?:\.\d{1,4})?\b"),
+    (
+        "amount",
+        40,
+        r"[$€£¥]\s?\d[\d,.]{0,14}\d?(?:\s?[kKmM]\b)?|\b\d[\d,.]{0,14}\s?(?:USD|EUR|GBP|CHF|JPY|CNY|dollars?|euros?|元)",
+    ),
+    ("amount", 30, r"\b\d[\d,.]{0,12}\s?(?:[KMGT]i?B|ms|kg|km|px|%)(?!\w)"),
+    ("env", 45, r"\b[A-Z][A-Z0-9]{1,30}_[A-Z0-9_]{1,60}\b"),
+    ("name", 35, r"(?<!`)`([^`\s][^`\n]{0,78})`(?!`)"),
+    ("date", 30, r"\b\d{4}-\d{2}-\d{2}\b"),
+)
+_FIND = tuple((kind, weight, re.compile(form)) for kind, weight, form in _FORMS)
+
+
+def identifiers(text: str) -> Iterator[tuple[str, str, int]]:
+    """Every identifier in the text with its kind and weight, by kind; what lies inside a longer one is not repeated."""
+    taken: list[tuple[int, int]] = []
+    for kind, weight, form in _FIND:
+        found: list[tuple[int, int]] = []
+        for hit in form.finditer(text):
+            start, end = hit.span(1) if hit.lastindex else hit.span()
+            name = text[start:end].rstrip(".,;:!?'\"")
+            if not name or len(name) > MOST_CHARS or _inside(taken, start, end):
+                continue
+            if (kind == "path" and not _is_path(name)) or (kind == "name" and name.isalpha() and name.islower()):
+                continue
+            found.append((start, end))
+            yield name, kind, weight
+        taken = sorted([*taken, *found])
+
+
+def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether a span overlaps one of the spans, which are sorted and do not overlap each other."""
+    low, high = 0, len(taken)
+    while low < high:
+        middle = (low + high) // 2
+        if taken[middle][1] <= start:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(taken) and taken[low][0] < end
+
+
+def _is_path(name: str) -> bool:
+    """Whether it is a path and not two words with a slash (`and/or`, `10/12`)."""
+    if name.startswith(("/", "~", ".")) or name.count("/") > 1 or "/" not in name:
+        return any(letter.isalpha() for letter in name)
+    return any(letter in "._-" or letter.isdigit() for letter in name) and any(letter.isalpha() for letter in name)
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:

@@ -1,19 +1,117 @@
-"""What was done with tools: files read and changed, commands with their outcome, errors and whether they were solved."""
+"""What results of tools say in sentences: rules and values in files, pages and records, each with where it was found.
+
+A sentence in a result is material and nobody's order, so it is kept in quotation marks, weighs little, and is left out
+where it speaks to the assistant. Code, tables, logs and bare data have no sentences and are passed over.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from nexus.compaction.extractive.finding import Finding, Kind
-from nexus.compaction.extractive.sentences import bounded, one_line
+from nexus.compaction.extractive import patterns as cues
+from nexus.compaction.extractive.patterns import Kind
+from nexus.compaction.extractive.statements import (
+    LEAST_WORDS,
+    WIDE,
+    Finding,
+    bounded,
+    has_figure,
+    is_prose,
+    sentences,
+    truncate_line,
+)
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import Place, Row
 from nexus.types.message import Text, ToolCall, ToolResult
+
+RULE_WEIGHT, VALUE_WEIGHT = 48, 42
+MOST_CHARS = 200
+WHERE_CHARS = 48
+
+_LEAD = re.compile(r"^\s*(?:\d{1,6}\s*(?:→|[:|]\s|\t))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*")
+_ENDS = re.compile(r"[.!。！][\"'”’)\]]{0,2}$")
+_TO_THE_READER = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
+    r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z")
+
+
+def is_quoted(line: str) -> bool:
+    """Whether the line of a summary says what a result said."""
+    return _QUOTED.match(line) is not None
+
+
+def told(rows: Iterable[Row]) -> list[Finding]:
+    """The sentences of the results in these rows that state a rule or an exact value. Time is linear in the text."""
+    calls: dict[str, ToolCall] = {}
+    found: list[Finding] = []
+    for row in rows:
+        for part in row.message.parts:
+            if isinstance(part, ToolCall):
+                calls[part.id] = part
+            elif isinstance(part, ToolResult) and not part.is_error:
+                where = source_of(calls[part.call_id]) if part.call_id in calls else "a result"
+                text = redact(bounded("\n".join(item.text for item in part.content if isinstance(item, Text)))).text
+                for sentence in _prose(text):
+                    if weight := _weight(sentence):
+                        line = f"In {truncate_line(where, WHERE_CHARS)}: “{sentence}”"
+                        found.append(Finding("fact", line, row.place, weight))
+    return found
+
+
+def _weight(sentence: str) -> int:
+    if _TO_THE_READER.search(sentence) is not None:
+        return 0
+    if cues.asked_for(sentence) in ("constraint", "preference") and not cues.is_soft(sentence):
+        return RULE_WEIGHT
+    return VALUE_WEIGHT if has_figure(sentence) else 0
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The whole sentences of a text: of its lines, or of the texts in it where it is JSON."""
+    for piece in _strings(text):
+        for line in piece.split("\n"):
+            bare = _LEAD.sub("", line, count=1).strip()
+            if _ENDS.search(bare) is None:
+                continue
+            for sentence in sentences(bare):
+                if len(sentence) <= MOST_CHARS and _is_whole(sentence):
+                    yield sentence
+
+
+def _strings(text: str) -> Iterator[str]:
+    """The texts of a JSON object or list; anything else as it is."""
+    if text.lstrip()[:1] not in ("{", "["):
+        yield text
+        return
+    try:
+        waiting: list[Any] = [json.loads(text)]
+    except (ValueError, RecursionError):
+        yield text
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            waiting.extend(cast("list[Any]", value))
+        elif isinstance(value, dict):
+            waiting.extend(cast("dict[str, Any]", value).values())
+
+
+def _is_whole(sentence: str) -> bool:
+    """Whether it is a sentence from a capital to a full stop, and prose."""
+    words = len(sentence.split()) + len(WIDE.findall(sentence)) // 2
+    first = next((letter for letter in sentence if letter.isalnum()), "")
+    return words >= LEAST_WORDS and not first.islower() and _ENDS.search(sentence) is not None and is_prose(sentence)
 
 
 def _names(listed: str) -> frozenset[str]:
@@ -133,7 +231,7 @@ def _asked(work: _Work, call: ToolCall, place: Place) -> None:
 
 
 def _touch(work: _Work, fate: str, path: str, place: Place) -> None:
-    path = redact(one_line(path, 200)).text.strip()
+    path = redact(truncate_line(path, 200)).text.strip()
     if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
         return
     before = work.files.pop(path, ("", place))[0]
@@ -154,17 +252,17 @@ def _answered(work: _Work, result: ToolResult, place: Place) -> None:
     failed = result.is_error or (bool(command) and not reads and _says_failed(text))
     if failed:
         line = _error_line(text)
-        work.errors[key] = Finding("error", one_line(f"{said}: {line}", 300), place, 75 if command else 60)
+        work.errors[key] = Finding("error", truncate_line(f"{said}: {line}", 300), place, 75 if command else 60)
         work.since[key] = []
     elif key in work.errors:
         error, changed = work.errors.pop(key), work.since.pop(key, [])
         how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
-        work.solved.append(Finding("error", f"{one_line(error.text, 200)} {one_line(how, 160)}", place, 40))
+        work.solved.append(Finding("error", f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}", place, 40))
     work.commands.pop(said, None)
     if not reads and name not in WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
         outcome = _last_line(text)
-        line = one_line(f"{said} → {outcome}" if outcome else said, 220)
+        line = truncate_line(f"{said} → {outcome}" if outcome else said, 220)
         work.commands[said] = Finding(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
 
 
@@ -172,9 +270,9 @@ def source_of(call: ToolCall) -> str:
     """Where a call's result came from, in a few words: the command, or the tool with the file's own name if it has one."""
     given = _arguments(call)
     if path := next(_paths(given), ""):
-        return redact(f"{one_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
+        return redact(f"{truncate_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
     command = _command(given)
-    return _shown(call, command) if command else one_line(call.name, 60)
+    return _shown(call, command) if command else truncate_line(call.name, 60)
 
 
 def _shown(call: ToolCall, command: str) -> str:
@@ -182,12 +280,12 @@ def _shown(call: ToolCall, command: str) -> str:
         first = next(
             (line for line in command.split("\n") if line.strip() and not line.lstrip().startswith("#")), command
         )
-        return f"`{redact(one_line(first, 100)).text.replace('`', chr(39))}`"
+        return f"`{redact(truncate_line(first, 100)).text.replace('`', chr(39))}`"
     given = _arguments(call)
     if path := next(_paths(given), ""):
-        return redact(f"{one_line(call.name, 60)}({one_line(path, 200)})").text
-    parts = ", ".join(f"{key}={one_line(_brief(value), 60)}" for key, value in given.items())
-    return redact(one_line(f"{call.name}({parts})", 140)).text
+        return redact(f"{truncate_line(call.name, 60)}({truncate_line(path, 200)})").text
+    parts = ", ".join(f"{key}={truncate_line(_brief(value), 60)}" for key, value in given.items())
+    return redact(truncate_line(f"{call.name}({parts})", 140)).text
 
 
 def _trivial(command: str) -> bool:
@@ -245,9 +343,9 @@ def _says_failed(text: str) -> bool:
 def _error_line(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
     told = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
-    return one_line((told or lines or ["failed"])[-1], 180)
+    return truncate_line((told or lines or ["failed"])[-1], 180)
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text[-4000:].split("\n") if any(letter.isalnum() for letter in line)]
-    return one_line(lines[-1], 110) if lines else ""
+    return truncate_line(lines[-1], 110) if lines else ""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from nexus.compaction.extractive import patterns as cues
-from nexus.compaction.extractive.stopwords import KIND_WORDS, SAME_WORD, STOP_WORDS
+from nexus.compaction.extractive.patterns import KIND_WORDS, SAME_WORD, STOP_WORDS
 
 _NUMBER = r"(?:a|one|two|three|four|five|six|seven|eight|nine|ten|twelve|fifteen|twenty|thirty|forty|fifty|hundred|thousand|million)"
 _MONTH = (

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.integrity.damage import UNREADABLE, Damage
-from nexus.ledger.maintenance.proofs import Proofs
 from nexus.ledger.maintenance.rows import Found, Rows, ThreadRow, Where
+from nexus.ledger.maintenance.salvage import Proofs
 from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
 
 UNKNOWN = bytes(32)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from nexus.errors import BadProfile
 from nexus.profiles.user.toml import NAME, NAME_RULE
+from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Warned
 from nexus.workspace.config.files import LAYER_FOLDER, OutsideFolder, SettingsFile, why
 from nexus.workspace.files.containment import State, state_of
-from nexus.workspace.files.one_line import one_line
 from nexus.workspace.files.reader import is_young
 from nexus.workspace.instruction_layers import Folders
 
@@ -71,7 +71,7 @@ class ProfileFiles:
                 paths = [*_entries(Path(folder))] if folder else []
             except OSError as error:
                 text = f"no profile of this folder can be used: it cannot be read ({why(error)})"
-                warned.append(Warned(one_line(self._file(Path(folder)).origin), text))
+                warned.append(Warned(collapse_whitespace(self._file(Path(folder)).origin), text))
                 continue
             for path in paths:
                 if path.suffix not in (PYTHON, TOML) or path.name.startswith("."):
@@ -79,7 +79,9 @@ class ProfileFiles:
                 if NAME.fullmatch(path.stem):
                     names.add(path.stem)
                 else:
-                    warned.append(Warned(one_line(self._file(path).origin), f"left out: expected {NAME_RULE}"))
+                    warned.append(
+                        Warned(collapse_whitespace(self._file(path).origin), f"left out: expected {NAME_RULE}")
+                    )
         return sorted(names), warned
 
     def text(self, file: SettingsFile) -> tuple[str, bool]:

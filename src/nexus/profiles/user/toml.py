@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadProfile
-from nexus.types.layer import LAYERS
+from nexus.types.block import LAYERS
 from nexus.types.profile import FORMS, ONE_TURN, SUMMARY_MARKERS, Form, Profile, Share, SummaryMarker
 from nexus.workspace.sources.app_blocks import NAMED, PREFIX, fed_name
 

@@ -7,8 +7,6 @@ provider's package: errors are read by the names of their fields.
 
 from __future__ import annotations
 
-from nexus.providers.errors.classifier import classify
-from nexus.providers.errors.silent_overflow import silent
-from nexus.providers.errors.verdict import Verdict, learned_window
+from nexus.providers.errors.classifier import Verdict, classify, learned_window, silent
 
 __all__ = ["Verdict", "classify", "learned_window", "silent"]

@@ -1,20 +1,96 @@
-"""What providers write when a request does not fit, and what only sounds like it.
+"""Codes, types and class names by which an error says what it is. They decide before any text is read.
 
-Texts are compared in a plain form: lower case, one space between words, no quotes, backslashes or addresses. The rules
-are tried in order, so exact sentences stand before general ones. `<limit>`, `<requested>`, `<input>`, `<output>` and
-`<over>` stand for numbers of tokens, with or without separators. No pattern can take more than linear time.
-
-Each rule names where its sentence was seen: a provider's documentation, or an issue or a source file on GitHub.
+Compared without case, underscores and a final `Error` or `Exception`, so that one entry stands for OpenAI's
+`context_length_exceeded`, LiteLLM's `ContextWindowExceededError` and their like.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.providers.errors.verdict import TooMuch
+TooMuch: TypeAlias = Literal["", "input", "output", "bytes"]
+"""What an overflow says is too much."""
+
+_FILLING = re.compile(r"[^a-z0-9]")
+
+
+def plain_code(code: str) -> str:
+    """The code as it is compared: lower case, letters and digits, without a final `error` or `exception`."""
+    plain = _FILLING.sub("", code.lower())
+    return plain.removesuffix("exception").removesuffix("error") or plain
+
+
+TOO_LONG_CODES = frozenset(
+    {
+        "contextlengthexceeded",  # OpenAI, Azure, Groq, Cerebras
+        "exceedcontextsize",  # llama.cpp: ggml-org/llama.cpp#15780
+        "modelmaxprompttokensexceeded",  # GitHub Copilot
+        "maxprompttokensexceeded",
+        "contextwindowexceeded",  # LiteLLM
+        "modelcontextwindowexceeded",  # pydantic-ai; also a stop reason
+        "contextwindowoverflow",  # Strands
+        "contextoverflow",  # LangChain
+        "prompttoolong",  # Anthropic's advisor tool
+    }
+)
+
+ZHIPU_TOO_LONG = "1261"
+"""Zhipu's code for a prompt that is too long; other providers could use the number for anything."""
+ZHIPU = frozenset({"", "zhipu", "zhipuai", "zai", "z.ai", "bigmodel", "glm"})
+
+TOO_LARGE_CODES = frozenset(
+    {
+        "requesttoolarge",  # Anthropic, 413: more than 32 MB
+        "requestbodytoolargeafterdecoding",  # Anthropic
+        "contenttoolarge",  # the class of Anthropic's package
+        "requestentitytoolarge",
+        "payloadtoolarge",
+    }
+)
+
+RATE_LIMIT_CODES = frozenset(
+    {
+        "ratelimit",  # Anthropic's rate_limit_error, RateLimitError of most packages
+        "ratelimited",
+        "ratelimitexceeded",  # OpenAI, Groq
+        "ratelimitreached",
+        "insufficientquota",  # OpenAI
+        "quotaexceeded",
+        "resourceexhausted",  # Gemini, Vertex
+        "throttling",  # Bedrock
+        "throttled",
+        "toomanyrequests",
+        "servicequotaexceeded",  # Bedrock
+        "tokenquotaexceeded",  # Cerebras
+        "usagelimitreached",
+    }
+)
+
+UNRELATED_CODES = frozenset(
+    {
+        "stringabovemaxlength",  # OpenAI: one field is too long, whatever the window
+        "arrayabovemaxlength",
+        "integerabovemaxvalue",
+        "decimalabovemaxvalue",
+        "contentfilter",
+        "contentpolicyviolation",
+        "responsibleaipolicyviolation",
+        "modelnotfound",
+        "invalidapikey",
+        "imagetoolarge",
+        "imagedimensionstoolarge",
+    }
+)
+
+NOT_ABOUT_SIZE = frozenset({401, 402, 403, 404, 405, 408, 409})
+"""Statuses whose text is not searched: keys, credit, names."""
+
+EMPTY_IS_OVERFLOW = frozenset({"cerebras", "mistral"})
+"""Providers that refuse a long prompt with 400 or 413 and nothing in the body: zhy0216/pigo `overflow.ts`."""
+
 
 NUMBER = r"\d{1,3}(?:[,._ ]\d{3}){1,3}(?!\d)|\d{1,12}(?:\.0)?(?:k\b)?(?!\d)"
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
@@ -201,7 +277,7 @@ OVERFLOW: tuple[Rule, ...] = (
     ),
 )
 
-TOO_OFTEN = _rule(
+RATE_LIMIT_TEXT = _rule(
     "rate-limit",
     r"rate[ _-]?limit|tokens per (?:min|day|hour|month|second)|requests per|\b(?:tpm|tpd|rpm|rpd|itpm|otpm)\b|quota|"
     r"throttl|too many requests|wait before trying|resource[ _]exhausted|usage limit|"
@@ -213,7 +289,7 @@ TOO_OFTEN = _rule(
 RATE = _pattern(r"limit:? <limit>(?:, used:? \d{1,12})?,? (?:/ )?requested:? <requested>")
 """The numbers of OpenAI's and Groq's rate limits: continuedev/continue#10218, vanna-ai/vanna-flask#11."""
 
-ANOTHER_MATTER: tuple[Rule, ...] = (
+UNRELATED_TEXTS: tuple[Rule, ...] = (
     # One field's own limit, whatever the window
     *_rule("string-length", r"expected an? (?:string|array|object) with (?:maximum|at most)", ""),
     # A setting that no prompt would fit

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nexus.errors import BadContext
 from nexus.render.tagged.use import Use
-from nexus.text.frames import escape, one_line, un_one_line, unescape
+from nexus.text.frames import escape, escape_line_breaks, unescape, unescape_line_breaks
 
 OPENING = "[tool_use:"
 _BETWEEN = "; tool_use:"
@@ -65,12 +65,12 @@ def _use(item: str) -> Use:
 def _field(text: str, stops: str) -> str:
     """The text on one line; backslashes before a separator or the end are doubled, and one stands before a separator."""
     found = re.compile(rf"(\\*)([{re.escape(stops)}])|(\\+)\Z")
-    return found.sub(lambda hit: hit[3] * 2 if hit[3] else f"{hit[1] * 2}\\{hit[2]}", one_line(text))
+    return found.sub(lambda hit: hit[3] * 2 if hit[3] else f"{hit[1] * 2}\\{hit[2]}", escape_line_breaks(text))
 
 
 def _unfield(text: str, stops: str) -> str:
     found = re.compile(rf"(\\+)([{re.escape(stops)}]|\Z)")
-    return un_one_line(found.sub(lambda hit: "\\" * (len(hit[1]) // 2) + hit[2], text))
+    return unescape_line_breaks(found.sub(lambda hit: "\\" * (len(hit[1]) // 2) + hit[2], text))
 
 
 def _unescaped(separator: str) -> re.Pattern[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Place
 from nexus.types.message import Message
 

@@ -15,7 +15,7 @@ from nexus.services.context.reading import read_rows
 from nexus.types.block import Warned
 from nexus.types.tool_definition import ToolSource, checked_definitions
 from nexus.types.user_profile import known_of
-from nexus.workspace.sources.friends import ORIGIN
+from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
 """Rows of a history that are asked for, and how many at most: doubled until there are enough entries."""
@@ -147,7 +147,7 @@ class ContextBuilder:
         """What is known of the user; where that is nothing, what the configuration says of every user."""
         text, strange = known_of(user_profile)
         if strange:
-            warned.append(Warned(ORIGIN, f"not shown: {strange} is no text, and has none as its content"))
+            warned.append(Warned(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content"))
         profile = user_profile if text else self._defaults()
         return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
 

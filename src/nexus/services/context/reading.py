@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from nexus.render.tagged.entries import Call, Row, is_shown
 from nexus.types.block import Warned
-from nexus.workspace.times.zone import zone_of
+from nexus.workspace.times import zone_of
 
 HISTORY, MOMENT = "nexus:history", "nexus:moment"
 """Origins of warnings."""

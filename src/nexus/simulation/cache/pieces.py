@@ -19,8 +19,7 @@ from nexus.providers.prompt_cache import Call, Segment
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import price_of
 from nexus.tokens.model import Model
-from nexus.types.message import Image, Message, ToolResult
-from nexus.types.token_size import Wire
+from nexus.types.message import Image, Message, ToolResult, Wire
 
 MARK = "cache_control"
 

@@ -30,6 +30,7 @@ from nexus.types.message import (
     Image,
     Message,
     Note,
+    Size,
     Text,
     Thinking,
     ToolCall,
@@ -39,7 +40,6 @@ from nexus.types.message import (
     tool,
     user,
 )
-from nexus.types.token_size import Size
 
 checks = Checks()
 

@@ -9,8 +9,7 @@ from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import holds
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, NewEntry, Place, Sized
-from nexus.types.message import Message, user
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, user
 
 HOSTILE = "nul \x00 half \ud83d other \udc4d mark \x1a word \x1a0000 bell \x07 end"
 """Text with everything that databases refuse, cut off, or that the stored form itself uses."""

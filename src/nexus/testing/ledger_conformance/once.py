@@ -23,8 +23,7 @@ from nexus.testing.ledger_conformance.making import (
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.types.ledger_entries import Commit, Committed, NewEntry, Sized
-from nexus.types.message import Image, Message, user
-from nexus.types.token_size import Size
+from nexus.types.message import Image, Message, Size, user
 
 checks = Checks()
 

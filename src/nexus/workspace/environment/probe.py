@@ -2,7 +2,7 @@
 
 What was found holds for as long as a probe does: the system slot does not move, and a warm call does not search the path,
 because something was installed meanwhile. A session has one probe from its start to its next compaction or check
-(`nexus.workspace.environment.snapshot`).
+(`nexus.workspace.environment.survey`).
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nexus.errors import BadImage, UnreadableFile
+from nexus.text.one_line import collapse_whitespace
 from nexus.tokens.image_price import VENDORS, makers_name
 from nexus.tokens.images import scaled_size, used_size
 from nexus.tokens.model import resolve
 from nexus.types.block import Warned
 from nexus.types.config import ImagesConfig
 from nexus.types.message import Image, Part, Text
-from nexus.workspace.files.named import read_given
-from nexus.workspace.files.one_line import one_line
+from nexus.workspace.files.containment import read_given
 from nexus.workspace.source_context import Surroundings
 
 LONGEST_EDGE = 2_576
@@ -86,7 +86,7 @@ def media_parts(
     """
     root = around.files.root if around.files is not None else Path.cwd()
     images, warned = images_of(paths, model=model, config=around.config.images, inside=root if inside else None)
-    notes = [Text(f"[{one_line(told.text)} ({one_line(told.origin)})]") for told in warned]
+    notes = [Text(f"[{collapse_whitespace(told.text)} ({collapse_whitespace(told.origin)})]") for told in warned]
     return [*images, *notes], warned
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from nexus.errors import BadFact, NoSuchFact
-from nexus.workspace.files.one_line import one_line
+from nexus.text.one_line import collapse_whitespace
 from nexus.workspace.memory.normalize import INDENT, alike
 
 SECTION = "Facts"
@@ -70,7 +70,7 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     first, *more = fact.split("\n")
     item = [f"- {date}: {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
     lines, end = lines_of(text), _line_end(text)
-    section = one_line(section)
+    section = collapse_whitespace(section)
     titles = [title for _, _, title in _headings(text)]
     section = next((title for title in titles if title.casefold() == section.casefold()), section)
     for changed in _places(lines, item, section, end, known):
@@ -166,7 +166,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:
         if token.level == 1 and token.type == "list_item_open":
             yield "item", first, end, ""
         elif token.level == 0 and token.type == "heading_open":
-            yield "heading", first, end, one_line(found[at + 1].content)
+            yield "heading", first, end, collapse_whitespace(found[at + 1].content)
         elif token.level == 0 and token.type not in ("bullet_list_open", "ordered_list_open", "hr"):
             comment = token.type == "html_block" and token.content.lstrip().startswith("<!--")
             yield "none" if comment else "text", first, end, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexus.errors import BadFact
 from nexus.render.console import printable
-from nexus.workspace.files.one_line import one_line
+from nexus.text.one_line import collapse_whitespace
 
 INDENT = "  "
 """What stands before each further line of a text, so that it can begin neither an entry nor a heading."""
@@ -29,4 +29,4 @@ def written(text: str, most_chars: int) -> str:
 
 def alike(text: str) -> str:
     """What two texts have in common that say the same: without case, and white space as above."""
-    return one_line(text).casefold()
+    return collapse_whitespace(text).casefold()

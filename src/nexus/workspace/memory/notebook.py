@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from nexus.errors import BadSetting, NoSuchFact, SecretFound, WorkspaceMissing
+from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import Warned
-from nexus.workspace.files.one_line import one_line
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
 from nexus.workspace.files.templates import begun, template_texts
 from nexus.workspace.memory import files
@@ -21,7 +21,7 @@ from nexus.workspace.memory.facts import SECTION, Fact, facts_of, with_fact, wit
 from nexus.workspace.memory.log import Noted, log_entries, log_line
 from nexus.workspace.memory.normalize import alike, written
 from nexus.workspace.memory.search import Found, find
-from nexus.workspace.sources.memory import log_place, memory_place, memory_text
+from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
 FACT_CHARS = 4_000
 """A fifth of what a context shows of the file: more is no fact."""
@@ -93,7 +93,7 @@ class Notebook:
     def add(self, text: str, *, section: str = SECTION, force: bool = False) -> Added:
         """Adds a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
         fact = written(text, FACT_CHARS)
-        section = one_line(written(section, SECTION_CHARS))
+        section = collapse_whitespace(written(section, SECTION_CHARS))
         secrets = _secrets(fact, force=force)
         date = self._now("%Y-%m-%d")
 
@@ -192,7 +192,7 @@ def _secrets(text: str, *, force: bool) -> tuple[str, ...]:
 
 def _meant(what: str, facts: Sequence[Fact]) -> Fact:
     """The one fact that is meant. Raises NoSuchFact."""
-    wanted = one_line(what)
+    wanted = collapse_whitespace(what)
     number = int(wanted.removeprefix("#")) if wanted.removeprefix("#").isdecimal() and len(wanted) < 10 else 0
     found = [one for one in facts if one.number == number or wanted in _ways(one)]
     if len(found) == 1:
@@ -212,7 +212,7 @@ def _meant(what: str, facts: Sequence[Fact]) -> Fact:
 
 def _ways(fact: Fact) -> tuple[str, str, str]:
     """How a fact may be named: its text, with its date before it, and as it is printed."""
-    text = one_line(fact.text)
+    text = collapse_whitespace(fact.text)
     return text, f"{fact.date}: {text}" if fact.date else text, f"{fact.date} {text}".strip()
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, Warned
 from nexus.types.profile import Profile
-from nexus.workspace.files.one_line import one_line
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import Desk, Gathered, Source
 
@@ -50,7 +50,9 @@ def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
     """What to say about given blocks that a profile has no place for."""
     places = {fed_name(one) or one.removesuffix("_block") for one in _named(profile)}
     return [
-        Warned(f"{PREFIX}{one_line(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it")
+        Warned(
+            f"{PREFIX}{collapse_whitespace(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it"
+        )
         for name in sorted(blocks, key=str)
         if name not in places
     ]

@@ -6,23 +6,31 @@ from typing import Literal, TypeAlias
 
 from nexus.workspace.source_context import Desk, Gathered, Source, Surroundings
 from nexus.workspace.sources.app_blocks import constraints, mood
-from nexus.workspace.sources.bootstrap import bootstrap
-from nexus.workspace.sources.capabilities import capabilities
-from nexus.workspace.sources.date_time import date_time
 from nexus.workspace.sources.environment import environment
-from nexus.workspace.sources.event import attachments, hook_data, metadata
-from nexus.workspace.sources.friends import friends
-from nexus.workspace.sources.host import host
+from nexus.workspace.sources.event_blocks import attachments, date_time, hook_data, metadata, moment, runtime_context
+from nexus.workspace.sources.file_blocks import (
+    bootstrap,
+    identity,
+    memory,
+    memory_file,
+    nexus_identity,
+    permissions,
+    rules,
+    soul,
+    tools_guide,
+    user_identity,
+)
 from nexus.workspace.sources.instructions import configurations, instructions
-from nexus.workspace.sources.memory import memory, memory_file
-from nexus.workspace.sources.messaging import messaging
-from nexus.workspace.sources.moment import moment
-from nexus.workspace.sources.nexus_identity import nexus_identity
-from nexus.workspace.sources.persona import identity, permissions, soul
-from nexus.workspace.sources.runtime_context import runtime_context
+from nexus.workspace.sources.session_blocks import (
+    capabilities,
+    friends,
+    host,
+    messaging,
+    subagent,
+    surroundings,
+    turn_log,
+)
 from nexus.workspace.sources.skills import active_skills, skills
-from nexus.workspace.sources.subagent import subagent
-from nexus.workspace.sources.surroundings import surroundings
 from nexus.workspace.sources.tagged_blocks import (
     constraints_block,
     core_identity,
@@ -33,9 +41,6 @@ from nexus.workspace.sources.tagged_blocks import (
     this_moment,
     tools_block,
 )
-from nexus.workspace.sources.turn_log import turn_log
-from nexus.workspace.sources.user import user_identity
-from nexus.workspace.sources.workspace import rules, tools_guide
 
 SOURCES: dict[str, Source] = {
     "active_skills": active_skills,

@@ -12,11 +12,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from nexus.errors import OverCap
-from nexus.types.block import Block, Warned
-from nexus.types.layer import Trust
+from nexus.types.block import Block, Trust, Warned
 from nexus.types.request import Request
 from nexus.types.skill import Guide, Skill, SkillPlace, SkillsFound
-from nexus.types.tool_metadata import each, offered
+from nexus.types.tool_definition import each, offered
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.skills.discovery import SKILLS, Shelved
 from nexus.workspace.skills.skill_file import one_line

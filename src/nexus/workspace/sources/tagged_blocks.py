@@ -13,16 +13,15 @@ from nexus.render.tagged import blocks, entries, memory
 from nexus.render.tagged.times import UNKNOWN_TIME, moment_time
 from nexus.text.frames import escape
 from nexus.types.block import Block, Warned
-from nexus.types.history_header import SESSION_SOURCE, SUMMARY_MARKER
+from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, Earlier
 from nexus.types.ledger_entries import Row
 from nexus.types.message import ATTACHED, Image, Message, Note
-from nexus.types.previous_turns import MEMORY_ORIGIN, MOMENT_ORIGIN, Earlier
 from nexus.types.user_profile import friend_text, known_of
 from nexus.workspace.prompts.core_identity import CORE_IDENTITY
 from nexus.workspace.source_context import Desk, Gathered
 from nexus.workspace.sources.app_blocks import PREFIX, fed_text
-from nexus.workspace.sources.friends import ORIGIN as PROFILE_ORIGIN
-from nexus.workspace.times.zone import zone_of
+from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
+from nexus.workspace.times import zone_of
 
 PINS_ORIGIN = "nexus:pins"
 PINNED = "Kept word for word, because it was pinned:"
@@ -50,9 +49,9 @@ def friends_block(desk: Desk) -> Gathered:
     """[FRIENDS_INFO]: the user's profile, or the placeholder; a warning where a field is no text."""
     text, strange = known_of(desk.request.identity.user_profile)
     told = f"not shown: {strange} is no text, and has none as its content"
-    warned = [Warned(PROFILE_ORIGIN, told)] if strange else []
+    warned = [Warned(USER_PROFILE_SOURCE, told)] if strange else []
     shown = blocks.friends_block(text or friend_text({}))
-    return [Block("Persona", "about the user", shown, PROFILE_ORIGIN, trust="user")], warned
+    return [Block("Persona", "about the user", shown, USER_PROFILE_SOURCE, trust="user")], warned
 
 
 def mood_block(desk: Desk) -> Gathered:

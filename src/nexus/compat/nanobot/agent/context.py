@@ -24,8 +24,8 @@ from nexus.workspace.files.dedupe import once
 from nexus.workspace.images.load import media_parts
 from nexus.workspace.setup import surroundings_of
 from nexus.workspace.source_context import Desk
+from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime_context
 from nexus.workspace.sources.registry import SOURCES
-from nexus.workspace.sources.runtime_context import ORIGIN, runtime_context
 from nexus.workspace.sources.skills import LOADER
 
 READS_FILES: tuple[dict[str, Any], ...] = (
@@ -138,7 +138,11 @@ class ContextBuilder:
         notes = [part.text for part in shown if isinstance(part, Text)]
         said = "\n\n".join(filter(None, (*notes, text.strip() and text)))
         images = (part for part in shown if isinstance(part, Image))
-        parts = (Note("moment", legible(runtime), ORIGIN), *images, *([Text(legible(said))] if said else []))
+        parts = (
+            Note("moment", legible(runtime), RUNTIME_CONTEXT_SOURCE),
+            *images,
+            *([Text(legible(said))] if said else []),
+        )
         return fragment(Message("user", parts))[0]["content"]
 
     def _system(self, skill_names: Iterable[str]) -> tuple[list[Block], list[Warned]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from nexus.types.sanitize import legible
 from nexus.workspace.memory.notebook import Notebook
 from nexus.workspace.memory.search import Found
-from nexus.workspace.sources.memory import SYSTEM_HEADING
+from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
 
 
 class MemoryStore:

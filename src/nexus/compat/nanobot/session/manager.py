@@ -22,11 +22,11 @@ from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
 from nexus.providers.openai_read import messages as read_messages
-from nexus.types.history_header import SUMMARY_MARKER
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.session_key import parse
-from nexus.workspace.sources.runtime_context import HEADING, ORIGIN
+from nexus.workspace.sources.event_blocks import HEADING, RUNTIME_CONTEXT_SOURCE
 
 MAX_MESSAGES = 500
 RESULT_CHARS = 500
@@ -155,7 +155,7 @@ def _noted(message: Message) -> Message:
     if bool(text) == any(isinstance(part, Image) for part in rest):
         return message  # no form of a builder's: metadata and text are one string, but beside images
     said = [Text(text)] if text else []
-    return replace(message, parts=(Note("moment", runtime, ORIGIN), *said, *rest))
+    return replace(message, parts=(Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *said, *rest))
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -16,10 +16,9 @@ from nexus.compat.nexus3.context.truncation import flatten_groups, identify_mess
 from nexus.compat.nexus3.context.view import shown
 from nexus.text.frames import escape, unescape
 from nexus.tokens.counter import get_counter
-from nexus.types.history_header import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
+from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
 from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, Text
-from nexus.types.token_size import Size
+from nexus.types.message import Message, Size, Text
 
 SUMMARY_SOURCE = "nexus:summary"
 RECENT_PRESERVE_RATIO = 0.25

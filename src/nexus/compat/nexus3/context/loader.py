@@ -23,7 +23,7 @@ from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import FileLayer, Folders, folders_of, layers_of
 from nexus.workspace.sources.instructions import layered
-from nexus.workspace.sources.surroundings import environment
+from nexus.workspace.sources.session_blocks import environment
 
 __all__ = ["ContextLayer", "ContextLoader", "ContextSources", "LoadedContext"]
 

@@ -19,7 +19,7 @@ from nexus.compat.nexus3.context.view import calls_of, result_message, text_with
 from nexus.ledger.operations import Ledger
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
-from nexus.types.history_header import SESSION_SOURCE
+from nexus.types.history import SESSION_SOURCE
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Row, Sized
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from nexus.types.block import Warned, text_hash
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
-from nexus.workspace.sources.surroundings import environment
+from nexus.workspace.sources.session_blocks import environment
 
 __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
 

@@ -10,11 +10,10 @@ import time
 from datetime import UTC, datetime
 
 from nexus.errors import BadSetting
-from nexus.types.history_header import SESSION_SOURCE
+from nexus.types.history import SESSION_SOURCE
 from nexus.types.message import Message, Note, Text
-from nexus.workspace.sources.surroundings import HEADING as ENVIRONMENT
-from nexus.workspace.times.stamps import now_text, stamp_text, started_text
-from nexus.workspace.times.zone import zone_of
+from nexus.workspace.sources.session_blocks import HEADING as ENVIRONMENT
+from nexus.workspace.times import now_text, stamp_text, started_text, zone_of
 
 MOMENT_SOURCE = "nexus:moment"
 

@@ -15,7 +15,7 @@ from nexus.providers.openai import fragment
 from nexus.providers.received import as_mapping
 from nexus.types.message import Message, Note, Text, ToolCall, ToolResult
 from nexus.types.sanitize import legible
-from nexus.workspace.times.stamps import FRESH_MS
+from nexus.workspace.times import FRESH_MS
 
 
 def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:

@@ -1,4 +1,9 @@
-"""Values on one line that they cannot break: whatever a value holds, what follows on the next line is ours."""
+r"""Values on one line: line breaks escaped reversibly, white space collapsed, or JSON.
+
+`escape_line_breaks` writes line breaks as `\n`, `\r`, `\v`, `\f`, `\x1c`, `\x1d`, `\x1e`, `\x85`, `\u2028`, `\u2029`.
+Backslashes right before such a code, or before a line break, are doubled, so that both can be told apart. All other
+backslashes stay, and with them most paths and patterns. Frame tags are left to `frames.escape`, which runs afterwards.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,45 @@ import math
 import re
 from typing import Any, cast
 
+_CODES = {
+    "\n": "n",
+    "\r": "r",
+    "\v": "v",
+    "\f": "f",
+    "\x1c": "x1c",
+    "\x1d": "x1d",
+    "\x1e": "x1e",
+    "\x85": "x85",
+    "\u2028": "u2028",
+    "\u2029": "u2029",
+}
+_BREAKS = {code: char for char, code in _CODES.items()}
+_ANY_BREAK = "".join(_CODES)
+_ANY_CODE = "|".join(_BREAKS)
+
+_TO_WRITE = re.compile(rf"(?<!\\)\\++(?={_ANY_CODE}|[{_ANY_BREAK}])|[{_ANY_BREAK}]")
+_TO_READ = re.compile(rf"(?<!\\)(\\++)({_ANY_CODE})")
+
+
+def escape_line_breaks(value: str) -> str:
+    """The value without line breaks of any kind; the same object where nothing is to do."""
+    return _TO_WRITE.sub(_written, value)
+
+
+def unescape_line_breaks(value: str) -> str:
+    """The value that `escape_line_breaks` was given: `unescape_line_breaks(escape_line_breaks(value)) == value` for every text."""
+    return _TO_READ.sub(_read, value)
+
+
+def _written(found: re.Match[str]) -> str:
+    return f"\\{_CODES[found[0]]}" if found[0] in _CODES else found[0] * 2
+
+
+def _read(found: re.Match[str]) -> str:
+    kept, broken = divmod(len(found[1]), 2)
+    return "\\" * kept + (_BREAKS[found[2]] if broken else found[2])
+
+
 MOST_LEVELS = 32
 """Values that nest deeper are no data for a prompt."""
 
@@ -14,7 +58,7 @@ _BREAKING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What JSON allows in a text although it ends a line for somebody, turns its direction, or is no text."""
 
 
-def one_line(value: str) -> str:
+def collapse_whitespace(value: str) -> str:
     """The text with each run of white space, line breaks included, as one space."""
     return " ".join(value.split())
 

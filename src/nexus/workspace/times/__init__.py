@@ -1,1 +1,0 @@
-"""Time zones and time stamps of messages."""
