@@ -139,7 +139,7 @@ def _session(vocabulary: Vocabulary, kind: str, counter: Remembered) -> Iterator
             deaf.record(unlearned, reply)
             yield Counted(
                 true,
-                ctx.manifest.base,
+                ctx.provenance.manifest.base,
                 unlearned.token_budget.used.total,
                 ctx.token_budget.used.total,
                 ctx.expected_tokens,

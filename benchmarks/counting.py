@@ -84,7 +84,9 @@ NEXUS = "Nexus: base count x token_factor"
 def _ways(counter: Remembered) -> dict[str, Callable[[Delta], float]]:
     def nexus_count(delta: Delta, *, aside: bool = True) -> float:
         sizes = [message_tokens(message, counter) for message in delta.messages]
-        return sum(size.anthropic + (size.aside if aside else 0) for size in sizes) * resolve(delta.model).token_factor
+        return (
+            sum(size.anthropic + (size.optional if aside else 0) for size in sizes) * resolve(delta.model).token_factor
+        )
 
     return {
         NEXUS: nexus_count,

@@ -73,7 +73,7 @@ def _played(nx: nexus.Engine, calls: Sequence[Call], form: Form, memory: Path, b
     for number, (call, at_ms) in enumerate(zip(calls, times_of(calls), strict=True), 1):
         event = replace(call.event, at_ms=at_ms)
         ctx = nx.assemble(event, profile=form.profile, tools=tools, budget=budget, user_profile=FRIEND)
-        yield Sent(ctx.to_wire(wire), at_ms)
+        yield Sent(ctx.to_provider(wire), at_ms)
         nx.record(ctx, nexus.AgentResult(call.reply))
         if number % NOTE_EVERY == 0:
             text = memory.read_text("utf-8").rstrip()

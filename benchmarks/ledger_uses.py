@@ -15,7 +15,7 @@ from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.turns import DATA, TURN_MESSAGES, TURNS, WINDOW_TURNS, Turns, open_ledger
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Commit, NewEntry, Row
+from nexus.types.ledger_entries import Commit, NewEntry, StoredMessage
 
 COMMAND = "python -m benchmarks ledger"
 FORKS = 100
@@ -81,7 +81,7 @@ def _fork_targets(windows: dict[str, float]) -> list[Target]:
     ]
 
 
-def _window(ledger: SqliteLedger, thread: int) -> list[Row]:
+def _window(ledger: SqliteLedger, thread: int) -> list[StoredMessage]:
     return [row for entry in ledger.entries(thread, TURNS - WINDOW_TURNS) for row in entry.rows]
 
 

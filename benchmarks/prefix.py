@@ -23,7 +23,7 @@ from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session, sessions
 from benchmarks.workspace import write_workspace
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
 
 COMMAND = "python -m benchmarks prefix"
@@ -124,7 +124,7 @@ def _send(nx: nexus.Engine, call: Call, budget: int) -> Sent:
         ctx = nx.assemble(call.event, budget=budget)
     except nexus.BudgetTooSmall:
         said = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
-        messages = sized((*said, *call.reply), nx.counter)
+        messages = with_sizes((*said, *call.reply), nx.counter)
         nx.store.commit("main", Commit((NewEntry(messages=messages, opens_turn=not call.event.results),)))
         return None
     body = ctx.to_openai()

@@ -25,7 +25,7 @@ from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session
 from benchmarks.workspace import write_workspace
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
 
 COMMAND = "python -m benchmarks survival"
@@ -203,7 +203,7 @@ def _engine(folder: Path, counter: Remembered, strategy: Strategy = "oldest_firs
 def _keep(nx: nexus.Engine, call: Call) -> None:
     """Writes what was said to the ledger, though nothing could be sent."""
     said = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
-    messages = sized((*said, *call.reply), nx.counter)
+    messages = with_sizes((*said, *call.reply), nx.counter)
     nx.store.commit("main", Commit((NewEntry(messages=messages, opens_turn=not call.event.results),)))
 
 

@@ -106,7 +106,7 @@ def _look(nx: Engine) -> Snapshot:
 
 def _slot(nx: Engine, here: Snapshot) -> str:
     """The text of the slot, from its sources, as a call makes it."""
-    desk = Desk(Request(Event()), nx.around, 0, "", here)
+    desk = Desk(Request(Event()), nx.workspace_context, 0, "", here)
     return "\n\n".join(block.text for name in SLOT.system for block in SOURCES[name](desk)[0])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import nexus
 from benchmarks.bodies import Remembered
 from benchmarks.workspace import write_workspace
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Message, ToolCall, assistant, tool, user
@@ -46,8 +46,12 @@ class Talk:
         result = tool(call.id, self._text(RESULT_CHARS), "search")
         told = (result, assistant(self._text(150), id=f"b{number}", model=model))
         self.messages.extend((*asked, *told))
-        first = NewEntry(messages=sized(asked, self.counter), opens_turn=True, at_ms=number)
-        return first, NewEntry(messages=sized(told, self.counter), at_ms=number), NewEntry("completed", at_ms=number)
+        first = NewEntry(messages=with_sizes(asked, self.counter), opens_turn=True, at_ms=number)
+        return (
+            first,
+            NewEntry(messages=with_sizes(told, self.counter), at_ms=number),
+            NewEntry("completed", at_ms=number),
+        )
 
     def _text(self, chars: int) -> str:
         words = f"{self.turns}"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.sessions import ROOT
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import NewEntry, Sized
-from nexus.types.message import Message, Part, Role, Size, Text, ToolCall, ToolResult
+from nexus.types.ledger_entries import NewEntry, SizedMessage
+from nexus.types.message import Message, Part, Role, Text, TokenSize, ToolCall, ToolResult
 
 TURNS = 10_000
 TURN_MESSAGES = 4
@@ -31,7 +31,7 @@ DATA = (
 )
 
 _MODEL = "claude-sonnet-4-5"
-_SIZE = Size(10, 11, 12, 0)
+_SIZE = TokenSize(10, 11, 12, 0)
 _WHO = ("团队", "用户", "编辑", "助手", "服务", "客户", "同事", "系统")
 _DID = ("昨天检查了", "正在改写", "已经保存了", "没有找到", "打算删除", "还要比较", "刚刚读完", "必须修复")
 _WHAT = ("数据库索引", "全文检索", "会话记录", "上下文窗口", "缓存前缀", "错误报告", "备份文件", "测试结果")
@@ -59,7 +59,7 @@ class Turns:
         return (self._entry(number) for number in range(count))
 
     def _entry(self, number: int) -> NewEntry:
-        messages = tuple(Sized(message, _SIZE) for message in self._messages(number))
+        messages = tuple(SizedMessage(message, _SIZE) for message in self._messages(number))
         usage = {"input_tokens": number, "output_tokens": 10, "cache_read_tokens": 5, "cache_write_tokens": 0}
         body = {"model": _MODEL, "provider": "anthropic", "role": "unified", "usage": usage}
         return NewEntry(messages=messages, body=body, opens_turn=True, keys=(f"turn:{number:08d}:{'0' * 20}",))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.assembly.fit.clip import LEAST_TOKENS, clip_results
+from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_results
 from nexus.assembly.fit.cut import LEAST_HISTORY, REACH
-from nexus.assembly.fit.omission_notice import marker_text, marker_tokens
+from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.repair import INTERRUPTED
 from nexus.context import AssembledContext
 from nexus.errors import BudgetTooSmall, EmptyEvent
@@ -146,7 +146,7 @@ class Walk:
             record(self.nx, "s", point, BudgetTooSmall(0, 0, {}))
             self.raw.extend([*event.results, *point.reply])
             return
-        factor = whole.window.token_factor
+        factor = whole.accounting.model_info.token_factor
         room = self.budget if factor == 1 else int((self.budget - 3) / factor)
         several = tuple(LEAST_TOKENS << power for power in range(8))
         limits = [(LEAST_TOKENS,), several, ()] if self.way != "whole results" else [(), (), ()]
@@ -183,12 +183,12 @@ class Walk:
         groups = [group for group in groups if shows(group[0]) and group[0].role != "system"]
         system = COUNTER.count(json.dumps(whole.system_prompt, ensure_ascii=False)) + 3 + 40
         event = [least(without_memory(message), limits) for message in whole.event]
-        wire = whole.window.wire
-        current = sum(size.on(wire) + size.aside for size in (message_tokens(m, COUNTER) for m in event))
+        wire = whole.accounting.model_info.wire
+        current = sum(size.on(wire) + size.optional for size in (message_tokens(m, COUNTER) for m in event))
         last = [least(message, limits) for message in groups[-1]] if groups else []
         thinks = bool(point.event.results) and wire == "anthropic"
         held = sum(
-            size.on(wire) + size.aside * (thinks and same_model(message.model, self.model))
+            size.on(wire) + size.optional * (thinks and same_model(message.model, self.model))
             for message, size in ((m, message_tokens(m, COUNTER)) for m in last)
         )
         answered = {result.call_id for message in last for result in message.results()}
@@ -196,8 +196,8 @@ class Walk:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
                 lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
                 held += message_tokens(lacking, COUNTER).on(wire)
-        shortest = message_tokens(Message("user", (Text(marker_text("s", 1, 1)),)), COUNTER).on(wire)
-        largest = marker_tokens("s", wire, COUNTER)
+        shortest = message_tokens(Message("user", (Text(omission_notice("s", 1, 1)),)), COUNTER).on(wire)
+        largest = omission_notice_tokens("s", wire, COUNTER)
         marker = (shortest if len(limits) > 1 else largest) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
         return system + current + held + (0 if fits_whole else marker)
@@ -210,7 +210,7 @@ class Walk:
         for other, body in bodies.items():
             assert CHECKS[other](body) == [], f"{other} at {self.budget}"
             self.figures["bodies validated"] += 1
-        for wire in OWN_WIRES[ctx.window.wire]:
+        for wire in OWN_WIRES[ctx.accounting.model_info.wire]:
             assert RECOUNT.count(bodies[wire]) <= total, f"{wire} has more tokens than its account"
             sent = json.dumps(bodies[wire], ensure_ascii=False)
             assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
@@ -220,7 +220,9 @@ class Walk:
         if ctx.cut and not squeezed and len(ctx.history) > len(ctx.history.opening) + 1:
             self.cuts += 1
             self.figures[f"cuts        at {self.budget:>7,}"] += 1
-            pinned = sum(item.tokens for item in ctx.items if item.name == "first task and pinned messages")
+            pinned = sum(
+                item.tokens for item in ctx.accounting.token_breakdown if item.name == "first task and pinned messages"
+            )
             fixed = total - ctx.token_budget.used.history + pinned
             low = max(REACH * self.budget, fixed + LEAST_HISTORY * (self.budget - fixed))
             self.least_drop = min(self.least_drop, self.budget - low)
@@ -262,7 +264,7 @@ def is_in(text: str, sent: str) -> bool:
 def least(message: Message, limits: tuple[int, ...]) -> Message:
     if message_tokens(message, COUNTER).tokens <= LEAST_TOKENS:
         return message
-    tried = [clip_results(message, limit, COUNTER, pictures=False) for limit in limits]
+    tried = [truncate_results(message, limit, COUNTER, pictures=False) for limit in limits]
     return min([message, *tried], key=lambda one: message_tokens(one, COUNTER).tokens) if tried else message
 
 

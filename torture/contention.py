@@ -9,8 +9,8 @@ from typing import Final
 
 from nexus.errors import LedgerBusy
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Size, user
+from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
+from nexus.types.message import TokenSize, user
 from torture import traffic
 from torture.figures import Figures, Progress, lost, require
 from torture.processes import Asked, answer
@@ -103,7 +103,7 @@ def _append_many(path: Path, sessions: range, turns: int) -> int:
 
 def _append(ledger: SqliteLedger, session: str, name: str, number: int) -> int:
     begun = time.monotonic()
-    said = Sized(user(_text(session, name, number)), Size(5, 5, 5))
+    said = SizedMessage(user(_text(session, name, number)), TokenSize(5, 5, 5))
     entry = NewEntry(messages=(said,), at_ms=traffic.FIRST_MS, opens_turn=True, keys=(f"{name}/{number}",))
     try:
         done = ledger.commit(session, Commit((entry,)))

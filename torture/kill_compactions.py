@@ -18,8 +18,8 @@ import msgspec
 from nexus.errors import CompactionSuperseded
 from nexus.ledger.replay import live
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import STEPS, Commit, Compaction, Entry, NewEntry, Sized
-from nexus.types.message import Size, assistant, user
+from nexus.types.ledger_entries import STEPS, Commit, Compaction, Entry, NewEntry, SizedMessage
+from nexus.types.message import TokenSize, assistant, user
 from torture import traffic
 from torture.figures import Figures, Progress, require, shares
 from torture.processes import Numbers, Signal, answer, ended, killed, started
@@ -140,7 +140,7 @@ def _step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commit:
 def _append(session: str, name: str, step: int) -> NewEntry:
     text = f"{session} {name} {step} " + "x" * (step * 701 % 3_000)
     said = (user(text), assistant(text[::-1]))
-    messages = tuple(Sized(one, Size(step, step, step)) for one in said)
+    messages = tuple(SizedMessage(one, TokenSize(step, step, step)) for one in said)
     return NewEntry(
         messages=messages, body={"name": name, "step": step}, opens_turn=True, keys=(f"{session}/{name}/{step}",)
     )

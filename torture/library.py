@@ -13,8 +13,8 @@ from msgspec import Struct
 from nexus.errors import LedgerError
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Calibration, Commit, Compaction, NewEntry, Sized
-from nexus.types.message import Message, Size, Text, user
+from nexus.types.ledger_entries import Calibration, Commit, Compaction, NewEntry, SizedMessage
+from nexus.types.message import Message, Text, TokenSize, user
 from torture import traffic
 
 LABELS: Final = ("first", "second", "third", "fork", "fork of the fork", "rewound", "subagent", "archived", "中文 会话")
@@ -42,7 +42,7 @@ def make(path: Path) -> None:
     """Writes the ledger and closes it, so that all of it is in one file: the same bytes each time."""
     ledger = SqliteLedger(str(path), clock_ms=lambda: traffic.FIRST_MS)
     instructions = Message("system", (Text("Be exact. " * 30),))
-    first = NewEntry(messages=(Sized(instructions, Size(90, 91, 92)),), at_ms=traffic.FIRST_MS)
+    first = NewEntry(messages=(SizedMessage(instructions, TokenSize(90, 91, 92)),), at_ms=traffic.FIRST_MS)
     for label in ("second", "rewound", "中文 会话"):
         ledger.commit(label, Commit((first,)), SessionFacts(title=f"The title of {label}", persona="Ada"))
     for number in range(1, 13):
@@ -159,7 +159,9 @@ def dice_for(seed: int, number: int) -> random.Random:
 
 def _said(label: str, number: int) -> NewEntry:
     message = user(f"{label} says {number}. " + "y" * (number * 311 % 900), id=f"{label}-{number}")
-    return NewEntry(messages=(Sized(message, Size(number, number, number)),), at_ms=traffic.FIRST_MS, opens_turn=True)
+    return NewEntry(
+        messages=(SizedMessage(message, TokenSize(number, number, number)),), at_ms=traffic.FIRST_MS, opens_turn=True
+    )
 
 
 def _mark(ledger: SqliteLedger) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import nexus
 from nexus import recovery
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
 from nexus.providers.errors import classify
@@ -101,7 +101,7 @@ def _scene(number: int, dice: random.Random, counts: Counter[str]) -> Scene:
         summarizer=summarizer,
         calibrate=dice.random() < 0.7,
     )
-    nx.ladder.timeout_s = summarizer.timeout_s if summarizer else nx.ladder.timeout_s
+    nx.fallback_summarizer.timeout_s = summarizer.timeout_s if summarizer else nx.fallback_summarizer.timeout_s
     entries = [entry for turn in talks.turns(kind, tokens) for entry in turn.entries()]
     nx.ledger.commit(SESSION, Commit(tuple(entries)))
     request: dict[str, Any] = {"profile": "bare", "tools": TOOLS}
@@ -142,7 +142,7 @@ def _recovered(scene: Scene, event: Any) -> recovery.Answer | None:
     try:
         reply = send(ctx)
     except Exception as error:
-        if classify(error, provider=ctx.provider, window=ctx.window.context_tokens).kind != "overflow":
+        if classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens).kind != "overflow":
             raise
         scene.counts["calls of one's own recovered"] += 1
         return recovery.recover(scene.nx, ctx, error, send)
@@ -176,7 +176,7 @@ def _meanwhile(scene: Scene) -> None:
         what = "pin"
     if what == "append":
         said = [user(f"By the way {dice.randrange(1 << 30)}: {talks.prose(dice, 30)}")]
-        nx.ledger.append(SESSION, sized(said, nx.counter), opens_turn=True)
+        nx.ledger.append(SESSION, with_sizes(said, nx.counter), opens_turn=True)
         scene.others += [message.text() for message in said]
     elif what == "compact":
         nx.compact(SESSION, **scene.request)

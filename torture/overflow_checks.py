@@ -324,7 +324,11 @@ def _as_told(scene: Scene, ctx: AssembledContext) -> None:
     if scene.made is None or scene.disturbed:
         return
     (done, factor), scene.made = scene.made, None
-    if ctx.manifest.mark == done.entry and not ctx.manifest.cut and ctx.manifest.factor == factor:
+    if (
+        ctx.provenance.manifest.mark == done.entry
+        and not ctx.provenance.manifest.cut
+        and ctx.provenance.manifest.factor == factor
+    ):
         used = ctx.token_budget.used.total
         require(used <= done.tokens_after + ROUNDED, f"{used} tokens after a compaction that told {done.tokens_after}")
         scene.counts["contexts after a compaction that take no more than it told"] += 1

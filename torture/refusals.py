@@ -221,7 +221,7 @@ def _written(value: int, like: str) -> str:
 
 
 def _believed(ctx: AssembledContext) -> int:
-    return ctx.window.context_tokens
+    return ctx.accounting.model_info.context_tokens
 
 
 def _asked_output(body: dict[str, Any]) -> int:

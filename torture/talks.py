@@ -13,9 +13,9 @@ from functools import cache
 
 from msgspec import Struct
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import NewEntry, Sized
+from nexus.types.ledger_entries import NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Text, ToolCall, assistant, tool, user
 
 KINDS = ("tools", "chat", "huge results", "images", "cjk", "mixed")
@@ -76,7 +76,7 @@ CJK = "構文解析器の作業は終わりましたが、次の報告はまだ�
 class Turn(Struct, frozen=True):
     """One exchange as it is stored, and its tokens in the largest form."""
 
-    messages: tuple[Sized, ...]
+    messages: tuple[SizedMessage, ...]
     tokens: int
 
     def entries(self) -> tuple[NewEntry, ...]:
@@ -117,7 +117,7 @@ def talk(kind: str) -> tuple[Turn, ...]:
     tokens = 0
     while tokens < MOST_TOKENS:
         which = dice.choice(KINDS[:-1]) if kind == "mixed" else kind
-        messages = sized(_turn(which, len(found), dice), counter)
+        messages = with_sizes(_turn(which, len(found), dice), counter)
         size = sum(max(one.size.on(wire) for wire in ("openai", "anthropic", "gemini")) for one in messages)
         found.append(Turn(messages, size))
         tokens += size

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from nexus.ledger.replay import turns
 from nexus.ledger.sqlite import SqliteLedger, files
-from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, NewEntry, Place, Sized
-from nexus.types.message import Image, Message, Size, Text, ToolCall, ToolResult, assistant, user
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, MessageRef, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, Text, TokenSize, ToolCall, ToolResult, assistant, user
 from torture.figures import require
 
 VIEW = "torture"
@@ -129,7 +129,9 @@ _ORPHANS = {
 
 
 def _entry(session: str, number: int, key: str) -> NewEntry:
-    said = tuple(Sized(one, Size(number, number + 1, number + 2, number % 4)) for one in _messages(session, number))
+    said = tuple(
+        SizedMessage(one, TokenSize(number, number + 1, number + 2, number % 4)) for one in _messages(session, number)
+    )
     return NewEntry(
         messages=said,
         body={"append": number, "of": session},
@@ -153,7 +155,7 @@ def _messages(session: str, number: int) -> tuple[Message, ...]:
 
 
 def _cut(number: int, head: int) -> Cut:
-    return Cut(VIEW, number, head, Place(max(head - 2, 1), 0), f"[left out, {number}]", head, 10 * head, 0)
+    return Cut(VIEW, number, head, MessageRef(max(head - 2, 1), 0), f"[left out, {number}]", head, 10 * head, 0)
 
 
 def _check_contents(session: str, entries: list[Entry], appends: int) -> None:

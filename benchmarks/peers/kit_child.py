@@ -22,8 +22,8 @@ from compaction_kit.cli import COMPACTORS
 
 from benchmarks.peers.job import EXTRACTIVE, KitJob, KitRow
 from nexus.compaction.extractive.summary import summarize
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, Role, Size, Text
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Message, Role, Text, TokenSize
 
 
 class Characters:
@@ -50,8 +50,8 @@ class Extractive:
         return CompactedContext(text, self.name, round_num)
 
 
-def _row(at: int, turn: Turn) -> Row:
-    return Row(Place(at, 0), Message(cast("Role", turn.role), (Text(turn.text),)), Size(0, 0, 0))
+def _row(at: int, turn: Turn) -> StoredMessage:
+    return StoredMessage(MessageRef(at, 0), Message(cast("Role", turn.role), (Text(turn.text),)), TokenSize(0, 0, 0))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from benchmarks.peers.cpu import cpu_ms
 from benchmarks.peers.side import Setting, Side, Usage
 from benchmarks.talk import QUESTION, TURN_MESSAGES, Place
 from benchmarks.workspace import write_workspace
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import assistant
 
@@ -56,7 +56,7 @@ class NexusSide(Side):
             self._nx.record(self._ctx, nexus.AgentResult(call.reply, told))
             return
         heard = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
-        messages = sized((*heard, *call.reply), self._nx.counter)
+        messages = with_sizes((*heard, *call.reply), self._nx.counter)
         self._nx.store.commit("main", Commit((NewEntry(messages=messages, opens_turn=not call.event.results),)))
 
 

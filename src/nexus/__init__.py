@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
-    from nexus.context import AssembledContext
+    from nexus.context import AssembledContext, RepairReport
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from nexus.types.history import History
     from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.types.profile import Profile
-    from nexus.types.repair_report import RepairReport
     from nexus.types.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
     from nexus.workspace.images.load import image_from_file
 
@@ -48,7 +47,7 @@ _PLACES = {
     "NexusError": "nexus.errors",
     "Permissions": "nexus.types.request",
     "Profile": "nexus.types.profile",
-    "RepairReport": "nexus.types.repair_report",
+    "RepairReport": "nexus.context",
     "Request": "nexus.types.request",
     "Routing": "nexus.types.request",
     "Text": "nexus.types.message",

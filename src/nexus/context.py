@@ -10,22 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadSetting
-from nexus.policy import Withheld
+from nexus.policy import DeniedTool
 from nexus.tokens.anchor import Anchor
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.history import History
-from nexus.types.ledger_entries import Cut, Place
-from nexus.types.message import Message, Wire
-from nexus.types.profile import Form
-from nexus.types.repair_report import RepairReport
+from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.message import Message, ProviderFormat
+from nexus.types.profile import MessageFormatName
 from nexus.types.request import AgentRole, Identity, Request, Routing
+from nexus.types.tool_definition import ToolSpec
 
 
 class Manifest(Struct, frozen=True):
@@ -71,7 +72,7 @@ class Manifest(Struct, frozen=True):
     persona: str = ""
     images: ImagePrice = ANY_MODEL
     ahead: dict[str, str] = {}
-    form: Form = "roles"
+    form: MessageFormatName = "roles"
     entries: int = 0
     begun: str = ""
     heading: str = ""
@@ -96,13 +97,35 @@ class PrefixReport(Struct, frozen=True):
     price: float | None = None
 
 
-class Item(Struct, frozen=True):
+class RepairReport(Struct, frozen=True):
+    """The changes that made a history valid, by what was done; empty when it was valid as it stood."""
+
+    changes: dict[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """How many changes were made."""
+        return sum(self.changes.values())
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing had to be changed."""
+        return not self.total
+
+    def __str__(self) -> str:
+        if self.clean:
+            return "nothing to repair"
+        named = "; ".join(f"{what} ({count})" for what, count in sorted(self.changes.items()))
+        return f"{self.total} repaired: {named}"
+
+
+class TokenLine(Struct, frozen=True):
     """One line of the account: a block, the history or the current message, with its provider tokens."""
 
     layer: str
     slot: str
     name: str
-    origin: str
+    source: str = msgspec.field(name="origin")
     tokens: int
     trust: str = ""
     messages: int = 0
@@ -113,7 +136,7 @@ Planner: TypeAlias = Callable[[Trigger, float], CompactionPlan | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class Renderers:
     """How a context is shown: by provider, as text, as a report. Passed in, so that values know no provider."""
 
     openai: Callable[[AssembledContext], dict[str, Any]]
@@ -126,25 +149,78 @@ class Face:
 
 
 @dataclass(frozen=True, slots=True)
-class AssembledContext:
-    """Everything for one call. `current` is the event as shown: one user message, or the results of tools.
+class Accounting:
+    """Token figures of a context: where the tokens went, and how the prompt follows the last one."""
 
-    `event` is the same as it will be stored; `window` the facts of the model; `items` the account of all tokens.
-    `full_share` is what everything would take of the room if nothing were cut. `kept` is the engine's: what a cut left,
-    so that the next call need not read it again.
-    `anchor` is what the provider reported for the last call, and what was added since; None if that says nothing here.
-    `seen` are blocks that the history shows already, `left_out` those that had no room: neither is in the message.
-    `withheld` are the tools that were given and are not offered, with the reasons; `given` the definitions of the others,
-    as they were given. `routing` and `identity` are the request's, as they were granted.
-    `request` is what it was assembled for; None where it was read from a file. `context_json` is document 002's record of
-    what the system prompt was made of (`nexus.types.context_record`). `told` are the places of earlier messages that a block tells of.
+    model_info: Model
+    """Facts of the model: context window, prices, provider."""
+
+    prefix: PrefixReport
+
+    token_breakdown: tuple[TokenLine, ...]
+    """One line for each block, the history and the current message. The lines add up to `token_budget.used`."""
+
+    full_share: float = 0.0
+    """Share of the available tokens that everything would take if nothing were cut."""
+
+    anchor: Anchor | None = None
+    """Usage that the provider reported for the last call, and the tokens added since. None if it does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a context was made of, and what was left out of it."""
+
+    manifest: Manifest
+    starts_turn: bool
+    """True if the event starts a turn, False if it continues one with tool results."""
+
+    blocks: tuple[Block, ...]
+    already_in_history: tuple[Block, ...] = ()
+    """Blocks that are not repeated because the history shows them."""
+
+    omitted_blocks: tuple[Block, ...] = ()
+    """Blocks that did not fit the budget."""
+
+    covered_by_blocks: frozenset[MessageRef] = frozenset()
+    """Earlier messages that a block reports, in formats that show one turn."""
+
+    denied_tools: tuple[DeniedTool, ...] = ()
+    tool_definitions: tuple[dict[str, Any], ...] = ()
+    """Definitions of the offered tools, as the caller passed them."""
+
+    routing: Routing = field(default_factory=Routing)
+    identity: Identity = field(default_factory=Identity)
+    context_json: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Record of the system prompt's parts (see `nexus.types.context_record`)."""
+
+    request: Request | None = field(default=None, repr=False, compare=False)
+    """The request it was assembled for. None if the context was read from a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the engine attaches to a context: its renderers, the compaction planner, the window that a cut leaves."""
+
+    renderers: Renderers
+    planner: Planner | None = None
+    window_after_cut: object = None
+    """The `Window` after the cut, kept so that the next call does not read it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """Everything for one call to a model.
+
+    `current` is the event as shown: one user message, or tool results. `event` holds the same messages as they will be
+    stored.
     """
 
     system_prompt: str
     history: History
     current: tuple[Message, ...]
     event: tuple[Message, ...]
-    tools: tuple[Any, ...]
+    tools: tuple[ToolSpec, ...]
     model: str
     provider: str
     model_config: dict[str, Any]
@@ -156,29 +232,12 @@ class AssembledContext:
     permissions_granted: tuple[str, ...]
     source_event_id: str | None
     workspace_path: str
-    window: Model
-    blocks: tuple[Block, ...]
-    items: tuple[Item, ...]
-    cut: Cut | None
-    manifest: Manifest
-    prefix: PrefixReport
-    opens_turn: bool
-    warnings: tuple[Warned, ...] = ()
+    accounting: Accounting
+    provenance: Provenance
+    cut: Cut | None = None
+    warnings: tuple[ContextWarning, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
-    anchor: Anchor | None = None
-    full_share: float = 0.0
-    planner: Planner | None = field(default=None, repr=False, compare=False)
-    kept: object = field(default=None, repr=False, compare=False)
-    seen: tuple[Block, ...] = ()
-    left_out: tuple[Block, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
-    given: tuple[dict[str, Any], ...] = ()
-    routing: Routing = field(default_factory=Routing)
-    identity: Identity = field(default_factory=Identity)
-    told: frozenset[Place] = frozenset()
-    context_json: dict[str, Any] = field(default_factory=dict[str, Any])
-    face: Face | None = field(default=None, repr=False, compare=False)
-    request: Request | None = field(default=None, repr=False, compare=False)
+    _engine: EngineState | None = field(default=None, repr=False, compare=False)
 
     @property
     def current_message(self) -> Message:
@@ -197,41 +256,41 @@ class AssembledContext:
     @property
     def expected_tokens(self) -> int:
         """What to expect of the prompt in the provider's tokens: the larger of what is counted and of the anchor."""
-        return max(self.token_budget.used.total, self.anchor.tokens if self.anchor else 0)
+        return max(self.token_budget.used.total, self.accounting.anchor.tokens if self.accounting.anchor else 0)
 
     @property
     def compaction_due(self) -> bool:
         """Whether the whole context, before any cut, takes more than 85 % of what is available, or is expected to."""
         expected = self.expected_tokens / self.token_budget.available
-        return self.planner is not None and max(self.full_share, expected) > COMPACT_AT
+        return self._planner is not None and max(self.accounting.full_share, expected) > COMPACT_AT
 
     def plan(self, trigger: Trigger = "context_limit", share: float = COMPACT_TO) -> CompactionPlan | None:
         """What to summarise so that the context comes down to a share of the room; None if that is not worth it.
 
         `nexus.Engine.compact` carries it out. None also where a compaction was undone and nothing was said since.
         """
-        return self.planner(trigger, share) if self.planner is not None else None
+        return self._planner(trigger, share) if self._planner is not None else None
 
     @property
     def report(self) -> str:
         """What is in, what is out and why, tokens, the cache boundary, as text."""
-        return self._face.report(self)
+        return self._renderers.report(self)
 
     def to_openai(self) -> dict[str, Any]:
         """The keyword arguments of `client.chat.completions.create`."""
-        return self._face.openai(self)
+        return self._renderers.openai(self)
 
     def to_responses(self) -> dict[str, Any]:
         """The keyword arguments of `client.responses.create`; nothing in them depends on what a server stored."""
-        return self._face.responses(self)
+        return self._renderers.responses(self)
 
     def to_anthropic(self) -> dict[str, Any]:
         """The keyword arguments of `client.messages.create`, with at most four cache marks."""
-        return self._face.anthropic(self)
+        return self._renderers.anthropic(self)
 
     def to_gemini(self) -> dict[str, Any]:
         """The keyword arguments of `client.models.generate_content`."""
-        return self._face.gemini(self)
+        return self._renderers.gemini(self)
 
     @property
     def body_hash(self) -> str:
@@ -240,9 +299,9 @@ class AssembledContext:
         Made from what is kept of the last call's hash, so it costs what is new. Raises TypeError or ValueError where a
         setting of the model has no JSON form.
         """
-        return self._face.body_hash(self)
+        return self._renderers.body_hash(self)
 
-    def to_wire(self, wire: Wire) -> dict[str, Any]:
+    def to_provider(self, wire: ProviderFormat) -> dict[str, Any]:
         """The request body in the form of a family of models, OpenAI's in that of chat completions. Raises BadSetting."""
         made = {"openai": self.to_openai, "anthropic": self.to_anthropic, "gemini": self.to_gemini}.get(wire)
         if made is None:
@@ -251,9 +310,18 @@ class AssembledContext:
 
     def to_json(self) -> dict[str, Any]:
         """The whole context as plain JSON values, with document 002's names."""
-        return self._face.as_json(self)
+        return self._renderers.as_json(self)
 
     @property
-    def _face(self) -> Face:
-        assert self.face is not None, "an AssembledContext comes from nexus.open(...).assemble(...)"
-        return self.face
+    def _planner(self) -> Planner | None:
+        return self._engine.planner if self._engine is not None else None
+
+    @property
+    def _renderers(self) -> Renderers:
+        assert self._engine is not None, "an AssembledContext comes from nexus.open(...).assemble(...)"
+        return self._engine.renderers
+
+
+def engine_state(ctx: AssembledContext) -> EngineState | None:
+    """Return what the engine attached to a context, None for a context that was built by hand."""
+    return ctx._engine  # noqa: SLF001 - the field is private to users, not to the engine  # pyright: ignore[reportPrivateUsage]

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from nexus.analysis.diff import Difference
-from nexus.analysis.explain import Explanation, explained
-from nexus.analysis.recorded_inputs import Kit
-from nexus.analysis.replay import Change, difference_between, explained_call, replayed, what_if
-from nexus.assembly.assemble import assemble, assemble_fitted, plan_for
-from nexus.assembly.continuity import frozen_blocks, opens_of
+from nexus.analysis.explain import Explanation, explain
+from nexus.analysis.recorded_inputs import ReplayDeps
+from nexus.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
+from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_for
+from nexus.assembly.continuity import frozen_blocks, history_header
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.view import view_of
-from nexus.assembly.inputs import Materials, planned
-from nexus.assembly.record import calibrated, calibrated_name, commit_of, factor_of
-from nexus.assembly.request_args import event_of, request_of
-from nexus.assembly.window_cache import Windows
+from nexus.assembly.fit.view import build_view
+from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
+from nexus.assembly.request_args import as_event, build_request
+from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
 from nexus.ledger.operations import Ledger
@@ -33,15 +33,15 @@ from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.policy import Policy
-from nexus.policy.authorization import Admitted, admitted
-from nexus.profiles.user.registry import known_profiles
+from nexus.policy.authorization import AuthorizedRequest, authorize
+from nexus.profiles.user.registry import load_profiles
 from nexus.providers.replies import to_result
-from nexus.render.renderers import FACE
+from nexus.render.renderers import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import price_of
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import bare_name
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
 from nexus.types.environment import Environment
@@ -86,9 +86,9 @@ class Engine:
         models: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
-        keep_first_task: bool = True,
+        pin_first_message: bool = True,
         strategy: Strategy = "oldest_first",
-        largest_result: int | None = None,
+        max_tool_result_tokens: int | None = None,
         calibrate: bool = True,
         summarizer: Summarizer | None = None,
         profiles: Mapping[str, Profile | str | Path] | None = None,
@@ -100,20 +100,24 @@ class Engine:
         plugins: Sequence[object] = (),
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.around = surroundings_of(workspace, home, config, mode, clock)
-        self.credentials = Credentials(self.around.home.root if self.around.home else home_folder())
+        self.workspace_context = surroundings_of(workspace, home, config, mode, clock)
+        self.credentials = Credentials(
+            self.workspace_context.home.root if self.workspace_context.home else home_folder()
+        )
         self._surveys = Surveys(self._look)
-        self.policies = policies_of(policy, self.around.home.root if self.around.home else None, workspace)
-        configured = self.around.config
+        self.policies = policies_of(
+            policy, self.workspace_context.home.root if self.workspace_context.home else None, workspace
+        )
+        configured = self.workspace_context.config
         self.model = model or configured.model or DEFAULT_MODEL
         self.timezone = configured.timezone if timezone == "" else timezone
         self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.counter = counter or get_counter()
-        self.keep_first_task, self.largest_result = keep_first_task, largest_result
+        self.pin_first_message, self.max_tool_result_tokens = pin_first_message, max_tool_result_tokens
         self.strategy: Strategy = strategy
         self.calibrate, mine = calibrate, Path(home).expanduser() if home is not None else home_folder()
-        self.profiles = known_profiles(profiles or {}, mine, workspace, lambda: self.hooks)
+        self.profiles = load_profiles(profiles or {}, mine, workspace, lambda: self.hooks)
         self._summarizer = summarizer
         self._ladder: Ladder | None = None
         self.recoveries: Counter[str] = Counter()
@@ -121,7 +125,7 @@ class Engine:
         self._standing = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
         self._hooks: Hooks | None = None
-        self._windows = Windows(ledger, self.counter, task=keep_first_task)
+        self._windows = WindowCache(ledger, self.counter, task=pin_first_message)
 
     def __enter__(self) -> Self:
         return self
@@ -156,11 +160,11 @@ class Engine:
         EmptyEvent, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError.
         """
         given: dict[str, Any] = {"model": model, "tools": tools, "budget": budget, "profile": profile}
-        request = self._request(event_of(event, images), session, **given, model_config=model_config, **routing)
+        request = self._request(as_event(event, images), session, **given, model_config=model_config, **routing)
         return self.assemble_request(request)
 
     def _request(self, event: Event, session: str | None, **given: Any) -> Request:
-        return self._bounded(request_of(event, session, **given))
+        return self._bounded(build_request(event, session, **given))
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """The context of the next call for a full `Request`; see `assemble`."""
@@ -170,40 +174,50 @@ class Engine:
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
         """Raises ToolNotAllowed unless a call of the tool may be run: it was offered with this very context."""
         if not ctx.allows(tool):
-            why = next((one.why for one in ctx.withheld if one.name == tool), "it was not offered with this context")
+            why = next(
+                (one.why for one in ctx.provenance.denied_tools if one.name == tool),
+                "it was not offered with this context",
+            )
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, why)
 
-    def _admitted(self, request: Request, *, moment: bool = True) -> Admitted:
+    def _admitted(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
         """The request within its bounds, with what hooks add to it, as the policies grant it: hooks' tools as well."""
         request, warned = self._hooked(self._bounded(request), moment=moment)
-        asked = admitted(request, self.policies.read(), self.store, self.around.config.persona)
-        return replace(asked, warned=(*warned, *asked.warned)) if warned else asked
+        asked = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
+        return replace(asked, warnings=(*warned, *asked.warnings)) if warned else asked
 
-    def _materials(self, asked: Admitted) -> Materials:
+    def _materials(self, asked: AuthorizedRequest) -> AssemblyInputs:
         """What assembly needs for a request, read in one snapshot of the ledger."""
         request = asked.request
-        model, found = self.resolve(request.model or self.model), self.profiles.found(request.profile)
-        available = planned(request, model).available
-        decided = (self.strategy, self.largest_result, self.around.config.images.keep_turns)
-        view = view_of(request.profile, model, available, self.counter, *decided)
+        model, found = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
+        available = plan_budget(request, model).available
+        decided = (self.strategy, self.max_tool_result_tokens, self.workspace_context.config.images.keep_turns)
+        view = build_view(request.profile, model, available, self.counter, *decided)
         zone = str(request.event.timezone) or str(self.timezone)
         at_ms = request.event.at_ms or self.clock_ms()
-        desk = Desk(request, self.around, at_ms, zone)
+        desk = Desk(request, self.workspace_context, at_ms, zone)
         with self.store.snapshot():
-            factor = factor_of(model, self._calibration(model.provider, model.name, self.counter.name))
-            view = replace(view, task=self.keep_first_task, images=price_of(model, factor), form=found.profile.form)
+            factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
+            view = replace(
+                view,
+                pin_first_message=self.pin_first_message,
+                images=price_of(model, factor),
+                message_format=found.profile.message_format,
+            )
             thread = self.store.thread_of(request.routing.session)
             row = self.store.last_assembly(thread, view.name) if thread is not None else None
             last = {**row.manifest, "recorded_at": row.seq} if row else None
-            opens = partial(opens_of, found.profile, self.store, thread, last, desk=desk)
+            opens = partial(history_header, found.profile, self.store, thread, last, desk=desk)
             kept = self._windows.of(thread, view, opens, begins=not request.event.results)
             frozen = frozen_blocks(found.profile, self.store, last, kept.mark)
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
-        return Materials(
-            desk=Desk(request, self.around, at_ms, zone, here, earlier=kept.earlier, clock_ms=self.clock_ms),
+        return AssemblyInputs(
+            source_context=Desk(
+                request, self.workspace_context, at_ms, zone, here, earlier=kept.earlier, clock_ms=self.clock_ms
+            ),
             sources=self.profiles.sources(found),
-            frozen=frozen,
+            frozen_blocks=frozen,
             model=model,
             counter=self._standing,
             factor=factor,
@@ -215,20 +229,20 @@ class Engine:
             last_manifest=last,
             thread=thread or 0,
             workspace=str(self.workspace or ""),
-            face=FACE,
+            renderers=RENDERERS,
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
-            withheld=asked.withheld,
-            warned=(*asked.warned, *self._refused(request.model), *self.profiles.warned(found, request)),
+            denied_tools=asked.denied_tools,
+            warnings=(*asked.warnings, *self._refused(request.model), *self.profiles.warnings_for(found, request)),
         )
 
-    def _refused(self, model: str) -> tuple[Warned, ...]:
+    def _refused(self, model: str) -> tuple[ContextWarning, ...]:
         """A word on calls that the provider refused as too large: often, our count or the limit is wrong."""
         times = self.recoveries[model]
         if not times:
             return ()
         calls = "1 call was" if times == 1 else f"{times} calls were"
-        return (Warned("nexus:model", f"{calls} refused as too large by {model} since this engine was opened"),)
+        return (ContextWarning("nexus:model", f"{calls} refused as too large by {model} since this engine was opened"),)
 
     def refresh_environment(self) -> Environment:
         """What works here, looked at now: capabilities with their states, and credentials. Without a workspace, none.
@@ -247,7 +261,7 @@ class Engine:
 
     def _survey(self, probe: Probe, at_ms: int = 0) -> Environment:
         at_ms = at_ms or self.clock_ms()
-        return survey(self.around, self.credentials, at_ms, probe) if self.workspace else Environment()
+        return survey(self.workspace_context, self.credentials, at_ms, probe) if self.workspace else Environment()
 
     @property
     def hooks(self) -> Hooks:
@@ -255,16 +269,16 @@ class Engine:
         if self._hooks is None:
             from nexus.plugins.load import load_hooks
 
-            self._hooks = load_hooks(self.around.config.hooks, self._plugins, self.profiles.taken)
+            self._hooks = load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use)
         return self._hooks
 
-    def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[Warned, ...]]:
+    def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
         if not self.hooks.plugins:
             return request, ()
         return self.hooks.asked(request, request.event.at_ms or self.clock_ms(), moment=moment)
 
     def _profile(self, request: Request) -> Profile:
-        return self.profiles.found(request.profile).profile
+        return self.profiles.resolve_with_source(request.profile).profile
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Stores the turn with its cut and manifest, in one transaction.
@@ -274,17 +288,17 @@ class Engine:
         BadReply, IdempotencyConflict, LedgerError.
         """
         result, now_ms = to_result(reply), self.clock_ms()
-        done = self.ledger.commit(ctx.session_label, commit_of(ctx, result, self.counter, now_ms))
+        done = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
         if done.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, done.thread)
         if done.added and self.calibrate and result.usage.input_tokens:
-            earlier = self._calibration(ctx.provider, ctx.model, ctx.manifest.counter)
-            if newer := calibrated(ctx, result, earlier, now_ms):
-                self.store.calibrate(ctx.provider, calibrated_name(ctx.model, ctx.manifest.counter), newer)
+            earlier = self._calibration(ctx.provider, ctx.model, ctx.provenance.manifest.counter)
+            if newer := update_calibration(ctx, result, earlier, now_ms):
+                self.store.calibrate(ctx.provider, calibration_key(ctx.model, ctx.provenance.manifest.counter), newer)
         return done
 
     @property
-    def ladder(self) -> Ladder:
+    def fallback_summarizer(self) -> Ladder:
         """Who writes this engine's summaries, and how the model among them has fared."""
         if self._ladder is None:
             from nexus.compaction import Ladder
@@ -292,8 +306,8 @@ class Engine:
             self._ladder = Ladder(self.counter, self._summarizer)
         return self._ladder
 
-    @ladder.setter
-    def ladder(self, ladder: Ladder) -> None:
+    @fallback_summarizer.setter
+    def fallback_summarizer(self, ladder: Ladder) -> None:
         self._ladder = ladder
 
     def plan(
@@ -301,8 +315,8 @@ class Engine:
     ) -> CompactionPlan | None:
         """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
         self.ledger.thread(session)
-        asked = self._admitted(request_of(Event(), session, **request), moment=False)
-        return plan_for(asked.request, self._profile(asked.request), self._materials(asked), trigger, share)
+        asked = self._admitted(build_request(Event(), session, **request), moment=False)
+        return plan_compaction_for(asked.request, self._profile(asked.request), self._materials(asked), trigger, share)
 
     def compact(
         self,
@@ -327,7 +341,7 @@ class Engine:
         plan = plan or self.plan(session, share=share, trigger=trigger, **request)
         if plan is None:
             return NOTHING
-        return carry_out(plan, self.ledger, self.ladder, self.counter, focus=focus, progress=progress)
+        return carry_out(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
 
     def history(self, session: str) -> list[Message]:
         """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
@@ -337,17 +351,17 @@ class Engine:
         """Every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
         return self.ledger.entries(session)
 
-    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
+    def sessions(self, *, include_inactive: bool = False) -> list[SessionInfo]:
         """The active sessions, newest first; `every` adds archived and deleted ones."""
-        return self.store.sessions(every=every)
+        return self.store.sessions(every=include_inactive)
 
-    def replay(self, session: str, turn: int, *, call: int | None = None, unproven: bool = False) -> AssembledContext:
+    def replay(self, session: str, turn: int, *, call: int | None = None, unverified: bool = False) -> AssembledContext:
         """The context of a recorded call (the turn's last, or number `call`), proven to have the body that was sent.
 
         It is made from the ledger alone; nothing is written. Raises NoSuchSession, BadReference, and CannotReplay where
         something is missing; with `unproven` that is a warning of the context instead.
         """
-        return replayed(self.kit, recorded_call(self.store, session, turn, call), unproven=unproven).ctx
+        return replay_call(self.replay_deps, recorded_call(self.store, session, turn, call), unverified=unverified).ctx
 
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
@@ -365,7 +379,7 @@ class Engine:
     def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
         """The tokens that a context may take, as `assemble` with the same arguments would have them."""
         request = self._request(Event(), "", model=model, budget=budget)
-        return planned(request, self.resolve(request.model)).available
+        return plan_budget(request, self.resolve(request.model)).available
 
     def _bounded(self, request: Request) -> Request:
         """The request with this engine's model where it names none, within its model's learned limit."""
@@ -383,7 +397,9 @@ class Engine:
             self.ledger.thread(session)
             event = Event((Text(NEXT_MESSAGE),))
             return self.explain_request(Request(event, Routing(session), model=self.model))
-        return explained_call(self.kit, replayed(self.kit, recorded_call(self.store, session, turn, call)))
+        return explain_call(
+            self.replay_deps, replay_call(self.replay_deps, recorded_call(self.store, session, turn, call))
+        )
 
     def diff(self, session: str, turn: int, later: int | None = None) -> Difference:
         """How the last call of turn `later` follows that of `turn`; without `later`, how that of `turn` follows the one before.
@@ -394,14 +410,14 @@ class Engine:
         old = call_before(self.store, new) if later is None else recorded_call(self.store, session, turn)
         if old is None:
             raise BadReference(f"{new.label} is the first: there is no call before it")
-        return difference_between(self.kit, replayed(self.kit, old), replayed(self.kit, new))
+        return diff_calls(self.replay_deps, replay_call(self.replay_deps, old), replay_call(self.replay_deps, new))
 
-    def what_if(self, session: str, turn: int, change: Change, *, call: int | None = None) -> AssembledContext:
+    def what_if(self, session: str, turn: int, change: ReplayOverrides, *, call: int | None = None) -> AssembledContext:
         """The context that a recorded call's event would get in its place with something changed. Nothing is written.
 
         Raises what `assemble` does, NoSuchSession, BadReference, CannotReplay.
         """
-        return what_if(self.kit, recorded_call(self.store, session, turn, call), change).ctx
+        return what_if(self.replay_deps, recorded_call(self.store, session, turn, call), change).ctx
 
     def explain_request(self, request: Request) -> Explanation:
         """What would become of every block, tool and message in the next call for a `Request`; see `assemble`."""
@@ -413,17 +429,19 @@ class Engine:
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
             marks = self.store.marks(thread) if thread is not None else []
             entries = self.store.entries(thread, 0, head) if thread is not None else iter(())
-        return explained(ctx, fitted, entries, marks, self._standing, "the next call")
+        return explain(ctx, fitted, entries, marks, self._standing, "the next call")
 
     @property
-    def kit(self) -> Kit:
+    def replay_deps(self) -> ReplayDeps:
         """What past calls are made again with (`nexus.analysis.replay`)."""
-        named = (self.strategy, self.largest_result, self._look, partial(self._admitted, moment=False))
-        known = self.profiles.resolved
-        return Kit(self.store, self.counter, self._standing, FACE, self.around, self.models, *named, known)
+        named = (self.strategy, self.max_tool_result_tokens, self._look, partial(self._admitted, moment=False))
+        known = self.profiles.resolve
+        return ReplayDeps(
+            self.store, self.counter, self._standing, RENDERERS, self.workspace_context, self.models, *named, known
+        )
 
     def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
-        return self.store.calibration(provider, calibrated_name(model, counter)) if self.calibrate else None
+        return self.store.calibration(provider, calibration_key(model, counter)) if self.calibrate else None
 
 
 def open_engine(

@@ -96,7 +96,7 @@ def recover(
     replaces some of it. Raises the error itself if it is an exception that is no overflow, else ContextOverflow.
     """
     work = _Work(nx, _event_of(ctx), ctx.session_label, {**_request_of(ctx), **request}, compact=True)
-    verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
+    verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
             raise error
@@ -266,9 +266,13 @@ def _tells_of_tokens(verdict: Verdict) -> bool:
 
 def _output_setting(ctx: AssembledContext) -> str:
     """What the model's provider calls the most tokens of an answer."""
-    if ctx.window.wire == "gemini":
+    if ctx.accounting.model_info.wire == "gemini":
         return "max_output_tokens"
-    return "max_completion_tokens" if ctx.window.wire == "openai" and ctx.window.reasoning else "max_tokens"
+    return (
+        "max_completion_tokens"
+        if ctx.accounting.model_info.wire == "openai" and ctx.accounting.model_info.reasoning
+        else "max_tokens"
+    )
 
 
 def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> Answer:
@@ -303,14 +307,14 @@ def _try(
     try:
         reply = send(ctx)
     except Exception as error:
-        verdict = classify(error, provider=ctx.provider, window=ctx.window.context_tokens)
+        verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
         if verdict.kind != "overflow":
             raise
         return None, verdict, error
     result = to_result(reply)
     verdict = silent(
         result.usage,
-        window=ctx.window.context_tokens,
+        window=ctx.accounting.model_info.context_tokens,
         stop_reason=result.stop_reason,
         text_empty=not _answers(reply),
         sent=ctx.token_budget.used.total,
@@ -333,8 +337,8 @@ def _says(part: Part) -> bool:
 def _event_of(ctx: AssembledContext) -> Event:
     """The event of a context, to be assembled again: as it was given, at its time, or as far as a saved one tells."""
     at_ms = max((message.at_ms for message in ctx.event), default=0)
-    if ctx.request is not None:
-        return replace(ctx.request.event, at_ms=at_ms)
+    if ctx.provenance.request is not None:
+        return replace(ctx.provenance.request.event, at_ms=at_ms)
     results = tuple(message for message in ctx.event if message.role == "tool")
     said = [message for message in ctx.event if message.role != "tool"]
     content = tuple(part for message in said for part in message.parts if not _is_made(part))
@@ -352,18 +356,21 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
     budget = {"budget": ctx.token_budget.available} if ctx.token_budget.direct else {}
     return {
         "model": ctx.model,
-        "profile": ctx.manifest.profile,
-        "tools": [*(ctx.given or [tool.definition() for tool in ctx.tools]), *(one.definition for one in ctx.withheld)],
+        "profile": ctx.provenance.manifest.profile,
+        "tools": [
+            *(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools]),
+            *(one.definition for one in ctx.provenance.denied_tools),
+        ],
         "model_config": ctx.model_config,
         "role": ctx.role,
-        "task": ctx.routing.task,
-        "manager": ctx.routing.manager,
-        "principal": ctx.identity.principal,
-        "persona": ctx.identity.persona,
-        "user_profile": ctx.identity.user_profile,
+        "task": ctx.provenance.routing.task,
+        "manager": ctx.provenance.routing.manager,
+        "principal": ctx.provenance.identity.principal,
+        "persona": ctx.provenance.identity.persona,
+        "user_profile": ctx.provenance.identity.user_profile,
         "toolset": ctx.toolset_name,
         "permissions": ctx.permissions_granted,
-        "skills": ctx.request.skills if ctx.request else (),
-        "blocks": ctx.request.blocks if ctx.request else {},
+        "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
+        "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
         **budget,
     }

@@ -16,7 +16,7 @@ from benchmarks.report import NotRun
 from benchmarks.sessions import ROOT, Call, Session
 
 import nexus
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.providers.prompt_cache import cache_rule
 from nexus.simulation.cache import simulate_session
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -55,7 +55,7 @@ def test_a_session_costs_what_cache_sim_says_of_it(model: str, tmp_path: Path) -
     shutil.copytree(ROOT / "examples" / "agent", root)
     tools = msgspec.json.decode((ROOT / "examples" / "tools.json").read_bytes())["tools"]
     with nexus.open(root, ledger=":memory:", model=model, timezone="Europe/Lisbon") as nx:
-        rows = [sized(said[at : at + 4], nx.counter) for at in range(0, len(said), 4)]
+        rows = [with_sizes(said[at : at + 4], nx.counter) for at in range(0, len(said), 4)]
         nx.store.commit("s", Commit(tuple(NewEntry(messages=row, opens_turn=True) for row in rows)))
         known = nx.resolve(model)
         expected = simulate_session(nx, "s", known, tools=tools).rows[0].totals

@@ -85,7 +85,7 @@ def test_empty_parts_are_left_out_and_the_others_joined_by_one_blank_line(tmp_pa
 @pytest.mark.parametrize("role", ["manager", "unified"])
 def test_the_door_and_the_engine_make_the_same_prompt(root: Path, role: AgentRole) -> None:
     nx = nexus.open(root)
-    facts = {name.lower(): value for name, value in nx.around.host.items()}
+    facts = {name.lower(): value for name, value in nx.workspace_context.host.items()}
     ctx = nx.assemble("hi", role=role, toolset="look", permissions=["read"])
     assert build_system_prompt(root, MAY, nx.refresh_environment(), facts, role) == ctx.system_prompt
 
@@ -93,7 +93,7 @@ def test_the_door_and_the_engine_make_the_same_prompt(root: Path, role: AgentRol
 def test_the_workers_door_and_the_engine_make_the_same_prompt(root: Path) -> None:
     """Decided on 002: "The worker's prompt is `build_worker_system_prompt`, with the runtime information at its end"."""
     nx = nexus.open(root)
-    facts = {name.lower(): value for name, value in nx.around.host.items()}
+    facts = {name.lower(): value for name, value in nx.workspace_context.host.items()}
     ctx = nx.assemble("hi", session="worker:x", role="worker", task="Count.", persona="night")
     prompt = build_worker_system_prompt(WorkspaceContext(str(root)), "night", "Count.", nx.refresh_environment(), facts)
     assert prompt == ctx.system_prompt

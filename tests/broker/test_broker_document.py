@@ -71,12 +71,12 @@ def test_five_conceptual_layers_stand_in_three_physical_ones(nx: Engine) -> None
     """Document 002, "Mapping: Conceptual → Physical": each row of its table."""
     turn(nx, "one")
     ctx = nx.assemble(said("two", hook_data={"weather": 3}), session="s", permissions=["read"])
-    slots = {(item.layer, item.slot) for item in ctx.items if item.tokens}
+    slots = {(item.layer, item.slot) for item in ctx.accounting.token_breakdown if item.tokens}
     assert slots == {
         ("Workspace", "system"), ("Persona", "system"), ("Session", "history"), ("Event", "current"),
     }  # fmt: skip
     first = nx.assemble(said("one"), session="other")
-    assert ("Memory", "current") in {(item.layer, item.slot) for item in first.items}
+    assert ("Memory", "current") in {(item.layer, item.slot) for item in first.accounting.token_breakdown}
 
 
 def test_the_messages_of_a_call_have_the_printed_roles_in_the_printed_order(nx: Engine) -> None:
@@ -97,7 +97,7 @@ def test_each_turn_extends_the_prefix_and_a_compaction_makes_a_new_one(nx: Engin
     """Document 002, "Why this mapping matters for cost": Turn N, Turn N+1, after compaction."""
 
     def body(ctx: nexus.AssembledContext) -> tuple[list[str], str]:
-        sent = json.loads(json.dumps(ctx.to_wire(wire)).replace('"cache_control": {"type": "ephemeral"}', '"x": 0'))
+        sent = json.loads(json.dumps(ctx.to_provider(wire)).replace('"cache_control": {"type": "ephemeral"}', '"x": 0'))
         messages = sent.get("contents") or sent["messages"]
         return [json.dumps(one).replace(', "x": 0', "") for one in messages], ctx.system_prompt
 
@@ -105,15 +105,15 @@ def test_each_turn_extends_the_prefix_and_a_compaction_makes_a_new_one(nx: Engin
     for number in range(1, 9):
         ctx = turn(nx, f"question {number} " + "word " * 200)
         now = body(ctx)
-        assert ctx.prefix.state == "extends"
+        assert ctx.accounting.prefix.state == "extends"
         assert now[0][: len(before[0])] == before[0]
         assert len(now[0]) == len(before[0]) + 2
         assert now[1] == before[1]
         before = now
     assert nx.compact("s", budget=3_000)
     after = nx.assemble(said("next"), session="s")
-    assert after.prefix.state == "broken"
-    assert "the history was compacted or cleared" in after.prefix.causes
+    assert after.accounting.prefix.state == "broken"
+    assert "the history was compacted or cleared" in after.accounting.prefix.causes
     assert after.history[0].role == "user"
     assert after.history[0].text().startswith("[Previous conversation summary]\n")
     assert after.history[-1].text().startswith("answer to question 8")
@@ -307,7 +307,7 @@ def test_a_whole_file_has_no_lines_and_a_message_to_which_nothing_was_added_has_
 
 
 def stored(nx: Engine, ctx: nexus.AssembledContext) -> dict[str, Any]:
-    row = nx.store.last_assembly(nx.ledger.thread("s"), ctx.manifest.view)
+    row = nx.store.last_assembly(nx.ledger.thread("s"), ctx.provenance.manifest.view)
     assert row is not None
     return row.manifest["context_json"]
 
@@ -318,7 +318,7 @@ def test_a_system_prompts_context_json_is_on_the_assembly_row(root: Path, nx: En
     (root / "personas" / "atlas" / "SOUL.md").write_text("Steady.")
     first = turn(nx, "one", persona="atlas")
     noted = stored(nx, first)
-    assert noted == first.context_json
+    assert noted == first.provenance.context_json
     assert list(noted) == ["workspace", "persona", "nexusEnv", "memory"]
     assert noted["workspace"]["version"] == 1
     assert len(noted["workspace"]["agentsMdHash"]) == len(noted["persona"]["soulHash"]) == 16
@@ -327,7 +327,7 @@ def test_a_system_prompts_context_json_is_on_the_assembly_row(root: Path, nx: En
     assert noted["nexusEnv"]["capabilityCount"] == len(found.capabilities) > 0
     assert noted["nexusEnv"]["snapshotAt"] == NOON
     assert noted["memory"] is None
-    assert nx.replay("s", 1).context_json == noted
+    assert nx.replay("s", 1).provenance.context_json == noted
     assert stored(nx, turn(nx, "two", persona="atlas")) == noted
     (root / "AGENTS.md").write_text("Other rules.")
     later = stored(nx, turn(nx, "three"))
@@ -338,22 +338,22 @@ def test_a_system_prompts_context_json_is_on_the_assembly_row(root: Path, nx: En
 
 
 def test_what_a_prompt_does_not_hold_is_null_in_its_context_json(nx: Engine) -> None:
-    assert nx.assemble("hi", profile="bare").context_json == {
+    assert nx.assemble("hi", profile="bare").provenance.context_json == {
         "workspace": {"agentsMdHash": None, "version": 1},
         "persona": {"id": None, "soulHash": None},
         "nexusEnv": None,
         "memory": None,
     }
-    assert nx.assemble("hi", profile="workspace").context_json["memory"] == ["MEMORY.md"]
+    assert nx.assemble("hi", profile="workspace").provenance.context_json["memory"] == ["MEMORY.md"]
 
 
 def test_a_saved_context_is_recorded_with_its_context_json(nx: Engine) -> None:
     from nexus.render.context_json import from_json
-    from nexus.render.renderers import FACE
+    from nexus.render.renderers import RENDERERS
 
     ctx = nx.assemble(said("one"), session="s")
-    nx.record(from_json(json.loads(json.dumps(ctx.to_json())), FACE), AgentResult((assistant("yes"),)))
-    assert stored(nx, ctx) == ctx.context_json
+    nx.record(from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS), AgentResult((assistant("yes"),)))
+    assert stored(nx, ctx) == ctx.provenance.context_json
     assert nx.history("s")[0].context_json == ctx.current_message.context_json
 
 
@@ -428,7 +428,7 @@ def test_memory_goes_first_and_prompt_event_and_newest_turns_last(root: Path) ->
         whole = nx.assemble(said("hello"), session="s")
         need = whole.token_budget.used
         without = nx.assemble(said("hello"), session="s", budget=need.total - 50)
-        assert [note.origin for note in without.left_out] == ["MEMORY.md"]
+        assert [note.source for note in without.provenance.omitted_blocks] == ["MEMORY.md"]
         assert without.system_prompt == whole.system_prompt
         assert without.current_message.text() == "hello"
         with pytest.raises(BudgetTooSmall) as caught:
@@ -440,13 +440,13 @@ def test_a_refused_call_is_counted_by_model_and_the_next_report_says_so() -> Non
     """Document 002, "Overflow Recovery": "This should be rare. If it's happening frequently …": it has to be seen."""
     with talk(40, 100) as nx:
         ctx = nx.assemble("next", session="s", profile="bare")
-        assert not any("refused" in note.text for note in ctx.warnings)
+        assert not any("refused" in note.message for note in ctx.warnings)
         nx.recoveries["gpt-4o"] += 2
         told = nx.assemble("next", session="s", profile="bare")
         assert "Warning: nexus:model: 2 calls were refused as too large by gpt-4o since this engine was opened" in (
             told.report
         )
-        assert not any("refused" in note.text for note in nx.assemble("x", model="o3", profile="bare").warnings)
+        assert not any("refused" in note.message for note in nx.assemble("x", model="o3", profile="bare").warnings)
 
 
 def test_the_printed_example_of_a_models_limit() -> None:

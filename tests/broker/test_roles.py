@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.assembly.request_args import request_of
+from nexus.assembly.request_args import build_request
 from nexus.engine import Engine
 from nexus.errors import BadSessionKey
 from nexus.policy import Policy, Toolset
@@ -127,7 +127,7 @@ def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
     """The agent's IDENTITY.md is in the root or the persona's folder: which of them answers is never a secret."""
 
     def told(persona: str) -> list[str]:
-        return [note.text for note in nx.assemble(EVENT, persona=persona).warnings if note.origin == "nexus:persona"]
+        return [note.message for note in nx.assemble(EVENT, persona=persona).warnings if note.source == "nexus:persona"]
 
     assert told("nigth") == ["there is no SOUL.md or IDENTITY.md in personas/nigth: those of the workspace answer"]
     assert told("night") == told("") == []
@@ -157,7 +157,7 @@ def test_a_worker_of_a_worker_inherits_through_it(nx: Engine) -> None:
 
 def test_a_manager_that_is_not_there_is_a_warning(nx: Engine) -> None:
     ctx = worker(nx, manager="dm:nobody")
-    assert [note.text for note in ctx.warnings if note.origin == "nexus:persona"] == [
+    assert [note.message for note in ctx.warnings if note.source == "nexus:persona"] == [
         "there is no session 'dm:nobody' whose persona this worker could inherit"
     ]
 
@@ -167,9 +167,9 @@ def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path)
     policy = Policy(toolsets={"work": Toolset(("*",), capabilities=("logs-read",))})
     nx = nexus.open(tmp_path, policy=policy)
     given = {"session": "worker:count", "role": "worker", "toolset": "work", "task": "Count."}
-    seen = nx._admitted(request_of(EVENT, **given)).request.permissions
+    seen = nx._admitted(build_request(EVENT, **given)).request.permissions
     assert seen.capabilities == ("logs-read",)
-    assert nx._admitted(request_of(EVENT, "dm:ann")).request.permissions.capabilities is None
+    assert nx._admitted(build_request(EVENT, "dm:ann")).request.permissions.capabilities is None
 
 
 def test_row_platform_context_for_managers_only(nx: Engine) -> None:
@@ -235,13 +235,13 @@ def test_row_messaging_tools_full_for_managers_and_reply_for_workers(nx: Engine)
     assert names(nx.assemble(EVENT, role="unified", tools=TOOLS)) == everything
     ctx = worker(nx, tools=TOOLS)
     assert names(ctx) == ["read_file", "reply", "spawn"]
-    assert [one.name for one in ctx.withheld] == ["react", "send_message"]
+    assert [one.name for one in ctx.provenance.denied_tools] == ["react", "send_message"]
     assert "of messaging tools it has `reply`" in ctx.report
 
 
 def test_a_worker_without_a_task_is_a_warning_and_has_no_task_section(nx: Engine) -> None:
     ctx = worker(nx, task=" \n")
-    assert [note.origin for note in ctx.warnings] == ["nexus:subagent"]
+    assert [note.source for note in ctx.warnings] == ["nexus:subagent"]
     assert "## Your Task" not in ctx.system_prompt
     assert "task.\n\n## Rules\n1. Stay focused" in ctx.system_prompt
 
@@ -264,9 +264,13 @@ def test_a_prompt_holds_no_model_provider_platform_or_time(nx: Engine) -> None:
 
 def test_a_saved_context_keeps_who_asked_and_what_is_withheld(nx: Engine) -> None:
     from nexus.render.context_json import from_json
-    from nexus.render.renderers import FACE
+    from nexus.render.renderers import RENDERERS
 
     ctx = worker(nx, tools=TOOLS, principal="telegram:42", persona="night")
-    again = from_json(json.loads(json.dumps(ctx.to_json())), FACE)
-    assert (again.routing, again.identity, again.withheld) == (ctx.routing, ctx.identity, ctx.withheld)
+    again = from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS)
+    assert (again.provenance.routing, again.provenance.identity, again.provenance.denied_tools) == (
+        ctx.provenance.routing,
+        ctx.provenance.identity,
+        ctx.provenance.denied_tools,
+    )
     assert not again.allows("send_message")

@@ -11,7 +11,7 @@ import pytest
 from cli.conftest import EXAMPLES
 from cli.running import Ran, run, write_json
 from cli.stored import rows_of
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from support.validity import CHECKS
 
 DOCUMENTED = {
@@ -193,7 +193,7 @@ def test_any_message_can_be_shown_in_every_other_form(empty: Path, message: str,
     if form in (("--json",), ("--as", "messages")):
         value = json.loads(ran.out)
         current = value["currentMessage"] if form == ("--json",) else value[-1]
-        assert current["parts"][-1]["text"] == legible(message)
+        assert current["parts"][-1]["text"] == sanitize_text(message)
     if form == ("--json",):
         assert ran.json["nexus"]["event"][-1]["parts"][-1]["text"] == message, "what is stored is what was said"
 

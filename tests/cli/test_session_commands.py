@@ -16,20 +16,20 @@ import nexus
 import nexus.cli
 from cli.running import ESCAPE, Ran, environment, run
 from cli.stored import rows_of
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.cli import COMMANDS
 from nexus.engine import Engine
 from nexus.ledger.sessions import SessionFacts
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Compaction, Sized
+from nexus.types.ledger_entries import Compaction, SizedMessage
 from nexus.types.message import Message, Thinking, ToolCall, assistant, tool, user
 
 COUNTER = get_counter("estimate")
 SUMMARY = "They chose a GIN index."
 
 
-def of(*messages: Message) -> tuple[Sized, ...]:
-    return sized(messages, COUNTER)
+def of(*messages: Message) -> tuple[SizedMessage, ...]:
+    return with_sizes(messages, COUNTER)
 
 
 def opened(folder: Path) -> Engine:

@@ -14,7 +14,7 @@ import pytest
 
 import nexus
 from cli.running import environment, run, write_json
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.cli import assemble_command, grid
 from nexus.ledger.sessions import SessionFacts
 from nexus.tokens.counter import get_counter
@@ -53,7 +53,7 @@ def hostile(empty: Path) -> Path:
     with nexus.open(workspace=empty, counter=COUNTER) as nx:
         nx.ledger.create(EVIL, SessionFacts(title=EVIL, persona=EVIL, task=EVIL))
         said: list[Message] = [user(f"index {EVIL}"), assistant(EVIL, ToolCall(EVIL, EVIL, EVIL)), tool(EVIL, EVIL)]
-        nx.ledger.open_turn(EVIL, sized(said, COUNTER), model=EVIL, provider=EVIL)
+        nx.ledger.open_turn(EVIL, with_sizes(said, COUNTER), model=EVIL, provider=EVIL)
         nx.ledger.close_turn(EVIL, error=EVIL, usage={"input_tokens": 1})
         nx.ledger.pin(EVIL, nx.entries(EVIL)[0].rows[0].place, EVIL)
         nx.ledger.alias(f"a{EVIL}", EVIL, EVIL)
@@ -170,4 +170,4 @@ def test_the_picture_of_a_window_fits_and_names_every_block_on_any_terminal(exam
     cells = "".join(line for line in lines if set(line) <= set("WPSMEr.") and len(line) in (30, 60))
     assert len(cells) == grid.CELLS
     shown = "".join("".join(lines).split())
-    assert [item.name for item in ctx.items if item.name.split()[0] not in shown] == []
+    assert [item.name for item in ctx.accounting.token_breakdown if item.name.split()[0] not in shown] == []

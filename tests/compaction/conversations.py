@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, Size, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Message, TokenSize, ToolCall, assistant, tool, user
 
 COUNTER = get_counter("estimate")
 
@@ -20,9 +20,11 @@ class Characters:
         return len(text)
 
 
-def rows(*messages: Message, first_seq: int = 1) -> list[Row]:
+def rows(*messages: Message, first_seq: int = 1) -> list[StoredMessage]:
     """The messages as rows of a ledger, one entry each."""
-    return [Row(Place(first_seq + at, 0), message, Size(1, 1, 1)) for at, message in enumerate(messages)]
+    return [
+        StoredMessage(MessageRef(first_seq + at, 0), message, TokenSize(1, 1, 1)) for at, message in enumerate(messages)
+    ]
 
 
 def call(number: int, name: str, **arguments: object) -> Message:

@@ -14,7 +14,7 @@ from nexus.compaction.extractive.summary import source_tokens
 from nexus.compaction.fallback import FAILURES, MOST_PARTS, PAUSE, TRIES
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 
 COUNTER = get_counter()
@@ -44,13 +44,16 @@ class Scripted:
         return SummaryReply(made, "tiny-1", "here", 100, 10) if isinstance(made, str) else made
 
 
-def rows(steps: int = 12) -> list[Row]:
+def rows(steps: int = 12) -> list[StoredMessage]:
     said: list[Message] = [user("Fix the build of the parser. Never touch the file legacy/io.py. We use port 5433.")]
     for step in range(steps):
         call = ToolCall(f"c{step}", "run", '{"command": "make test"}')
         said += [assistant(f"Step {step}: I look at parser/scan.py", call)]
         said += [tool(f"c{step}", "ERR_4711 in parser/scan.py line 7\n" + "noise " * 200, "run")]
-    return [Row(Place(at + 1, 0), message, message_tokens(message, COUNTER)) for at, message in enumerate(said)]
+    return [
+        StoredMessage(MessageRef(at + 1, 0), message, message_tokens(message, COUNTER))
+        for at, message in enumerate(said)
+    ]
 
 
 def boom(_: SummaryRequest) -> str:
@@ -161,7 +164,7 @@ def test_what_is_made_by_rule_passes_the_same_audit() -> None:
 def test_secrets_do_not_reach_the_summary() -> None:
     said = [user("Use the key sk-ant-abcdefghijklmnop1234 for it. Never print the password=hunter2hunter2.")]
     told = [
-        Row(Place(at + 1, 0), message, message_tokens(message, COUNTER))
+        StoredMessage(MessageRef(at + 1, 0), message, message_tokens(message, COUNTER))
         for at, message in enumerate([*said, *[row.message for row in rows()]])
     ]
     text = Ladder(COUNTER).summary(told, "", 300).text

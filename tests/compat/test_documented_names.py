@@ -62,5 +62,5 @@ def test_the_layers_have_the_documents_names_in_reports() -> None:
     """Decided on all documents: "Names in reports and pages are the documents': Workspace, Persona, Session, Memory, Event"."""
     ctx = nexus.open(None, ledger=":memory:").assemble("hi", profile="tagged")
     named = ("Workspace", "Persona", "Session", "Memory", "Event")
-    assert {item.layer for item in ctx.items} <= set(named)
+    assert {item.layer for item in ctx.accounting.token_breakdown} <= set(named)
     assert [name for name in ("Workspace", "Persona", "Session", "Event") if f" {name} " not in ctx.report] == []

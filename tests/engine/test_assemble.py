@@ -17,7 +17,7 @@ from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
-from nexus.render.renderers import FACE
+from nexus.render.renderers import RENDERERS
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.workspace.files.templates import templates
 from support.replay import Mark, append, mark
@@ -103,7 +103,7 @@ def test_memory_is_left_out_with_a_warning_before_anything_else_is_refused(tmp_p
     nx = workspace(tmp_path, memory__MEMORY="fact " * 2_000)
     ctx = nx.assemble("hi", budget=600)
     assert "fact fact" not in texts(ctx)
-    assert any("left out of this call" in note.text for note in ctx.warnings)
+    assert any("left out of this call" in note.message for note in ctx.warnings)
 
 
 def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Pat
     before, after = first.to_openai()["messages"], second.to_openai()["messages"]
     assert after[: len(before)] == before
     assert [message["role"] for message in after[len(before) :]] == ["assistant", "tool"]
-    assert second.prefix.state == "extends"
+    assert second.accounting.prefix.state == "extends"
     nx.record(second, nexus.AgentResult((assistant("done"),)))
     assert [entry.kind for entry in nx.entries("s")] == ["messages", "messages", "completed"]
     assert {entry.turn for entry in nx.entries("s")} == {1}
@@ -139,10 +139,10 @@ def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path)
     """Decided on all documents: "Sources are read again for each call; a change is a declared prefix break"."""
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
-    assert nx.assemble("again", session="s").prefix.state == "extends"
+    assert nx.assemble("again", session="s").accounting.prefix.state == "extends"
     (tmp_path / "AGENTS.md").write_text("two")
     ctx = nx.assemble("again", session="s")
-    assert ctx.prefix.causes == ("AGENTS.md (rules) changed",)
+    assert ctx.accounting.prefix.causes == ("AGENTS.md (rules) changed",)
     assert "AGENTS.md (rules) changed" in ctx.report
 
 
@@ -170,10 +170,10 @@ def test_recording_stores_turn_cut_and_manifest_at_once_and_only_once(tmp_path: 
     done = nx.record(ctx, nexus.AgentResult((assistant("last"),)))
     thread = nx.store.thread_of("s")
     assert thread is not None
-    assert nx.store.last_cut(thread, ctx.manifest.view) == ctx.cut
-    stored = nx.store.last_assembly(thread, ctx.manifest.view)
+    assert nx.store.last_cut(thread, ctx.provenance.manifest.view) == ctx.cut
+    stored = nx.store.last_assembly(thread, ctx.provenance.manifest.view)
     assert stored is not None
-    assert stored.manifest["id"] == ctx.manifest.id
+    assert stored.manifest["id"] == ctx.provenance.manifest.id
     assert nx.record(ctx, nexus.AgentResult((assistant("last"),))).added == 0
     assert nx.store.head(thread)[0] == done.head
 
@@ -198,7 +198,7 @@ def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> No
     nx = workspace(tmp_path, AGENTS="a line of rules\n" * 2_000)
     ctx = nx.assemble("hi")
     assert "more characters of AGENTS.md left out (cap 20,000)" in ctx.system_prompt
-    assert any(note.origin == "AGENTS.md" and "the cap is 20,000" in note.text for note in ctx.warnings)
+    assert any(note.source == "AGENTS.md" and "the cap is 20,000" in note.message for note in ctx.warnings)
     assert "AGENTS.md" in ctx.report.split("Out:")[1]
 
 
@@ -212,7 +212,7 @@ def test_files_outside_the_workspace_pipes_and_folders_are_refused_with_a_reason
     (root / "TOOLS.md").mkdir()
     ctx = nexus.open(root, ledger=":memory:").assemble("hi")
     assert "SECRET" not in ctx.system_prompt
-    assert {note.origin for note in ctx.warnings} == {"AGENTS.md", "SOUL.md", "TOOLS.md"}
+    assert {note.source for note in ctx.warnings} == {"AGENTS.md", "SOUL.md", "TOOLS.md"}
 
 
 def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     ctx = nexus.open(tmp_path, ledger=":memory:").assemble("hi")
-    assert [block.name for block in ctx.blocks] == ["environment", "skills", "host", "messaging", "moment"]
+    assert [block.name for block in ctx.provenance.blocks] == ["environment", "skills", "host", "messaging", "moment"]
     assert "note-taking" not in ctx.system_prompt
 
 
@@ -232,7 +232,7 @@ def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_skill_with_bad_front_matter_is_reported(tmp_path: Path, text: str, warned: str) -> None:
     ctx = workspace(tmp_path, skills__bad__SKILL=text).assemble("hi")
-    assert any(note.origin == "skills/bad/SKILL.md" and warned in note.text for note in ctx.warnings)
+    assert any(note.source == "skills/bad/SKILL.md" and warned in note.message for note in ctx.warnings)
 
 
 def test_system_messages_that_open_a_session_stay_in_the_system_slot_through_cuts(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_saved_context_comes_back_with_the_same_bytes(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
     append(nx, "s", user("hi"), assistant("", ToolCall("c", "look", "{}")))
     ctx = nx.assemble("stop", session="s", tools=[{"name": "look"}])
-    again = from_json(json.loads(json.dumps(ctx.to_json())), FACE)
+    again = from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS)
     for wire in ("to_openai", "to_anthropic", "to_gemini", "to_json"):
         assert getattr(again, wire)() == getattr(ctx, wire)()
     assert nx.record(again, nexus.AgentResult((assistant("ok"),))).added == 2
@@ -329,7 +329,7 @@ def test_the_account_adds_up_to_what_the_budget_says_is_used(tmp_path: Path) -> 
     for model in ("gpt-4o", "claude-sonnet-4-5"):
         for _ in range(2):
             ctx = say(nx, "hi", model=model, tools=[{"name": "look"}])
-            assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+            assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
 
 
 @pytest.mark.parametrize("event", ["", "  \n", []])
@@ -384,4 +384,4 @@ def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
 
 def test_a_wire_that_there_is_not_is_refused() -> None:
     with nexus.open() as nx, pytest.raises(BadSetting, match="one of openai, anthropic and gemini, not 'cohere'"):
-        nx.assemble("hi").to_wire("cohere")  # pyright: ignore[reportArgumentType]
+        nx.assemble("hi").to_provider("cohere")  # pyright: ignore[reportArgumentType]

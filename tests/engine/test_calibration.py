@@ -12,7 +12,7 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.render.context_json import from_json
-from nexus.render.renderers import FACE
+from nexus.render.renderers import RENDERERS
 from nexus.types.ledger_entries import Calibration
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from support.recount import recount
@@ -62,14 +62,14 @@ def test_a_tokenizer_that_needs_a_third_more_than_assumed_exceeds_the_window_onl
     assert max(deaf.reported) > WINDOW, "the scenario would show nothing"
     assert max(learning.reported) <= WINDOW
     assert any(ctx.cut for ctx in learned)
-    assert {ctx.manifest.factor for ctx in unlearned} == {1.0}
+    assert {ctx.provenance.manifest.factor for ctx in unlearned} == {1.0}
     for ctx, reported in list(zip(learned, learning.reported, strict=True))[9:]:
         assert reported <= ctx.token_budget.used.total <= reported * 1.12
 
 
 def test_a_tokenizer_that_needs_less_gives_its_room_back_slowly() -> None:
     nx, provider = opened(), Provider(0.8)
-    factors = [ctx.manifest.factor for ctx in talk(nx, provider, 40)]
+    factors = [ctx.provenance.manifest.factor for ctx in talk(nx, provider, 40)]
     assert factors == sorted(factors, reverse=True)
     assert factors[0] == 1.0
     assert 0.8 <= factors[-1] <= 0.92
@@ -80,9 +80,9 @@ def test_one_call_can_hold_more_or_less_as_the_factor_says_and_refusals_are_in_t
     nx = opened()
     nx.store.calibrate("unknown", "our-model", Calibration(128, 9))
     ctx = large(nx)
-    assert ctx.manifest.factor == 2.0
-    assert ctx.token_budget.used.total >= 2 * ctx.manifest.base - 4
-    assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+    assert ctx.provenance.manifest.factor == 2.0
+    assert ctx.token_budget.used.total >= 2 * ctx.provenance.manifest.base - 4
+    assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
     with pytest.raises(nexus.BudgetTooSmall) as refused:
         large(nx, budget=1_500)
     assert refused.value.needed_tokens > 1_500
@@ -94,22 +94,22 @@ def test_what_was_learned_is_kept_for_the_provider_and_the_models_bare_name(tmp_
     file = tmp_path / "ledger.db"
     with nexus.open(ledger=file, clock_ms=lambda: 7) as nx:
         ctx = nx.assemble(PARAGRAPH * 400, session="s", model="gpt-4o-2024-08-06")
-        nx.record(ctx, reply(int(ctx.manifest.base * 1.5), model="gpt-4o-2024-08-06"))
+        nx.record(ctx, reply(int(ctx.provenance.manifest.base * 1.5), model="gpt-4o-2024-08-06"))
         assert nx.store.calibrations() == [("openai", "gpt-4o", Calibration(80, 1, 7))]
     with nexus.open(ledger=file) as nx:
-        assert nx.assemble("x", session="other", model="gpt-4o").manifest.factor == 1.25
-        assert nx.assemble("x", session="other", model="gpt-5").manifest.factor == 1.0
-        assert nx.assemble("x", session="other", model="openrouter/openai/gpt-4o").manifest.factor == 1.0
+        assert nx.assemble("x", session="other", model="gpt-4o").provenance.manifest.factor == 1.25
+        assert nx.assemble("x", session="other", model="gpt-5").provenance.manifest.factor == 1.0
+        assert nx.assemble("x", session="other", model="openrouter/openai/gpt-4o").provenance.manifest.factor == 1.0
     with nexus.open(ledger=file, calibrate=False) as nx:
-        assert nx.assemble("x", session="other", model="gpt-4o").manifest.factor == 1.0
+        assert nx.assemble("x", session="other", model="gpt-4o").provenance.manifest.factor == 1.0
 
 
 def test_reports_that_agree_change_no_room_and_after_sixteen_write_nothing() -> None:
     nx = opened(calibrate=True)
     for number in range(20):
         ctx = nx.assemble(PARAGRAPH * 60, session=f"s{number}")
-        assert ctx.manifest.factor == 1.0
-        nx.record(ctx, reply(int(ctx.manifest.base * 0.96)))
+        assert ctx.provenance.manifest.factor == 1.0
+        nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.96)))
     assert nx.store.calibration("unknown", "our-model") == Calibration(64, 16, 1_760_000_000_000)
 
 
@@ -118,25 +118,25 @@ def test_a_report_that_cannot_be_of_this_prompt_teaches_nothing(usage: Any) -> N
     nx = opened()
     nx.record(large(nx), reply(usage))
     assert nx.store.calibrations() == []
-    assert large(nx).anchor is None
+    assert large(nx).accounting.anchor is None
 
 
 def test_the_sum_of_several_calls_teaches_nothing() -> None:
     nx = opened()
     ctx = large(nx)
     steps = (assistant("", ToolCall("c", "look", "{}")), tool("c", "seen", "look"), assistant("Done."))
-    nx.record(ctx, nexus.AgentResult(steps, nexus.TokenUsage(3 * ctx.manifest.base, 9)))
+    nx.record(ctx, nexus.AgentResult(steps, nexus.TokenUsage(3 * ctx.provenance.manifest.base, 9)))
     assert nx.store.calibrations() == []
-    assert large(nx).anchor is None
+    assert large(nx).accounting.anchor is None
 
 
 def test_another_models_answer_to_a_known_model_teaches_nothing_and_to_an_unknown_name_it_does() -> None:
     nx = opened()
     ctx = nx.assemble(PARAGRAPH * 60, session="s", model="claude-sonnet-4-5")
-    nx.record(ctx, reply(ctx.manifest.base, model="gpt-5-2025-08-07"))
+    nx.record(ctx, reply(ctx.provenance.manifest.base, model="gpt-5-2025-08-07"))
     assert nx.store.calibrations() == []
     ctx = nx.assemble(PARAGRAPH * 60, session="d", model="my-deployment")
-    nx.record(ctx, reply(ctx.manifest.base, model="gpt-5-2025-08-07"))
+    nx.record(ctx, reply(ctx.provenance.manifest.base, model="gpt-5-2025-08-07"))
     assert [name for _, name, _ in nx.store.calibrations()] == ["my-deployment"]
 
 
@@ -144,12 +144,12 @@ def test_a_prompt_with_images_teaches_nothing_about_text() -> None:
     nx = opened()
     picture = Image("image/png", "iVBORw0KGgo=", width=500, height=500)
     ctx = large(nx, images=[picture])
-    nx.record(ctx, reply(2 * ctx.manifest.base))
+    nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
     asks = nexus.AgentResult((assistant("", ToolCall("c", "look", "{}")),))
     nx.record(nx.assemble(PARAGRAPH * 60, session="tools"), asks)
     shown = Message("tool", (ToolResult("c", (Text("see"), picture), "look"),))
     ctx = nx.assemble([shown], session="tools")
-    nx.record(ctx, reply(2 * ctx.manifest.base))
+    nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
     assert nx.store.calibrations() == []
 
 
@@ -157,7 +157,7 @@ def test_recording_the_same_reply_again_counts_it_once() -> None:
     nx = opened()
     ctx = large(nx)
     for _ in range(3):
-        nx.record(ctx, reply(int(ctx.manifest.base * 0.97)))
+        nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.97)))
     assert nx.store.calibrations() == [("unknown", "our-model", Calibration(64, 1, 1_760_000_000_000))]
 
 
@@ -171,38 +171,38 @@ def test_a_counter_of_another_unit_learns_apart(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     with nexus.open(ledger=file, counter=Words(), models=OURS, model="our-model") as nx:
         ctx = large(nx)
-        nx.record(ctx, reply(2 * ctx.manifest.base))
+        nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
         assert [name for _, name, _ in nx.store.calibrations()] == ["our-model by words"]
     with nexus.open(ledger=file, models=OURS, model="our-model") as nx:
-        assert large(nx).manifest.factor == 1.0
+        assert large(nx).provenance.manifest.factor == 1.0
 
 
 def test_the_anchor_is_the_last_report_and_the_count_of_what_came_since() -> None:
     nx, provider = opened(), Provider(1.3)
     first = large(nx)
-    assert first.anchor is None
+    assert first.accounting.anchor is None
     assert first.expected_tokens == first.token_budget.used.total
     nx.record(first, provider.answer(first))
     second = nx.assemble("And now?", session="s")
-    assert second.anchor is not None
-    assert second.anchor.reported_tokens == provider.reported[0]
-    assert 0 < second.anchor.added_tokens < 100
-    assert second.expected_tokens == second.anchor.tokens > second.token_budget.used.total
+    assert second.accounting.anchor is not None
+    assert second.accounting.anchor.reported_tokens == provider.reported[0]
+    assert 0 < second.accounting.anchor.added_tokens < 100
+    assert second.expected_tokens == second.accounting.anchor.tokens > second.token_budget.used.total
     assert f"Reported: {provider.reported[0]:,} tokens for the last call" in second.report
-    again = from_json(json.loads(json.dumps(second.to_json())), FACE)
-    assert (again.anchor, again.expected_tokens) == (second.anchor, second.expected_tokens)
+    again = from_json(json.loads(json.dumps(second.to_json())), RENDERERS)
+    assert (again.accounting.anchor, again.expected_tokens) == (second.accounting.anchor, second.expected_tokens)
     sent = provider.answer(second).usage.input_tokens
-    assert abs(second.anchor.tokens - sent) < abs(second.token_budget.used.total - sent)
+    assert abs(second.accounting.anchor.tokens - sent) < abs(second.token_budget.used.total - sent)
 
 
 def test_a_cut_and_another_model_let_go_of_the_anchor_and_a_rewind_goes_back_to_the_report_of_then() -> None:
     nx, provider = opened(), Provider(1.0)
     for ctx in talk(nx, provider, 40):
-        assert (ctx.anchor is None) == (ctx.cut is not None or not ctx.history.end)
-    assert nx.assemble("x", session="s").anchor is not None
-    assert nx.assemble("x", session="s", model="gpt-4o").anchor is None
+        assert (ctx.accounting.anchor is None) == (ctx.cut is not None or not ctx.history.end)
+    assert nx.assemble("x", session="s").accounting.anchor is not None
+    assert nx.assemble("x", session="s", model="gpt-4o").accounting.anchor is None
     nx.ledger.rewind("s", turn=3)
-    then = nx.assemble("x", session="s").anchor
+    then = nx.assemble("x", session="s").accounting.anchor
     assert then is not None
     assert then.reported_tokens == provider.reported[2]
 
@@ -211,6 +211,8 @@ def test_the_base_count_is_that_of_the_whole_prompt() -> None:
     nx = opened()
     ctx = nx.assemble("hi", session="s", tools=[{"name": "look"}])
     used = ctx.token_budget.used
-    assert ctx.manifest.base == used.system_prompt + used.tools + used.history + used.event
+    assert ctx.provenance.manifest.base == used.system_prompt + used.tools + used.history + used.event
     nx.record(ctx, nexus.AgentResult((assistant("Yes."),)))
-    assert nx.assemble("hi", session="s", tools=[{"name": "look"}]).manifest.base > ctx.manifest.base
+    assert (
+        nx.assemble("hi", session="s", tools=[{"name": "look"}]).provenance.manifest.base > ctx.provenance.manifest.base
+    )

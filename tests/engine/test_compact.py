@@ -14,7 +14,7 @@ from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import CompactionSuperseded, HeadMoved
 from nexus.ledger.replay import shown_from
-from nexus.types.ledger_entries import Compaction, Place
+from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.openai_body import check_openai
 from support.recount import recount
@@ -119,7 +119,7 @@ def test_undo_brings_everything_back_and_it_is_not_compacted_by_itself_before_so
         nx.ledger.undo("main")
         assert texts(nx.assemble(event, budget=100_000, profile="bare")) == before
         ctx = nx.assemble(event, budget=6_400, profile="bare")
-        assert ctx.full_share > 0.85 and not ctx.compaction_due and ctx.plan() is None
+        assert ctx.accounting.full_share > 0.85 and not ctx.compaction_due and ctx.plan() is None
         nx.record(ctx, nexus.AgentResult((assistant("on"),)))
         assert nx.assemble("and", budget=6_400, profile="bare").compaction_due
 
@@ -167,7 +167,7 @@ def test_a_plan_for_a_path_that_was_left_is_refused() -> None:
 def test_pins_are_kept_word_for_word() -> None:
     with opened() as nx:
         loop(nx, 20)
-        nx.ledger.pin("main", Place(4, 0))
+        nx.ledger.pin("main", MessageRef(4, 0))
         assert nx.compact(budget=8_000, profile="bare")
         body = texts(nx.assemble([tool("c19", "x", "run")], budget=8_000, profile="bare"))
         assert "result 2\\n" in body and "result 3\\n" not in body
@@ -235,9 +235,9 @@ def test_every_message_is_visible_or_covered_after_any_number_of_compactions(
 
 
 def commit(nx: Engine, session: str, *messages: Message) -> None:
-    from nexus.assembly.record import sized
+    from nexus.assembly.record import with_sizes
 
-    nx.ledger.append(session, sized(messages, nx.counter), opens_turn=messages[0].role == "user")
+    nx.ledger.append(session, with_sizes(messages, nx.counter), opens_turn=messages[0].role == "user")
 
 
 def check(nx: Engine, session: str, budget: int) -> None:
@@ -246,11 +246,11 @@ def check(nx: Engine, session: str, budget: int) -> None:
     marks = [entry for entry in entries if entry.kind == "compaction"]
     live = nx.ledger.live(session)
     chain = live.mark
-    begin = Place(1, 0)
-    covered: list[tuple[Place, Place]] = []
+    begin = MessageRef(1, 0)
+    covered: list[tuple[MessageRef, MessageRef]] = []
     for mark in marks:
         made = Compaction(**{name: value for name, value in mark.body.items() if name != "asked"})
-        covered.append((Place(made.covers_from, 0), shown_from(mark)))
+        covered.append((MessageRef(made.covers_from, 0), shown_from(mark)))
         assert made.covers_to + 1 == made.first_kept
     if chain is not None:
         reach = begin
@@ -265,6 +265,6 @@ def check(nx: Engine, session: str, budget: int) -> None:
     assert check_openai(ctx.to_openai()) == [] and recount(ctx.to_openai()) <= budget
     shown = shown_from(chain)
     rows = [row for entry in entries for row in entry.rows if row.place >= shown]
-    if ctx.cut is None and nx.store.last_cut(nx.ledger.thread(session), ctx.manifest.view) is None:
+    if ctx.cut is None and nx.store.last_cut(nx.ledger.thread(session), ctx.provenance.manifest.view) is None:
         body = texts(ctx)
         assert all(row.message.text()[:6] in body for row in rows if row.message.role == "user")

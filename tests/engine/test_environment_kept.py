@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
 from nexus.types.config import Config
 from nexus.types.message import Text, assistant
@@ -45,7 +45,7 @@ def turn(nx: Engine, text: str, session: str = "main") -> nexus.AssembledContext
 def test_the_block_stands_between_permissions_and_host(root: Path) -> None:
     """Document 002, "System Prompt Components": environment after persona and permissions, before runtime information."""
     with opened(root) as nx:
-        names = [block.name for block in nx.assemble("hi", permissions=("read",)).blocks]
+        names = [block.name for block in nx.assemble("hi", permissions=("read",)).provenance.blocks]
     assert names.index("permissions") < names.index("environment") < names.index("host")
 
 
@@ -58,12 +58,14 @@ def test_a_program_installed_meanwhile_changes_nothing_until_a_compaction(root: 
         for text in ("two", "three", "four", "five", "six"):
             later = turn(nx, text)
             assert later.system_prompt == first.system_prompt
-            assert later.prefix.state == "extends"
+            assert later.accounting.prefix.state == "extends"
         assert nx.compact("main", share=0.001)
         after = nx.assemble("seven")
         assert "Media: video ⭐ (ready)" in after.system_prompt
-        assert after.prefix.state == "broken"
-        assert any("nexus:environment" in cause for cause in (*after.prefix.causes, after.prefix.at))
+        assert after.accounting.prefix.state == "broken"
+        assert any(
+            "nexus:environment" in cause for cause in (*after.accounting.prefix.causes, after.accounting.prefix.at)
+        )
         nx.ledger.undo("main")
         assert nx.assemble("seven").system_prompt == first.system_prompt
 
@@ -76,8 +78,8 @@ def test_an_explicit_check_is_seen_by_the_next_call_and_the_prefix_report_names_
         assert ("video", "ready") in [(one.name, one.state) for one in found.capabilities]
         ctx = nx.assemble("two")
         assert "Media: video ⭐ (ready)" in ctx.system_prompt
-        assert ctx.prefix.state == "broken"
-        assert any("nexus:environment (environment)" in cause for cause in ctx.prefix.causes)
+        assert ctx.accounting.prefix.state == "broken"
+        assert any("nexus:environment (environment)" in cause for cause in ctx.accounting.prefix.causes)
 
 
 def test_another_session_and_another_process_look_again(root: Path) -> None:
@@ -95,7 +97,7 @@ def test_the_same_capabilities_give_the_same_bytes_in_another_process(root: Path
         first = turn(nx, "one")
     with opened(root) as nx:
         later = nx.assemble("two")
-        assert (later.system_prompt, later.prefix.state) == (first.system_prompt, "extends")
+        assert (later.system_prompt, later.accounting.prefix.state) == (first.system_prompt, "extends")
 
 
 def test_a_call_may_be_told_of_some_capabilities_only(root: Path) -> None:
@@ -113,7 +115,7 @@ def test_nobody_looks_where_there_is_no_workspace_or_the_profile_has_no_such_blo
     (root / "ws" / ".nexus").mkdir()
     (root / "ws" / ".nexus" / "used.json").write_text("[]")
     with opened(root) as nx:
-        assert [one.origin for one in nx.assemble("hi").warnings if "used" in one.origin] == [".nexus/used.json"]
+        assert [one.source for one in nx.assemble("hi").warnings if "used" in one.source] == [".nexus/used.json"]
         bare = nx.assemble("hi", profile="bare")
         assert (bare.system_prompt, bare.warnings) == ("", ())
     monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
@@ -128,7 +130,7 @@ def test_a_recorded_call_is_made_again_with_the_environment_of_then(root: Path) 
         install(root)
         nx.refresh_environment()
         assert nx.replay("main", 1).system_prompt == first.system_prompt
-        changed = nx.what_if("main", 1, Change(profile="layered"))
+        changed = nx.what_if("main", 1, ReplayOverrides(profile="layered"))
         assert changed.system_prompt == first.system_prompt
 
 
@@ -136,7 +138,7 @@ def test_another_profile_for_a_recorded_call_looks_as_it_is_now(root: Path) -> N
     with opened(root) as nx:
         nx.record(nx.assemble("one", profile="bare"), AgentResult((assistant("yes"),)))
         install(root)
-        assert "Media: video ⭐ (ready)" in nx.what_if("main", 1, Change(profile="layered")).system_prompt
+        assert "Media: video ⭐ (ready)" in nx.what_if("main", 1, ReplayOverrides(profile="layered")).system_prompt
 
 
 def test_no_value_reaches_a_context_a_report_or_the_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +166,7 @@ def test_a_profile_of_ones_own_may_have_the_block_alone(root: Path) -> None:
 
 def shown(ctx: nexus.AssembledContext) -> tuple[bool, bool]:
     """Whether the environment's block, and the list of skills, say that the skill `video` lacks something."""
-    texts = {block.name: block.text for block in ctx.blocks}
+    texts = {block.name: block.text for block in ctx.provenance.blocks}
     line = next(line for line in texts["skills"].splitlines() if line.startswith("- video"))
     return "video 🔧" in texts["environment"], "unavailable: needs ffmpeg" in line
 
@@ -203,7 +205,7 @@ def test_a_program_or_variable_that_has_no_such_name_is_missing_for_both(
     write_skill(root / "ws", "odd-program", requires={"bins": ["odd name"]})
     write_skill(root / "ws", "odd-variable", requires={"env": ["ODD.NAME"]})
     with opened(root) as nx:
-        texts = {block.name: block.text for block in nx.assemble("hi").blocks}
+        texts = {block.name: block.text for block in nx.assemble("hi").provenance.blocks}
     assert "odd-program 🔧 (needs a program)" in texts["environment"]
     assert "odd-variable 🔧 (needs a variable)" in texts["environment"]
     assert "(unavailable: needs odd name)" in texts["skills"]
@@ -215,4 +217,4 @@ def test_a_profile_of_your_own_may_have_the_environment_in_the_message(root: Pat
     with nexus.open(root / "ws", home=root / "home", config=Config(), profiles={"own": own}) as nx:
         ctx = nx.assemble("hi", profile="own")
     assert ctx.system_prompt == ""
-    assert "video 🔧 (needs ffmpeg)" in str(ctx.to_wire("openai"))
+    assert "video 🔧 (needs ffmpeg)" in str(ctx.to_provider("openai"))

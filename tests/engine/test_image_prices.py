@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import nexus
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
 from nexus.types.message import Image, Text, assistant
@@ -39,7 +39,7 @@ def test_the_account_adds_up_and_the_explanation_too() -> None:
     with nexus.open(calibrate=False) as nx:
         turn(nx, 1, model=DEAR)
         ctx = nx.assemble("Again.", images=[SCREEN], profile="bare", model=DEAR)
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
         ctx = turn(nx, 2, model=DEAR)
         told = nx.explain("main", 2)
     assert sum(line.tokens for line in told.lines) == ctx.token_budget.used.total
@@ -76,10 +76,10 @@ def test_a_factor_that_was_learned_below_one_makes_no_image_cheaper() -> None:
     with nexus.open() as nx:
         for number in range(40):
             ctx = nx.assemble("word " * 2_000, session=f"s{number}", profile="bare", model=DEAR)
-            usage = TokenUsage(input_tokens=int(ctx.manifest.base * 0.7))
+            usage = TokenUsage(input_tokens=int(ctx.provenance.manifest.base * 0.7))
             nx.record(ctx, AgentResult((assistant("ok"),), usage=usage))
         ctx = nx.assemble("Look.", images=[SCREEN], profile="bare", model=DEAR)
-        assert ctx.manifest.factor < 0.9
+        assert ctx.provenance.manifest.factor < 0.9
         assert ctx.token_budget.used.total > DEAR_TOKENS
 
 
@@ -89,9 +89,9 @@ def test_a_recorded_call_with_images_is_made_again_and_counted_as_then() -> None
             turn(nx, number, model=DEAR, budget=100_000)
         was = turn(nx, 2, model=DEAR, budget=100_000)
         made = nx.replay("main", 3)
-        assert made.to_wire("openai") == was.to_wire("openai")
+        assert made.to_provider("openai") == was.to_provider("openai")
         assert made.token_budget.used.total == was.token_budget.used.total
-        cheaper = nx.what_if("main", 3, Change(model=PLAIN))
+        cheaper = nx.what_if("main", 3, ReplayOverrides(model=PLAIN))
         assert cheaper.token_budget.used.total < 10_000
-        dearer = nx.what_if("main", 3, Change(event=nexus.Event((Text("Only text."),))))
+        dearer = nx.what_if("main", 3, ReplayOverrides(event=nexus.Event((Text("Only text."),))))
         assert dearer.token_budget.used.total > DEAR_TOKENS

@@ -15,7 +15,7 @@ from nexus.engine import Engine
 from nexus.ledger.integrity import check
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.config import Config, ImagesConfig
-from nexus.types.ledger_entries import Cut, Place
+from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
 from nexus.types.request import Event
 from support.recount import recount
@@ -57,14 +57,14 @@ def noted(ctx: AssembledContext) -> list[int]:
 
 
 def body(ctx: AssembledContext) -> str:
-    return json.dumps(ctx.to_wire(ctx.window.wire))
+    return json.dumps(ctx.to_provider(ctx.accounting.model_info.wire))
 
 
 def test_with_keep_turns_0_every_image_stays_as_before() -> None:
     with opened(0) as nx:
         made = turns(nx, 20)
         assert all(ctx.cut is None and not any(noted(ctx)) for ctx in made)
-        assert "images" not in made[-1].manifest.view
+        assert "images" not in made[-1].provenance.manifest.view
 
 
 def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> None:
@@ -76,9 +76,9 @@ def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> 
             assert ctx.cut is not None and ctx.cut.reason == "old images"
             assert (ctx.cut.marker, ctx.cut.left_out_messages) == ("", 0)
             assert noted(ctx)[-3:] == [0, 0, 0] and 0 not in noted(ctx)[:-3]
-            assert ctx.prefix.causes == ("images of older turns became notes",)
+            assert ctx.accounting.prefix.causes == ("images of older turns became notes",)
             assert ctx.token_budget.used.total < 40_000
-        stored = nx.store.cuts(1, made[-1].manifest.view)
+        stored = nx.store.cuts(1, made[-1].provenance.manifest.view)
         assert [cut.images_until for cut in stored] == [ctx.cut.images_until for ctx in cuts if ctx.cut]
         assert len(nx.history("main")) == 40
         assert sum(isinstance(part, Image) for message in nx.history("main") for part in message.parts) == 19
@@ -89,7 +89,7 @@ def test_between_two_decisions_each_call_extends_the_last_one_byte_for_byte() ->
         made = turns(nx, 24)
         bodies = [json.dumps(ctx.to_openai()["messages"]) for ctx in made]
         for before, now, ctx in zip(bodies, bodies[1:], made[1:], strict=False):
-            assert (ctx.prefix.state == "extends") == (ctx.cut is None) == now.startswith(before[:-1])
+            assert (ctx.accounting.prefix.state == "extends") == (ctx.cut is None) == now.startswith(before[:-1])
 
 
 def test_images_that_are_few_beside_what_would_be_processed_again_stay() -> None:
@@ -108,7 +108,7 @@ def test_they_go_where_everything_is_processed_anew_in_any_case() -> None:
         for n in range(3):
             turn(nx, f"{n} " + "a long text about other things " * 100)
         other = nx.assemble("and now", model="claude-sonnet-4-5", budget=40_000, profile="bare")
-        assert other.prefix.state == "first" and other.cut is not None and noted(other) == [1]
+        assert other.accounting.prefix.state == "first" and other.cut is not None and noted(other) == [1]
 
 
 def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_out_if_that_is_enough() -> None:
@@ -117,9 +117,9 @@ def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_o
         append(nx, "main", Message("user", (Text("look"), *[SHOT] * 6)), assistant("seen"), opens_turn=True)
         append(nx, "main", user("and"), assistant("yes"), opens_turn=True)
         ctx = nx.assemble("words and more words " * 1_850, budget=16_000, profile="bare")
-        assert ctx.full_share > 1 and ctx.cut is not None and ctx.cut.reason == "over budget"
+        assert ctx.accounting.full_share > 1 and ctx.cut is not None and ctx.cut.reason == "over budget"
         assert (ctx.cut.left_out_messages, ctx.cut.marker, noted(ctx)) == (0, "", [1] * 6)
-        assert ctx.prefix.state == "broken"
+        assert ctx.accounting.prefix.state == "broken"
 
 
 def test_pinned_messages_and_the_first_task_keep_their_images() -> None:
@@ -127,16 +127,16 @@ def test_pinned_messages_and_the_first_task_keep_their_images() -> None:
         turn(nx, "build what this shows", SHOT)
         for n in range(2):
             turn(nx, f"look {n}", SHOT)
-        nx.ledger.pin("main", Place(5, 0))
+        nx.ledger.pin("main", MessageRef(5, 0))
         for n in range(12):
             turn(nx, f"more {n}", SHOT)
         ctx = nx.assemble("go on", budget=40_000, profile="bare")
         shown = [m.text() for m in ctx.history if any(isinstance(part, Image) for part in m.parts)]
-        assert ctx.manifest.cut and shown[:2] == ["build what this shows", "look 1"]
-        nx.ledger.unpin("main", Place(5, 0))
+        assert ctx.provenance.manifest.cut and shown[:2] == ["build what this shows", "look 1"]
+        nx.ledger.unpin("main", MessageRef(5, 0))
         after = nx.assemble("go on", budget=40_000, profile="bare")
         shown = [m.text() for m in after.history if any(isinstance(part, Image) for part in m.parts)]
-        assert "look 1" not in shown and after.prefix.state == "broken"
+        assert "look 1" not in shown and after.accounting.prefix.state == "broken"
 
 
 def test_images_in_results_become_notes_too_and_the_result_keeps_its_text() -> None:
@@ -165,7 +165,7 @@ def test_bodies_are_valid_on_every_wire_and_their_tokens_are_within_the_account(
                 "anthropic": ctx.to_anthropic(), "gemini": ctx.to_gemini(),
             }  # fmt: skip
             assert [problem for wire, made in bodies.items() for problem in CHECKS[wire](made)] == []
-            text = recount(bodies[ctx.window.wire]) * ctx.window.token_factor
+            text = recount(bodies[ctx.accounting.model_info.wire]) * ctx.accounting.model_info.token_factor
             assert text <= ctx.token_budget.used.total
 
 
@@ -194,7 +194,7 @@ def test_every_call_is_replayed_and_proven_and_an_engine_that_read_nothing_yet_m
     assert opened(0, store).replay("main", 16).body_hash == made[15].body_hash
     fresh = opened(2, store).assemble("next", budget=40_000, profile="bare")
     kept = nx.assemble("next", budget=40_000, profile="bare")
-    assert body(fresh) == body(kept) and fresh.items == kept.items
+    assert body(fresh) == body(kept) and fresh.accounting.token_breakdown == kept.accounting.token_breakdown
     assert list(check(store.dump())) == []
 
 
@@ -206,7 +206,7 @@ def test_after_a_compaction_the_kept_images_become_notes_at_once_for_the_prefix_
             turn(nx, f"look {n}", SHOT)
         assert nx.compact("main", budget=40_000, profile="bare")
         ctx = turn(nx, "and now")
-        assert any("compacted" in cause for cause in ctx.prefix.causes)
+        assert any("compacted" in cause for cause in ctx.accounting.prefix.causes)
         assert noted(ctx)[-1] == 0 and sum(noted(ctx)) == len(noted(ctx)) - 1
 
 
@@ -219,7 +219,7 @@ def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
         assert len(images) == sum(noted(made[number - 1])) > 0
         for line in images:
             assert (line.state, line.name, line.tokens) == ("out", "image/png 1200x900", 0)
-            assert line.whole >= 1_120 and "of an older turn" in line.why and "--images FOLDER" in line.why
+            assert line.full_tokens >= 1_120 and "of an older turn" in line.reason and "--images FOLDER" in line.reason
         assert sum(line.tokens for line in told.lines) == told.used
         assert not [line for line in told.lines if line.kind == "message" and line.state == "clipped"]
         later = nx.explain("main")

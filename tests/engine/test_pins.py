@@ -6,7 +6,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.types.ledger_entries import Compaction, Place
+from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.replay import append
 
@@ -57,24 +57,26 @@ def test_a_pinned_result_stays_with_its_call_and_comes_and_goes_with_its_pin() -
     with opened() as nx:
         talk(nx, 60)
         assert not any("PORT" in str(message) for message in shown(nx))
-        nx.ledger.pin("s", Place(4, 2))
+        nx.ledger.pin("s", MessageRef(4, 2))
         ctx = nx.assemble("and now", session="s", budget=BUDGET, profile="bare")
-        assert "the pinned messages among those left out changed" in ctx.prefix.causes
+        assert "the pinned messages among those left out changed" in ctx.accounting.prefix.causes
         messages = ctx.messages
         at = next(index for index, message in enumerate(messages) if list(message.calls()))
         assert [call.id for call in messages[at].calls()] == ["call_3"]
         assert [result.call_id for result in messages[at + 1].results()] == ["call_3"]
-        assert {item.name for item in ctx.items if item.slot == "history"} >= {"first task and pinned messages"}
-        nx.ledger.unpin("s", Place(4, 2))
+        assert {item.name for item in ctx.accounting.token_breakdown if item.slot == "history"} >= {
+            "first task and pinned messages"
+        }
+        nx.ledger.unpin("s", MessageRef(4, 2))
         assert not any("PORT" in str(message) for message in shown(nx))
 
 
 def test_a_fork_inherits_pins_and_its_own_do_not_reach_back() -> None:
     with opened() as nx:
         talk(nx, 60)
-        nx.ledger.pin("s", Place(4, 2))
+        nx.ledger.pin("s", MessageRef(4, 2))
         nx.ledger.fork("branch", "s")
-        nx.ledger.pin("branch", Place(11, 0))
+        nx.ledger.pin("branch", MessageRef(11, 0))
         ctx = nx.assemble("x", session="branch", budget=BUDGET, profile="bare")
         assert "PORT" in str(ctx.messages) and "question 10:" in str(ctx.messages)
         assert "question 10:" not in str(nx.assemble("x", session="s", budget=BUDGET, profile="bare").messages)
@@ -83,7 +85,7 @@ def test_a_fork_inherits_pins_and_its_own_do_not_reach_back() -> None:
 def test_pins_survive_a_compaction_after_its_summary_and_are_not_shown_twice() -> None:
     with opened() as nx:
         talk(nx, 30)
-        nx.ledger.pin("s", Place(4, 2))
+        nx.ledger.pin("s", MessageRef(4, 2))
         nx.ledger.compact("s", Compaction(1, 25, 26, "They talk about numbers."), after_mark=31)
         messages = nx.assemble("x", session="s", budget=100_000, profile="bare").messages
         assert messages[0].text() == "[Previous conversation summary]\nThey talk about numbers."
@@ -98,7 +100,7 @@ def test_pins_that_are_too_large_are_named_as_what_does_not_fit() -> None:
         append(nx, "s", user("hi"), assistant("hello"))
         append(nx, "s", user(WORDS * 300), assistant("long"))
         talk(nx, 20)
-        nx.ledger.pin("s", Place(2, 0))
+        nx.ledger.pin("s", MessageRef(2, 0))
         with pytest.raises(nexus.BudgetTooSmall) as caught:
             shown(nx)
         assert caught.value.parts["pinned messages"] > 3_000

@@ -45,13 +45,13 @@ def test_every_profile_is_valid_on_all_wires_keeps_its_prefix_adds_up_and_is_rep
     now = iter(range(1_772_807_400_000, 1_772_900_000_000, 400_000))
     with nexus.open(tmp_path, ledger=":memory:", clock_ms=lambda: next(now)) as nx:
         made = contexts(nx, profile, model)
-        told = [ctx.prefix.causes for ctx in made[1:]]
-        assert told == [(), ()] if not PROFILES[profile].ahead else told[0] == () != told[1]
+        told = [ctx.accounting.prefix.causes for ctx in made[1:]]
+        assert told == [(), ()] if not PROFILES[profile].preamble else told[0] == () != told[1]
         assert all("nexus:shared_memory" in cause for causes in told for cause in causes)
         assert len({ctx.system_prompt for ctx in made}) == 1
         for ctx in made:
             bodies = {wire: getattr(ctx, f"to_{wire}")() for wire in CHECKS}
             assert {wire: CHECKS[wire](body) for wire, body in bodies.items()} == {wire: [] for wire in CHECKS}
-            assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+            assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
         again = [nx.replay(model, 1, call=1), nx.replay(model, 1), nx.replay(model, 2)]
         assert [ctx.to_openai() for ctx in again] == [ctx.to_openai() for ctx in made]

@@ -128,7 +128,7 @@ def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> Non
             ctx = nx.assemble(f"u{number} " + "w " * 40, session="s", model="gpt-4o", budget=1_500)
             nx.record(ctx, nexus.AgentResult((assistant("", *two),)))
         ctx = nx.assemble("x", session="s", model="gpt-4o", budget=1_500)
-        cut = ctx.cut or nx.store.last_cut(1, ctx.manifest.view)
+        cut = ctx.cut or nx.store.last_cut(1, ctx.provenance.manifest.view)
         assert cut is not None
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
         stay = [message for message in ctx.history.opening if message in nx.history("s")]

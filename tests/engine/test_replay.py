@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.analysis.explain import Explanation
-from nexus.analysis.replay import Change
-from nexus.assembly.manifest_store import sent_of
-from nexus.assembly.record import commit_of
+from nexus.analysis.replay import ReplayOverrides
+from nexus.assembly.manifest_store import parse_stored_manifest
+from nexus.assembly.record import build_commit
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BadReference, BudgetTooSmall, CannotReplay, EmptyEvent, NoSuchSession
@@ -29,7 +29,7 @@ from nexus.ledger.recorded_calls import recorded_call
 from nexus.ledger.records import BlobRecord
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Place
+from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.types.request import Event, Request
 from support.replay import Mark, append, call_points, mark
@@ -45,7 +45,9 @@ TOOL: dict[str, Any] = {
 
 def own(ctx: AssembledContext) -> dict[str, Any]:
     """The body in the model's own form."""
-    return {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[ctx.window.wire]()
+    return {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[
+        ctx.accounting.model_info.wire
+    ]()
 
 
 class Walk:
@@ -127,7 +129,7 @@ class Walk:
 
     def pin(self, session: str) -> None:
         head = self.nx.store.head(self.nx.ledger.thread(session))[0]
-        self.nx.ledger.pin(session, Place(self.chance.randint(1, max(head, 1)), 0))
+        self.nx.ledger.pin(session, MessageRef(self.chance.randint(1, max(head, 1)), 0))
 
     def unpin(self, session: str) -> None:
         pins = self.nx.ledger.live(session).pins
@@ -162,15 +164,19 @@ def replays(nx: Engine, walk: Walk) -> None:
     """Every recorded call is proven, has its bytes and its account again, and is explained whole."""
     for session, turn, body, ctx in walk.sent:
         calls = range(1, recorded_call(nx.store, session, turn).count + 1)
-        found = [n for n in calls if recorded_call(nx.store, session, turn, n).row.manifest["id"] == ctx.manifest.id]
+        found = [
+            n
+            for n in calls
+            if recorded_call(nx.store, session, turn, n).row.manifest["id"] == ctx.provenance.manifest.id
+        ]
         again = nx.replay(session, turn, call=found[0])
         assert json.dumps(own(again)) == body
-        assert again.manifest == ctx.manifest
-        assert again.items == ctx.items
+        assert again.provenance.manifest == ctx.provenance.manifest
+        assert again.accounting.token_breakdown == ctx.accounting.token_breakdown
         assert again.token_budget == ctx.token_budget
         assert again.cut == ctx.cut
         told = nx.explain(session, turn, call=found[0])
-        listed_once(nx, session, told, ctx.manifest.head)
+        listed_once(nx, session, told, ctx.provenance.manifest.head)
         assert told.used == ctx.token_budget.used.total
 
 
@@ -180,9 +186,9 @@ def listed_once(nx: Engine, session: str, told: Explanation, head: int) -> None:
     path = [row.place for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
     assert places == path
     assert sum(line.tokens for line in told.lines) == told.used
-    assert all(line.tokens == line.whole for line in told.lines if line.state == "in")
+    assert all(line.tokens == line.full_tokens for line in told.lines if line.state == "in")
     assert all(line.tokens == 0 for line in told.lines if line.state in ("out", "summarised", "not shown"))
-    assert all(line.tokens <= line.whole for line in told.lines)
+    assert all(line.tokens <= line.full_tokens for line in told.lines)
 
 
 def opened(workspace: Path | None = None, ledger: Any = ":memory:", **options: Any) -> Engine:
@@ -224,7 +230,7 @@ def test_a_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> 
             except (EmptyEvent, BudgetTooSmall):
                 continue
             done = nx.record(ctx, nexus.AgentResult(point.reply))
-            sent.append((done.turn, ctx.manifest.id, json.dumps(ctx.to_anthropic())))
+            sent.append((done.turn, ctx.provenance.manifest.id, json.dumps(ctx.to_anthropic())))
     with opened(ledger=tmp_path / "ledger.db") as nx:
         for turn, name, body in sent:
             count = recorded_call(nx.store, "main", turn).count
@@ -287,32 +293,32 @@ def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_whe
         assert [damage.record for damage in check(nx.store.dump())] == ["assembly"]
         with pytest.raises(CannotReplay, match=r"its tools .* are not in the ledger"):
             nx.replay("main", 1)
-        shown = nx.replay("main", 1, unproven=True)
+        shown = nx.replay("main", 1, unverified=True)
         assert shown.tools == ()
         assert shown.to_anthropic()["messages"] == ctx.to_anthropic()["messages"]
-        assert any("not proven" in warned.text for warned in shown.warnings)
+        assert any("not proven" in warned.message for warned in shown.warnings)
 
 
 def test_a_ledger_of_an_earlier_version_is_refused_and_shown_only_when_asked_for() -> None:
     ledger = MemoryLedger()
     with opened(ledger=ledger) as nx:
         ctx = nx.assemble("hi", budget=3_000)
-        made = commit_of(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
+        made = build_commit(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
         assert made.assembly is not None
-        new = (*msgspec.structs.asdict(sent_of({})), "largest", "task")
+        new = (*msgspec.structs.asdict(parse_stored_manifest({})), "largest", "task")
         old = {name: value for name, value in made.assembly.manifest.items() if name not in new}
         earlier = msgspec.structs.replace(made.assembly, manifest=old)
         nx.store.commit("main", msgspec.structs.replace(made, assembly=earlier, blobs=()))
         with pytest.raises(CannotReplay, match="an earlier version recorded it"):
             nx.replay("main", 1)
-        shown = nx.replay("main", 1, unproven=True)
+        shown = nx.replay("main", 1, unverified=True)
         assert shown.to_anthropic()["messages"] == ctx.to_anthropic()["messages"]
 
 
 def test_a_body_that_is_not_the_one_that_was_sent_is_refused() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi")
-        made = commit_of(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
+        made = build_commit(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
         assert made.assembly is not None
         forged = msgspec.structs.replace(made.assembly, manifest={**made.assembly.manifest, "body": "0" * 64})
         nx.store.commit("main", msgspec.structs.replace(made, assembly=forged))
@@ -334,7 +340,7 @@ def test_another_counter_is_named_as_the_reason(tmp_path: Path) -> None:
     with opened(ledger=tmp_path / "ledger.db", counter=get_counter("estimate")) as nx:
         with pytest.raises(CannotReplay, match="counted by"):
             nx.replay("main", 1)
-        assert nx.replay("main", 1, unproven=True).to_anthropic()["messages"]
+        assert nx.replay("main", 1, unverified=True).to_anthropic()["messages"]
 
 
 def test_deleting_a_session_deletes_what_only_its_calls_were_sent(tmp_path: Path) -> None:
@@ -353,12 +359,12 @@ def test_a_past_call_can_be_tried_under_another_budget_model_and_message_and_not
         for number in range(12):
             say(nx, f"question {number} " * 20, "answer " * 40)
         before = [*nx.store.dump()]
-        small = nx.what_if("main", 9, Change(budget=800))
+        small = nx.what_if("main", 9, ReplayOverrides(budget=800))
         assert small.token_budget.available == 800
         assert small.cut is not None
-        other = nx.what_if("main", 9, Change(model="gpt-4o", event=Event((Text("something else"),))))
+        other = nx.what_if("main", 9, ReplayOverrides(model="gpt-4o", event=Event((Text("something else"),))))
         assert (other.model, other.current_message.text()) == ("gpt-4o", "something else")
-        same = nx.what_if("main", 9, Change())
+        same = nx.what_if("main", 9, ReplayOverrides())
         assert same.to_anthropic() == nx.replay("main", 9).to_anthropic()
         assert [*nx.store.dump()] == before
 
@@ -393,9 +399,12 @@ def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) ->
         assert found.at == "SOUL.md (soul) in the system slot"
         assert found.earlier.startswith(".")
         assert found.later.startswith(" and exact.")
-        assert found.stable_tokens + found.again_tokens == changed.token_budget.used.total
-        assert (found.stable_tokens, found.lost_tokens) == (changed.prefix.stable_tokens, changed.prefix.lost_tokens)
-        assert found.price == changed.prefix.price
+        assert found.stable_tokens + found.reprocessed_tokens == changed.token_budget.used.total
+        assert (found.stable_tokens, found.lost_tokens) == (
+            changed.accounting.prefix.stable_tokens,
+            changed.accounting.prefix.lost_tokens,
+        )
+        assert found.price == changed.accounting.prefix.price
         assert found.price is not None
         assert 0 < found.price < 0.01
         assert nx.diff("main", 1, 3).state == "broken"
@@ -417,15 +426,15 @@ def test_what_a_broken_prefix_calls_stable_is_the_same_in_both_prompts(
         for _ in range(40):
             walk.step()
             ctx = walk.sent[-1][3] if walk.sent else None
-            before = last.get(ctx.manifest.view) if ctx else None
+            before = last.get(ctx.provenance.manifest.view) if ctx else None
             if ctx is None or before is ctx:
                 continue
-            last[ctx.manifest.view] = ctx
-            if before is None or ctx.prefix.state != "broken":
+            last[ctx.provenance.manifest.view] = ctx
+            if before is None or ctx.accounting.prefix.state != "broken":
                 continue
-            assert ctx.prefix.at
-            assert 0 <= ctx.prefix.stable_tokens <= ctx.token_budget.used.total
-            if found := re.fullmatch(r"message (\d+) of the history", ctx.prefix.at):
+            assert ctx.accounting.prefix.at
+            assert 0 <= ctx.accounting.prefix.stable_tokens <= ctx.token_budget.used.total
+            if found := re.fullmatch(r"message (\d+) of the history", ctx.accounting.prefix.at):
                 shared = int(found[1]) - 1
                 assert ctx.messages[:shared] == before.messages[:shared]
                 assert (ctx.system_prompt, ctx.tools) == (before.system_prompt, before.tools)

@@ -24,7 +24,9 @@ def opened(tmp_path: Path, *shares: Share) -> Engine:
 
 
 def taken(ctx: nexus.AssembledContext, layer: str) -> int:
-    return sum(item.tokens for item in ctx.items if item.layer == layer and item.origin != "nexus:framing")
+    return sum(
+        item.tokens for item in ctx.accounting.token_breakdown if item.layer == layer and item.source != "nexus:framing"
+    )
 
 
 def test_a_ceiling_shortens_the_largest_block_of_its_layer_and_says_so(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def test_a_ceiling_shortens_the_largest_block_of_its_layer_and_says_so(tmp_path:
         assert taken(whole, "Memory") > 1_000 >= taken(ctx, "Memory")
         assert "Rule 0:" in ctx.system_prompt and "Rule 399:" in ctx.system_prompt
         assert "characters left out here; the whole: AGENTS.md" in ctx.system_prompt
-        assert "AGENTS.md" in {w.origin for w in ctx.warnings if "may take 10% of the budget" in w.text}
+        assert "AGENTS.md" in {w.source for w in ctx.warnings if "may take 10% of the budget" in w.message}
         assert nx.assemble("hi", profile="mine", budget=20_000).system_prompt == ctx.system_prompt
 
 
@@ -47,7 +49,7 @@ def test_a_ceiling_of_the_session_cuts_history_down_to_it(tmp_path: Path) -> Non
             ctx = nx.assemble(f"question {number} " + "w " * 50, profile="mine", budget=30_000)
             assert taken(ctx, "Session") <= 3_000 and ctx.token_budget.remaining > 10_000
             nx.record(ctx, nexus.AgentResult((assistant("answer " * 50),)))
-        assert nx.store.last_cut(1, ctx.manifest.view) is not None
+        assert nx.store.last_cut(1, ctx.provenance.manifest.view) is not None
 
 
 def test_what_is_never_cut_goes_before_a_ceiling(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.assembly.fit.cut import Strategy
 from nexus.engine import Engine
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.openai_body import check_openai
 from support.recount import recount
@@ -55,7 +55,7 @@ def test_a_result_over_a_quarter_of_the_size_class_is_shortened_when_it_comes_an
         assert "`nexus history SESSION --call call_0`" in shown(first, "call_0")
         later = nx.assemble([tool("call_1", "done", "run")], budget=16_000, profile="bare")
         assert shown(later, "call_0") == shown(first, "call_0")
-        assert later.prefix.state == "extends"
+        assert later.accounting.prefix.state == "extends"
         stored = next(r for m in nx.history("main") for r in m.results() if r.call_id == "call_0")
         assert str(stored.content).count("worker finished") == 400
 
@@ -77,7 +77,7 @@ def test_older_results_are_shortened_before_any_message_is_left_out() -> None:
         made = work(nx, 14, 80, 16_000)
         cut = next(ctx for ctx in made if ctx.cut)
         assert cut.cut is not None and cut.cut.left_out_messages == 0 and not cut.cut.marker
-        assert cut.prefix.causes == ("older results of tools were shortened to stay within the budget",)
+        assert cut.accounting.prefix.causes == ("older results of tools were shortened to stay within the budget",)
         assert "left out here" in shown(cut, "call_0")
         newest = max(int(r.call_id[5:]) for m in cut.messages for r in m.results())
         assert shown(cut, f"call_{newest}").count("worker finished") == 80
@@ -113,7 +113,7 @@ def test_results_that_do_not_fit_together_are_shortened_further_and_only_then_re
         assert all("left out here" in shown(ctx, call.id) for call in calls)
         nx.record(ctx, SEEN)
         after = nx.assemble("and now", budget=4_000, profile="bare")
-        assert after.prefix.state == "extends"
+        assert after.accounting.prefix.state == "extends"
         assert shown(after, "call_3") == shown(ctx, "call_3")
         with pytest.raises(nexus.BudgetTooSmall):
             nx.assemble("and now " * 2_000, budget=900, profile="bare")
@@ -129,7 +129,7 @@ def test_a_pinned_result_is_shown_whole_also_among_the_shortened() -> None:
         nx.ledger.pin("main", place)
         after = nx.assemble("go on", budget=8_000, profile="bare")
         assert shown(after, "call_1").count("worker finished") == 150
-        assert "the pinned messages among those left out changed" in after.prefix.causes
+        assert "the pinned messages among those left out changed" in after.accounting.prefix.causes
 
 
 def test_middle_out_keeps_the_beginning_in_front_of_one_marker_and_the_tail_moves_in_blocks() -> None:
@@ -137,14 +137,14 @@ def test_middle_out_keeps_the_beginning_in_front_of_one_marker_and_the_tail_move
         heads: set[str] = set()
         for number in range(80):
             ctx = reply(nx, f"question {number} " + "w " * 60, assistant(f"answer {number} " + "v " * 60), budget=3_000)
-            if nx.store.last_cut(1, ctx.manifest.view) and ctx.cut is None:
+            if nx.store.last_cut(1, ctx.provenance.manifest.view) and ctx.cut is None:
                 texts = [message.text() for message in ctx.history]
                 marker = next(index for index, text in enumerate(texts) if text.startswith("[Earlier messages"))
                 heads.add("\n".join(texts[:marker]))
                 assert texts[0].startswith("question 0 ") and texts[1].startswith("answer 0 ")
                 assert texts[marker - 1] not in texts[marker + 1 :]
         assert len(heads) == 1
-        cut = nx.store.last_cut(1, ctx.manifest.view)
+        cut = nx.store.last_cut(1, ctx.provenance.manifest.view)
         assert cut is not None and cut.head is not None
         assert cut.left_out_messages + len(ctx.history) - 1 == len(nx.history("main")) - 2
 
@@ -175,13 +175,16 @@ def test_a_window_kept_in_memory_shows_the_same_bytes_as_one_made_anew_from_the_
             except nexus.BudgetTooSmall:
                 continue
             if kind == "pin" and size < 40:
-                nx.ledger.pin("main", Place(ctx.manifest.head + 1, 0))
+                nx.ledger.pin("main", MessageRef(ctx.provenance.manifest.head + 1, 0))
             warm = nx.assemble("next", budget=budget, profile="bare") if _fits(nx, budget) else None
             fresh = Engine(None, nx.store, model=MODEL, clock_ms=nx.clock_ms, strategy=strategy)
             cold = fresh.assemble("next", budget=budget, profile="bare") if _fits(fresh, budget) else None
             assert (warm is None) == (cold is None)
             if warm is not None and cold is not None:
-                assert warm.to_openai() == cold.to_openai() and warm.items == cold.items
+                assert (
+                    warm.to_openai() == cold.to_openai()
+                    and warm.accounting.token_breakdown == cold.accounting.token_breakdown
+                )
                 assert check_openai(warm.to_openai()) == []
                 assert recount(warm.to_openai()) <= budget
 

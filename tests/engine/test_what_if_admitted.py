@@ -10,7 +10,7 @@ import pytest
 import nexus
 from cli.running import run
 from nexus import hookimpl
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.errors import NotAllowed, UnknownProfile
 from nexus.policy import Default, Policy, Principal, Toolset
 from nexus.types.message import assistant
@@ -56,25 +56,25 @@ def recorded(nx: nexus.Engine, **options: Any) -> nexus.AssembledContext:
 
 
 def names(ctx: nexus.AssembledContext) -> tuple[list[str], list[str]]:
-    return [spec.name for spec in ctx.tools], [one.name for one in ctx.withheld]
+    return [spec.name for spec in ctx.tools], [one.name for one in ctx.provenance.denied_tools]
 
 
 def test_other_tools_are_filtered_by_the_policy_for_who_spoke(root: Path) -> None:
     """Document 002, "Tool Filtering": the tools that are offered are those that the policy grants."""
     with opened(root, policy=POLICY) as nx:
         recorded(nx, principal="ann", session="dm:ann", tools=[READ])
-        changed = nx.what_if("dm:ann", 1, Change(tools=(READ, RUN)))
+        changed = nx.what_if("dm:ann", 1, ReplayOverrides(tools=(READ, RUN)))
         assert names(changed) == (["read_file"], ["run_shell"])
-        assert changed.identity.principal == "ann"
-        assert "not in toolset 'reading'" in changed.withheld[0].why
+        assert changed.provenance.identity.principal == "ann"
+        assert "not in toolset 'reading'" in changed.provenance.denied_tools[0].why
         recorded(nx, principal="bob", session="dm:bob", tools=[READ])
-        assert names(nx.what_if("dm:bob", 1, Change(tools=(READ, RUN)))) == (["read_file", "run_shell"], [])
+        assert names(nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ, RUN)))) == (["read_file", "run_shell"], [])
 
 
 def test_a_worker_gets_no_messaging_tools_by_a_what_if(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx, role="worker", task="count", session="worker:one", tools=[READ])
-        changed = nx.what_if("worker:one", 1, Change(tools=(READ, tool("send_mail", category="messaging"))))
+        changed = nx.what_if("worker:one", 1, ReplayOverrides(tools=(READ, tool("send_mail", category="messaging"))))
         assert names(changed) == (["read_file"], ["send_mail"])
 
 
@@ -83,11 +83,11 @@ def test_what_is_not_changed_is_as_it_was_whatever_the_policy_says_by_now(root: 
         was = recorded(nx, principal="bob", session="dm:bob", tools=[READ, RUN])
     narrow = Policy("policy.toml", POLICY.toolsets, {"bob": Principal(person="bob", toolset="reading")})
     with opened(root, policy=narrow) as nx:
-        assert nx.what_if("dm:bob", 1, Change(budget=50_000)).tools == was.tools
-        assert names(nx.what_if("dm:bob", 1, Change(profile="bare"))) == (["read_file"], ["run_shell"])
+        assert nx.what_if("dm:bob", 1, ReplayOverrides(budget=50_000)).tools == was.tools
+        assert names(nx.what_if("dm:bob", 1, ReplayOverrides(profile="bare"))) == (["read_file"], ["run_shell"])
     other = Policy("policy.toml", {"reading": POLICY.toolsets["reading"]}, narrow.principals)
     with opened(root, policy=other) as nx, pytest.raises(NotAllowed, match="there is no toolset 'all'"):
-        nx.what_if("dm:bob", 1, Change(tools=(READ,)))
+        nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ,)))
 
 
 def test_another_profile_takes_the_tools_of_then_through_the_policy_of_now(root: Path) -> None:
@@ -96,16 +96,16 @@ def test_another_profile_takes_the_tools_of_then_through_the_policy_of_now(root:
     wider = Policy("policy.toml", {**POLICY.toolsets, "reading": Toolset(tools=("*",))}, POLICY.principals)
     with opened(root, policy=wider) as nx:
         assert names(nx.replay("dm:ann", 1)) == (["read_file"], ["run_shell"])
-        assert names(nx.what_if("dm:ann", 1, Change(profile="bare"))) == (["read_file", "run_shell"], [])
+        assert names(nx.what_if("dm:ann", 1, ReplayOverrides(profile="bare"))) == (["read_file", "run_shell"], [])
 
 
 def test_a_profile_of_ones_own_is_known_by_name(root: Path) -> None:
     with opened(root, profiles={"own": OWN}) as nx:
         recorded(nx)
-        changed = nx.what_if("main", 1, Change(profile="own"))
+        changed = nx.what_if("main", 1, ReplayOverrides(profile="own"))
         assert changed.system_prompt == "# Workspace rules\n\nBe brief."
         with pytest.raises(UnknownProfile, match="own"):
-            nx.what_if("main", 1, Change(profile="nobody's"))
+            nx.what_if("main", 1, ReplayOverrides(profile="nobody's"))
 
 
 def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx)
     with opened(root, plugins=[Tickets()]) as nx:
-        changed = nx.what_if("main", 1, Change(profile="ticketed"))
+        changed = nx.what_if("main", 1, ReplayOverrides(profile="ticketed"))
         assert "# Tickets\n\n- 12" in changed.system_prompt
         assert names(changed)[0] == ["close_ticket"]
 
@@ -136,14 +136,14 @@ def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
 def test_named_skills_stay_with_another_profile_and_can_be_changed(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx, skills=["video"])
-        other = nx.what_if("main", 1, Change(profile="repl"))
+        other = nx.what_if("main", 1, ReplayOverrides(profile="repl"))
         assert "# Skill: video" in other.system_prompt
-        changed = nx.what_if("main", 1, Change(skills=("notes",)))
+        changed = nx.what_if("main", 1, ReplayOverrides(skills=("notes",)))
         assert "# Skill: notes" in changed.system_prompt
         assert "# Skill: video" not in changed.system_prompt
-        assert "# Skill:" not in nx.what_if("main", 1, Change(skills=())).system_prompt
-        unknown = nx.what_if("main", 1, Change(skills=("nothing",)))
-        assert any("there is no skill nothing" in note.text for note in unknown.warnings)
+        assert "# Skill:" not in nx.what_if("main", 1, ReplayOverrides(skills=())).system_prompt
+        unknown = nx.what_if("main", 1, ReplayOverrides(skills=("nothing",)))
+        assert any("there is no skill nothing" in note.message for note in unknown.warnings)
 
 
 def test_another_profile_answers_as_the_same_persona(root: Path) -> None:
@@ -151,7 +151,7 @@ def test_another_profile_answers_as_the_same_persona(root: Path) -> None:
     (root / "personas" / "night" / "SOUL.md").write_text("I sleep by day.\n")
     with opened(root) as nx:
         recorded(nx, persona="night", profile="bare")
-        assert "I sleep by day." in nx.what_if("main", 1, Change(profile="layered")).system_prompt
+        assert "I sleep by day." in nx.what_if("main", 1, ReplayOverrides(profile="layered")).system_prompt
 
 
 def test_the_command_names_skills_for_a_past_call(root: Path) -> None:

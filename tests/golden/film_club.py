@@ -174,7 +174,9 @@ class FilmClub:
     def opened(self) -> Engine:
         """An engine of its own, as another program would have it."""
         nx = nexus.open(self.root, clock_ms=self.clock, mode="repl")
-        nx.around = dataclasses.replace(nx.around, host={"Host": "desk", "OS": "linux", "Arch": "arm64"})
+        nx.workspace_context = dataclasses.replace(
+            nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
+        )
         return nx
 
     def hold(self, form: str) -> None:

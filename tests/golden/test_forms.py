@@ -49,7 +49,7 @@ def test_the_whole_context_is_as_typed_from_the_documents(place: FilmClub, form:
     if os.environ.get("NEXUS_GOLDEN") == "write":
         file.write_text(text, "utf-8", newline="\n")
     assert text == file.read_text("utf-8")
-    assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+    assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -58,7 +58,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def opened(root: Path) -> Engine:
     nx = nexus.open(root, clock_ms=lambda: AT_MS, timezone="Europe/Berlin")
-    nx.around = dataclasses.replace(nx.around, host={"Host": "desk", "OS": "linux", "Arch": "arm64"})
+    nx.workspace_context = dataclasses.replace(
+        nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
+    )
     return nx
 
 
@@ -154,6 +156,6 @@ def test_changing_one_file_changes_the_slot_and_the_report_names_it(root: Path, 
     (root / file).write_text(changed, "utf-8")
     ctx = assembled(nx)
     assert ctx.system_prompt != first.system_prompt
-    assert ctx.prefix.state == "broken"
-    assert any(origin in cause for cause in ctx.prefix.causes), ctx.prefix.causes
+    assert ctx.accounting.prefix.state == "broken"
+    assert any(origin in cause for cause in ctx.accounting.prefix.causes), ctx.accounting.prefix.causes
     assert origin in ctx.report

@@ -16,7 +16,7 @@ import pytest
 import nexus
 from cli.running import run
 from nexus.analysis.explain import Explanation
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
 from nexus.errors import BadSetting
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -165,7 +165,7 @@ def test_the_first_message_says_when_the_session_started_in_every_call(root: Pat
     second = said(nx, "and?")
     later = moment.replace("14:30", "15:30")
     assert messages(second) == [STARTED, f"{moment}\n\nhi", "hello", f"{later}\n\nand?"]
-    assert second.prefix.state == "extends"
+    assert second.accounting.prefix.state == "extends"
     again = opened(root, clock, timezone="Asia/Shanghai")
     assert messages(sent(again, "more"))[:4] == messages(second), "another program, in another zone, goes on with it"
     assert messages(sent(again, "more", model="claude-sonnet-4-5"))[0] == STARTED, "another model too"
@@ -189,8 +189,8 @@ def test_the_first_message_is_never_cut_nor_summarised(root: Path, clock: Clock)
     for number in range(30):
         ctx = said(nx, f"{number} " + "word " * 200, budget=4_000)
         assert messages(ctx)[0] == STARTED
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total <= 4_000
-    assert sent(nx, budget=4_000).manifest.cut > 0
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total <= 4_000
+    assert sent(nx, budget=4_000).provenance.manifest.cut > 0
     clock.later(10)
     assert nx.compact(budget=4_000, profile="repl")
     ctx = said(nx, "so?", budget=4_000)
@@ -226,9 +226,9 @@ def test_past_calls_are_made_again_with_it_and_proven(root: Path, clock: Clock) 
     nx = opened(root, clock)
     for turn, body in enumerate(bodies, 1):
         assert nx.replay("main", turn).to_openai() == body
-    other = nx.what_if("main", 3, Change(profile="bare"))
+    other = nx.what_if("main", 3, ReplayOverrides(profile="bare"))
     assert "[Session started" not in json.dumps(other.to_openai())
-    assert messages(nx.what_if("main", 3, Change(budget=20_000)))[0] == STARTED
+    assert messages(nx.what_if("main", 3, ReplayOverrides(budget=20_000)))[0] == STARTED
 
 
 def test_an_explanation_names_it_and_adds_up(root: Path, clock: Clock) -> None:
@@ -278,8 +278,8 @@ def test_the_prompt_stays_until_a_compaction_and_what_changed_is_said(root: Path
     write(root, NEXUS="Use spaces.", AGENTS="Be kind.")
     second = said(nx, "Step 1. " + "word " * 200)
     assert second.system_prompt == first.system_prompt
-    assert second.prefix.state == "extends"
-    told = [note.origin for note in second.warnings if "not the same any more" in note.text]
+    assert second.accounting.prefix.state == "extends"
+    told = [note.source for note in second.warnings if "not the same any more" in note.message]
     assert told == ["NEXUS.md", "AGENTS.md"]
     assert sent(opened(root, clock), "x").system_prompt == first.system_prompt, "by another program too"
     for number in range(6):
@@ -287,7 +287,7 @@ def test_the_prompt_stays_until_a_compaction_and_what_changed_is_said(root: Path
     assert nx.compact(profile="repl")
     after = said(nx, "so?")
     assert "Use spaces." in after.system_prompt and "Be kind." in after.system_prompt
-    assert not [note for note in after.warnings if "not the same" in note.text]
+    assert not [note for note in after.warnings if "not the same" in note.message]
     assert sent(nx, "new", session="other").system_prompt == after.system_prompt
 
 
@@ -308,7 +308,7 @@ def test_a_skill_that_a_request_names_is_added_to_a_frozen_prompt(root: Path, cl
     second = said(nx, skills=["tally"])
     assert second.system_prompt.startswith(first.system_prompt)
     assert second.system_prompt.endswith("# Skill: tally\n\nCOUNT TWICE")
-    assert not [note for note in second.warnings if "not the same" in note.text]
+    assert not [note for note in second.warnings if "not the same" in note.message]
 
 
 def test_a_tool_loop_has_the_same_prompt_and_first_message(root: Path, clock: Clock) -> None:
@@ -343,8 +343,8 @@ def test_the_clock_in_the_system_prompt_is_there_for_who_asks_for_it(root: Path,
     second = said(nx, "and?")
     assert second.system_prompt == first.system_prompt.replace("14:30", "14:32"), "fresh on every call, the rest frozen"
     assert messages(second)[-1] == "and?"
-    assert second.prefix.state == "broken"
-    assert any("surroundings" in cause for cause in second.prefix.causes)
+    assert second.accounting.prefix.state == "broken"
+    assert any("surroundings" in cause for cause in second.accounting.prefix.causes)
     assert nx.replay("main", 1).to_openai() == first.to_openai()
     assert nx.replay("main", 2).to_openai() == second.to_openai()
     asked = sent(nx, Event((nexus.Text("look"),), channel="cli"))
@@ -382,8 +382,8 @@ def test_a_long_tool_loop_is_told_the_time_after_its_results(root: Path, clock: 
         clock.later(2)
         ctx = sent(nx, [tool(f"c{number}", "sun", "look")])
         bodies.append(messages(ctx))
-        assert ctx.prefix.state == "extends"
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+        assert ctx.accounting.prefix.state == "extends"
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
     lasts = [body[-1] for body in bodies]
     assert lasts == [
         "sun", "sun", "Current date: 2026-01-13, Current time: 14:36 (local)",
@@ -408,7 +408,7 @@ def test_a_stamp_in_a_tool_loop_is_not_the_request_that_is_kept(root: Path, cloc
         nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{number}", "look", "{}")),)))
         clock.later(6)
         ctx = sent(nx, [tool(f"c{number}", "sun " * 300, "look")], budget=4_000)
-    assert ctx.manifest.cut > 0
+    assert ctx.provenance.manifest.cut > 0
     assert "KEEP THIS REQUEST" in json.dumps(messages(ctx))
     assert nx.replay("main", 2, call=13).to_openai()
     nx.record(ctx, nexus.AgentResult((assistant("bright"),)))

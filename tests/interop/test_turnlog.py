@@ -30,8 +30,8 @@ from nexus.interop.turnlog import (
 from nexus.render.turnlog import times
 from nexus.render.turnlog.write import position_after
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Image, Message, Note, Size, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool, user
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
 WRONG: list[Any] = [None, True, 1.0, -1, "", "1", [], {}, 10**30, [[], []]]
@@ -57,7 +57,7 @@ def exported(messages: list[Message], **body: Any) -> list[dict[str, Any]]:
 
 def logged(messages: list[Message], **body: Any) -> list[LogEntry]:
     ledger = MemoryLedger(clock_ms=lambda: AT)
-    rows = tuple(Sized(message, Size(1, 1, 1)) for message in messages)
+    rows = tuple(SizedMessage(message, TokenSize(1, 1, 1)) for message in messages)
     ledger.commit("s", Commit((NewEntry("messages", rows, body),)))
     return list(log_entries(ledger.entries(1)))
 
@@ -234,7 +234,7 @@ def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
     """Document 001, "Implementation Requirements", 4; decided: a system entry "first, and one after each compaction or cut"."""
     ledger = MemoryLedger(clock_ms=lambda: AT)
     for message in (TALK[0], user("a", at_ms=AT), assistant("b", at_ms=AT)):
-        ledger.commit("s", Commit((NewEntry("messages", (Sized(message, Size(1, 1, 1)),)),)))
+        ledger.commit("s", Commit((NewEntry("messages", (SizedMessage(message, TokenSize(1, 1, 1)),)),)))
     body = {"covers_from": 1, "covers_to": 2, "first_kept": 3, "summary": "They spoke.", "trigger": "manual"}
     ledger.commit("s", Commit((NewEntry("compaction", body=body), NewEntry("clear"))))
     log = json.loads(log_text(ledger.entries(1)))

@@ -18,8 +18,8 @@ from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import log_text, read, violations
 from nexus.render.turnlog.texts import same
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Commit, Entry, NewEntry, Sized
-from nexus.types.message import Message, Size
+from nexus.types.ledger_entries import Commit, Entry, NewEntry, SizedMessage
+from nexus.types.message import Message, TokenSize
 from support.hostile import HISTORIES, TEXTS
 
 BIG = st.integers(-(1 << 63) + 1, (1 << 63) - 1)
@@ -66,7 +66,7 @@ def sessions(draw: st.DrawFn) -> list[NewEntry]:
             for m in history[:size]
         ]
         body: dict[str, Any] = draw(st.sampled_from([{}, {"principal": "telegram:4\n2"}, {"turnlog": {"entry": "[]"}}]))
-        rows = tuple(Sized(message, Size(1, 1, 1)) for message in some)
+        rows = tuple(SizedMessage(message, TokenSize(1, 1, 1)) for message in some)
         found.append(NewEntry("messages", rows, body, draw(TIMES), draw(st.booleans())))
         history = history[size:]
         if draw(st.integers(0, 3)) == 0:

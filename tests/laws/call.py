@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from laws.oracle import Pairing, Path
 from nexus.context import AssembledContext
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Cut, Place, Row
+from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
 from nexus.types.message import Message, Note, Text
 
 _CACHE_MARK = re.compile(r',"cache_control":\{[^{}]*\}')
@@ -51,7 +51,7 @@ class Call:
     opening: list[Message] = field(init=False)
     expected: Pairing = field(init=False)
     shortened: int = 0
-    _verbatim: set[Place] | None = None
+    _verbatim: set[MessageRef] | None = None
 
     def __post_init__(self) -> None:
         ctx = self.ctx
@@ -67,7 +67,7 @@ class Call:
             self.expected.add(message, None)
         self.expected.closed()
 
-    def is_noted(self, place: Place) -> bool:
+    def is_noted(self, place: MessageRef) -> bool:
         """Whether the images of a message are notes: those of older turns, but for pinned ones and the first task."""
         if self.cut is None or place.seq > self.cut.images_until or place in self.verbatim:
             return False
@@ -85,7 +85,7 @@ class Call:
         return mark.seq if mark is not None and mark.kind == "compaction" else 0
 
     @property
-    def verbatim(self) -> set[Place]:
+    def verbatim(self) -> set[MessageRef]:
         """The places of pinned messages and of those in their groups."""
         if self._verbatim is None:
             groups = (self.path.group_of.get(place, []) for place in self.path.pins())
@@ -93,22 +93,22 @@ class Call:
         return self._verbatim
 
     @property
-    def early(self) -> list[Place]:
+    def early(self) -> list[MessageRef]:
         """What lies before the live summary's end and can have been shown all the same."""
         mark, task = self.path.live, self.path.task()
         found = [place for pin in self.path.pins() for place in self.path.group_of.get(pin, [])]
         found += [task.place] if task is not None else []
         asked = mark.body.get("asked") if mark is not None else None
-        found += [Place(asked["seq"], asked["ord"])] if asked else []
+        found += [MessageRef(asked["seq"], asked["ord"])] if asked else []
         return [place for place in found if place < self.path.begin]
 
     @property
-    def first(self) -> Place:
+    def first(self) -> MessageRef:
         """The first message that is shown in its place."""
         return self.cut.first if self.cut is not None else self.path.begin
 
     @property
-    def lead(self) -> list[Row]:
+    def lead(self) -> list[StoredMessage]:
         """The beginning that stays in front of the marker."""
         if self.cut is None or self.cut.head is None:
             return []

@@ -25,7 +25,7 @@ from laws.oracle import (
 )
 from nexus.assembly.fit.clip import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Note, Text, ToolCall
 from support.validity import CHECKS, Recounter
 
@@ -53,12 +53,12 @@ def within_budget(call: Call) -> None:
     used = ctx.token_budget.used.total
     if used > call.budget or ctx.token_budget.remaining < 0:
         broken("within budget", f"{used} of {call.budget}")
-    factor = ctx.window.token_factor
-    for wire in OWN[ctx.window.wire]:
+    factor = ctx.accounting.model_info.token_factor
+    for wire in OWN[ctx.accounting.model_info.wire]:
         counted = _RECOUNT.count(call.bodies[wire]) * factor
         if counted > used:
             broken("within budget", f"{wire} has {counted} tokens, the account says {used}")
-    if sum(item.tokens for item in ctx.items) != used:
+    if sum(item.tokens for item in ctx.accounting.token_breakdown) != used:
         broken("within budget", "the account's lines do not add up")
 
 
@@ -89,9 +89,9 @@ def nothing_vanishes(call: Call) -> None:
             _result(call, mine, wanted, place)
 
 
-def _result(call: Call, mine: Atom, wanted: Atom, place: Place | None) -> None:
+def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> None:
     """A result is whole, or shortened from what is stored: within its limit, and only where it is over it."""
-    seq = place.seq if place is not None else call.ctx.manifest.head + 1
+    seq = place.seq if place is not None else call.ctx.provenance.manifest.head + 1
     limit = limit_of(call.cut, call.largest, seq)
     waits = call.path.pairing.group
     if place is None and waits is not None and call.verbatim & set(call.path.pairing.groups.get(waits, ())):
@@ -146,7 +146,7 @@ def event_whole(call: Call) -> None:
     if not call.event:
         return
     texts = [seen(said) for said in texts_of(call.event[-1])]
-    for wire in OWN[call.ctx.window.wire]:
+    for wire in OWN[call.ctx.accounting.model_info.wire]:
         for said in texts:
             if encode(said)[1:-1] not in call.sent[wire]:
                 broken("event whole", f"{said!r} is not in the {wire} body")
@@ -251,16 +251,16 @@ def _asked(call: Call) -> Any:
     return mark.body.get("asked") if mark is not None else None
 
 
-def _at_most(call: Call, row: Row) -> float:
+def _at_most(call: Call, row: StoredMessage) -> float:
     """Tokens that a message can take at most when it is shown among what is left out, with the longest marker."""
     whole = sum(map(tokens, texts_of(row.message)))
     # A picture of unknown size counts as the largest that Gemini cuts into tiles.
     images = sum(1_700 if part.width else 6_400 for part in row.message.parts if isinstance(part, Image))
     least = min(whole + images, call.largest) if call.largest else whole + images
-    return (least + 200) * call.ctx.window.token_factor
+    return (least + 200) * call.ctx.accounting.model_info.token_factor
 
 
-def _is_told(call: Call, row: Row) -> bool:
+def _is_told(call: Call, row: StoredMessage) -> bool:
     """Whether a message is shown: all of its texts but memory notes, or its text shortened; one of images, as these."""
     shown = atoms_shown(call.ctx.messages)
     said = {atom[1] for atom in shown if atom[0] == "user"}
@@ -284,7 +284,7 @@ def covered_without_gap(path: Path) -> None:
     while mark is not None and mark.kind == "compaction":
         earlier = live(path.entries[: mark.seq - 1])
         start, covers_from = begins(earlier), mark.body["covers_from"]
-        gap = path.talk(start, Place(covers_from, 0))
+        gap = path.talk(start, MessageRef(covers_from, 0))
         if covers_from > start.seq and gap:
             broken("covers", f"{covers_from} does not follow {start}: {len(gap)} messages in between")
         mark = earlier
@@ -292,7 +292,7 @@ def covered_without_gap(path: Path) -> None:
 
 def extends(call: Call, before: dict[str, str] | None, causes_possible: set[str]) -> None:
     """The last body, less its brackets, begins this one, byte for byte, unless a cause is told; and only true causes are."""
-    prefix = call.ctx.prefix
+    prefix = call.ctx.accounting.prefix
     if prefix.state == "broken" and not prefix.causes:
         broken("prefix", "broken without a cause")
     if prefix.state == "extends" and before is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from laws.scripts import Script
-from nexus.types.message import Wire
+from nexus.types.message import ProviderFormat
 
 
-def tell(met: Counter[str], script: Script, wire: Wire, figures: Counter[str]) -> None:
+def tell(met: Counter[str], script: Script, wire: ProviderFormat, figures: Counter[str]) -> None:
     """Adds one session's counts to `figures`."""
     figures["examples"] += 1
     figures[f"model of the {wire} form"] += 1

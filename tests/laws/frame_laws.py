@@ -14,7 +14,7 @@ from laws.frame_texts import BREAKS, ENTRIES, TEXTS
 from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
 from nexus.text.message_text import shown_parts
 from nexus.types.message import Image, Message, Note, Text
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.workspace.sources.file_blocks import HEADING as MEMORY
 
 BLOCK = 1_000
@@ -69,7 +69,7 @@ def _text(text: str, scope: Scope) -> int:
     left = scan(escaped, scope)
     assert not left, f"a mark is left: {left} in {escaped!r}"
     assert escaped.replace("\\", "") == text.replace("\\", ""), f"more than backslashes: {escaped!r}"
-    assert escape(legible(text), scope) == legible(escaped), f"otherwise once it can be sent: {escaped!r}"
+    assert escape(sanitize_text(text), scope) == sanitize_text(escaped), f"otherwise once it can be sent: {escaped!r}"
     assert (escaped is text) == (escaped == text), "a copy where nothing was to do"
     return len(scan(text, scope))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nexus.types.ledger_entries import Cut, Entry, Place, Row
+from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 from support.strict import is_dict, is_list
 
@@ -44,17 +44,17 @@ class Pairing:
     plain_until: int = 0
     started: bool = False
     atoms: list[Atom] = field(default_factory=list[Atom])
-    of: list[Place | None] = field(default_factory=list["Place | None"])
-    groups: dict[Place, list[Place]] = field(default_factory=dict[Place, list[Place]])
+    of: list[MessageRef | None] = field(default_factory=list["MessageRef | None"])
+    groups: dict[MessageRef, list[MessageRef]] = field(default_factory=dict[MessageRef, list[MessageRef]])
     waiting: dict[str, tuple[int, ToolCall]] = field(default_factory=dict[str, tuple[int, ToolCall]])
     calls: int = 0
     last: Message | None = None
-    group: Place | None = None
-    starts: set[Place] = field(default_factory=set[Place])
+    group: MessageRef | None = None
+    starts: set[MessageRef] = field(default_factory=set[MessageRef])
     answers: bool = False
-    noted: Callable[[Place], bool] = field(default=lambda _: False)
+    noted: Callable[[MessageRef], bool] = field(default=lambda _: False)
 
-    def add(self, message: Message, place: Place | None) -> None:
+    def add(self, message: Message, place: MessageRef | None) -> None:
         """Reads the next message."""
         plain = place is not None and place.seq <= self.plain_until
         parts = [part for part in message.parts if not _nothing(part, plain=plain)]
@@ -74,13 +74,13 @@ class Pairing:
         else:
             self._user(message, [part for part in others if not isinstance(part, (ToolCall, Thinking))], place)
 
-    def closed(self, place: Place | None = None) -> None:
+    def closed(self, place: MessageRef | None = None) -> None:
         """Calls without a result are answered when somebody else speaks."""
         for number, _ in self.waiting.values():
             self._said(("result", number, LOST, 0), place)
         self.waiting = {}
 
-    def _assistant(self, message: Message, parts: Sequence[Any], place: Place | None) -> None:
+    def _assistant(self, message: Message, parts: Sequence[Any], place: MessageRef | None) -> None:
         if all(isinstance(part, Thinking) for part in parts):
             return
         goes_on = self.last is not None and bool(message.id) and self.last.id == message.id
@@ -100,12 +100,12 @@ class Pairing:
                 self._part(part, place)
         self.last = message
 
-    def _goes_on(self, parts: Sequence[Any], place: Place | None) -> None:
+    def _goes_on(self, parts: Sequence[Any], place: MessageRef | None) -> None:
         """A later piece of the last assistant message."""
         for part in parts:
             self._part(part, place)
 
-    def _part(self, part: Any, place: Place | None) -> None:
+    def _part(self, part: Any, place: MessageRef | None) -> None:
         if isinstance(part, Text):
             self._said(("assistant", seen(part.text)), place)
         elif isinstance(part, ToolCall) and part.id not in self.waiting:
@@ -113,7 +113,7 @@ class Pairing:
             self._said(("call", self.calls), place)
             self.calls += 1
 
-    def _user(self, message: Message, parts: Sequence[Any], place: Place | None) -> None:
+    def _user(self, message: Message, parts: Sequence[Any], place: MessageRef | None) -> None:
         if not parts:
             return
         self.closed()
@@ -127,10 +127,10 @@ class Pairing:
             else:
                 self._said(("user", seen(part.text)), place)
 
-    def _is_noted(self, place: Place | None) -> bool:
+    def _is_noted(self, place: MessageRef | None) -> bool:
         return place is not None and self.noted(place)
 
-    def _begins(self, place: Place | None) -> None:
+    def _begins(self, place: MessageRef | None) -> None:
         if place is not None:
             self.starts.add(place)
             if self.answers and self.group is not None:  # what answers and goes on belongs to both
@@ -138,7 +138,7 @@ class Pairing:
             self.groups[place] = [place]
         self.group = place
 
-    def _said(self, atom: Atom, place: Place | None) -> None:
+    def _said(self, atom: Atom, place: MessageRef | None) -> None:
         self.atoms.append(atom)
         self.of.append(place)
 
@@ -246,7 +246,7 @@ class Path:
 
     def __init__(self, entries: list[Entry]) -> None:
         self.entries = entries
-        self.rows: list[Row] = [row for entry in entries for row in entry.rows]
+        self.rows: list[StoredMessage] = [row for entry in entries for row in entry.rows]
         leading = 0
         for row in entries[0].rows if entries else ():
             if row.message.role != "system":
@@ -261,39 +261,39 @@ class Path:
                 self.pairing.add(row.message, row.place)
         self.group_of = {place: group for group in self.pairing.groups.values() for place in group}
 
-    def talk(self, first: Place | None = None, until: Place | None = None) -> list[Row]:
+    def talk(self, first: MessageRef | None = None, until: MessageRef | None = None) -> list[StoredMessage]:
         """The rows from a place up to another, without the instructions that open the session."""
-        low, high = first or Place(1, 0), until or Place(1 << 60, 0)
+        low, high = first or MessageRef(1, 0), until or MessageRef(1 << 60, 0)
         rows = self.rows[self.leading :]
         return [row for row in rows if low <= row.place < high]
 
     @property
-    def begin(self) -> Place:
+    def begin(self) -> MessageRef:
         """Where what is neither cleared nor covered by the live summary begins."""
         return begins(self.live)
 
-    def pins(self) -> list[Place]:
+    def pins(self) -> list[MessageRef]:
         """The places that are pinned now and stand after the newest clear."""
-        held: dict[Place, bool] = {}
+        held: dict[MessageRef, bool] = {}
         for entry in self.entries:
             if entry.kind in ("pin", "unpin"):
-                held[Place(entry.body["seq"], entry.body["ord"])] = entry.kind == "pin"
+                held[MessageRef(entry.body["seq"], entry.body["ord"])] = entry.kind == "pin"
         return sorted(place for place, is_held in held.items() if is_held and place.seq > self.clear)
 
-    def task(self) -> Row | None:
+    def task(self) -> StoredMessage | None:
         """What a user said first since the newest clear."""
-        for row in self.talk(Place(self.clear + 1, 0)):
+        for row in self.talk(MessageRef(self.clear + 1, 0)):
             message = row.message
             if message.role == "user" and not message.source.startswith("nexus:") and message.text().strip():
                 return row
         return None
 
-    def said(self, place: Place) -> list[Atom]:
+    def said(self, place: MessageRef) -> list[Atom]:
         """What a stored message has to say, in its place in the whole conversation."""
         pairs = zip(self.pairing.atoms, self.pairing.of, strict=True)
         return [atom for atom, of in pairs if of == place]
 
-    def notes(self, place: Place) -> set[str]:
+    def notes(self, place: MessageRef) -> set[str]:
         """What of a message a cut takes away, pinned or not: memory notes, and the line over a system message of notes."""
         parts = [part for row in self.rows if row.place == place for part in row.message.parts]
         memory = {seen(part.text) for part in parts if isinstance(part, Note) and part.kind == "memory"}
@@ -310,12 +310,12 @@ class Path:
             pairing.add(row.message, row.place)
         return [call for _, call in pairing.waiting.values()]
 
-    def request_before(self, first: Place) -> Row | None:
+    def request_before(self, first: MessageRef) -> StoredMessage | None:
         """The user's message that what begins at a place still answers: the newest one that is shown before it.
 
         One of nothing but notes asks nothing; an answer without its call is not shown.
         """
-        for row in reversed(self.talk(Place(self.clear + 1, 0), first)):
+        for row in reversed(self.talk(MessageRef(self.clear + 1, 0), first)):
             if row.message.role != "assistant" and row.place in self.pairing.starts:
                 says = [p for p in row.message.parts if not isinstance(p, (Note, ToolResult))]
                 if row.message.role == "user" and all(isinstance(p, Text) and not p.text.strip() for p in says):
@@ -335,13 +335,13 @@ def live(entries: Sequence[Entry]) -> Entry | None:
     return None
 
 
-def begins(mark: Entry | None) -> Place:
+def begins(mark: Entry | None) -> MessageRef:
     """The first place that is shown after a mark."""
     if mark is None:
-        return Place(1, 0)
+        return MessageRef(1, 0)
     if mark.kind == "clear":
-        return Place(mark.seq + 1, 0)
-    return Place(mark.body["first_kept"], mark.body.get("kept_ord", 0))
+        return MessageRef(mark.seq + 1, 0)
+    return MessageRef(mark.body["first_kept"], mark.body.get("kept_ord", 0))
 
 
 def size_class(available: int) -> int:

@@ -14,7 +14,7 @@ from laws.figures import tell
 from laws.oracle import Path, size_class
 from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, replied, results_of, said, tools_of
 from laws.summarizers import Scripted, Watched
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
 from nexus.testing.memory_ledger import MemoryLedger
@@ -37,7 +37,7 @@ class Session:
         self.summarizer = Scripted()
         self.nx = self.opened()
         self.ladder = Watched(self.nx.counter, self.summarizer)
-        self.nx.ladder = self.ladder
+        self.nx.fallback_summarizer = self.ladder
         self.tools = tools_of(script.tools)
         self.sent: dict[str, dict[str, str]] = {}
         self.states: dict[str, tuple[Any, ...]] = {}
@@ -294,8 +294,8 @@ class Session:
         stored = ctx.event
         cut = ctx.cut
         thread = self.store.thread_of(self.label)
-        if cut is None and ctx.manifest.cut and thread is not None:
-            cut = self.store.last_cut(thread, ctx.manifest.view)
+        if cut is None and ctx.provenance.manifest.cut and thread is not None:
+            cut = self.store.last_cut(thread, ctx.provenance.manifest.view)
         largest = self.script.largest
         call = Call(
             ctx,
@@ -334,20 +334,20 @@ class Session:
             self.met["contexts with shortened results"] += 1
 
     def _cut_numbers(self, ctx: nexus.AssembledContext, thread: int | None) -> None:
-        last = self.store.last_cut(thread, ctx.manifest.view) if thread is not None else None
+        last = self.store.last_cut(thread, ctx.provenance.manifest.view) if thread is not None else None
         if ctx.cut is not None and ctx.cut.number != (last.number if last else 0) + 1:
             broken("cut numbers", f"{ctx.cut.number} after {last.number if last else 0}")
-        if ctx.cut is not None and ctx.cut.reason == "over budget" and ctx.full_share <= 1:
-            broken("cut numbers", f"a cut at {ctx.full_share:.0%} of the room")
+        if ctx.cut is not None and ctx.cut.reason == "over budget" and ctx.accounting.full_share <= 1:
+            broken("cut numbers", f"a cut at {ctx.accounting.full_share:.0%} of the room")
 
     def _prefix(self, call: Call, thread: int | None) -> None:
         """Compares with what was sent last in this view on this path."""
         ctx = call.ctx
-        last = self.store.last_assembly(thread, ctx.manifest.view) if thread is not None else None
+        last = self.store.last_assembly(thread, ctx.provenance.manifest.view) if thread is not None else None
         before = self.sent.get(last.manifest["id"]) if last is not None else None
         possible: set[str] = set()
         if last is not None:
-            told, now = last.manifest, ctx.manifest
+            told, now = last.manifest, ctx.provenance.manifest
             newest = path_marks(call.path, last.seq)
             possible |= {"cut to stay", "were shortened", "became notes"} if told["cut"] != now.cut else set()
             possible |= {"compacted or cleared"} if newest & {"compaction", "clear", "undone"} else set()
@@ -357,9 +357,9 @@ class Session:
             possible |= {"the model"} if told["model"] != now.model else set()
             possible |= {"nexus:session"}
         checks.extends(call, before, possible)
-        if ctx.prefix.state == "extends":
+        if ctx.accounting.prefix.state == "extends":
             self.met["prefixes kept"] += 1
-        self.sent[ctx.manifest.id] = call.sent
+        self.sent[ctx.provenance.manifest.id] = call.sent
 
     def _again(self, call: Call, event: Event, budget: int, nx: Engine | None, law: str) -> None:
         """The same request once more, by the same engine or by one that has read nothing yet."""
@@ -370,8 +370,11 @@ class Session:
         for wire, body in bodies(again).items():
             if text(body) != call.sent[wire]:
                 broken(law, f"other bytes in the {wire} form:\n{text(body)}\n{call.sent[wire]}")
-        if again.items != call.ctx.items or again.cut != call.ctx.cut:
-            broken(law, f"{again.items} {again.cut}, not {call.ctx.items} {call.ctx.cut}")
+        if again.accounting.token_breakdown != call.ctx.accounting.token_breakdown or again.cut != call.ctx.cut:
+            broken(
+                law,
+                f"{again.accounting.token_breakdown} {again.cut}, not {call.ctx.accounting.token_breakdown} {call.ctx.cut}",
+            )
         if nx is not None:
             self.met["windows made anew and compared"] += 1
 
@@ -384,7 +387,7 @@ class Session:
 
     def append(self, *messages: Message, opens_turn: bool = False) -> None:
         """An entry straight into the ledger."""
-        rows = sized(messages, self.nx.counter)
+        rows = with_sizes(messages, self.nx.counter)
         self.store.commit(self.label, Commit((NewEntry(messages=rows, opens_turn=opens_turn),)))
         if any(sum(1 for _ in message.calls()) > 1 for message in messages):
             self.met["parallel calls"] += 1

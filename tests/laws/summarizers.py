@@ -6,7 +6,7 @@ from typing import Any
 
 from nexus.compaction import Ladder, SummaryReply, SummaryRequest
 from nexus.compaction.fallback import Written
-from nexus.types.ledger_entries import Row
+from nexus.types.ledger_entries import StoredMessage
 
 
 class Scripted:
@@ -33,7 +33,7 @@ class Watched(Ladder):
     """The ladder that the engine has, told what it is asked for. `quick` writes a short summary without reading."""
 
     quick = True
-    asked: tuple[list[Row], str] = ([], "")
+    asked: tuple[list[StoredMessage], str] = ([], "")
     number = 0
 
     def summary(self, rows: Any, previous: str, most_tokens: int, **options: Any) -> Written:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -31,7 +31,7 @@ def main(path: str, session: str, name: str, count: int) -> None:
     sys.stdin.readline()
     ledger = SqliteLedger(str(Path(path)))
     for number in range(count):
-        said = sized(messages(name, number), COUNTER)
+        said = with_sizes(messages(name, number), COUNTER)
         ledger.commit(session, Commit((NewEntry(messages=said, opens_turn=True, keys=(f"{name}/{number}",)),)))
         print(number, flush=True)
     ledger.close()

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, DecisionRecord, EntryRecord, MoveRecord, Record, ThreadRecord
 from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Cut, MessageRef, NewEntry
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 
 COUNTER = get_counter("estimate")
@@ -22,7 +22,7 @@ HOSTILE = "nul\x00 sub\x1a half\ud800 pair\U0001f600 line\u2028\nend"
 
 def said(*messages: Message, **fields: Any) -> NewEntry:
     """An entry with these messages."""
-    return NewEntry(messages=sized(messages, COUNTER), **fields)
+    return NewEntry(messages=with_sizes(messages, COUNTER), **fields)
 
 
 def exchange(number: int, *, key: str = "") -> tuple[NewEntry, ...]:
@@ -47,7 +47,7 @@ def picture(data: str = "QUJD" * 900) -> Message:
 def fill(store: LedgerStore, turns: int = 4) -> None:
     """Sessions, a fork, a rewind, marks, cuts, manifests, aliases, a subagent, calibrations, an erased thread."""
     for number in range(turns):
-        cut = Cut("view", number, 5 * number, Place(1, 0), "[left out]", 1, 10, 0) if number in (1, 2) else None
+        cut = Cut("view", number, 5 * number, MessageRef(1, 0), "[left out]", 1, 10, 0) if number in (1, 2) else None
         manifest = AssemblyRow("view", {"id": f"m{number}"}, 5_000 + number)
         store.commit("main", Commit(exchange(number, key=f"k{number}"), cut, manifest))
     store.commit("main", Commit((said(picture(), opens_turn=True), NewEntry("failed", body={"error": "no"}))))
@@ -58,7 +58,7 @@ def fill(store: LedgerStore, turns: int = 4) -> None:
     store.fork("side", "main", 7)
     store.commit("side", Commit((*exchange(50), NewEntry("unpin", body={"seq": 1, "ord": 0}))))
     store.fork("main", "main", 10, reason="rewind")
-    store.commit("main", Commit(exchange(60), Cut("view", 3, 10, Place(6, 0), "[more]", 2, 20, 0)))
+    store.commit("main", Commit(exchange(60), Cut("view", 3, 10, MessageRef(6, 0), "[more]", 2, 20, 0)))
     store.commit("gone", Commit(exchange(70)))
     store.commit(HOSTILE, Commit((NewEntry("clear"), said(user("x")))), SessionFacts(title=HOSTILE))
     store.commit("worker", Commit(exchange(80)), SessionFacts(parent_session="main", parent_turn=2, task="look"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
@@ -27,7 +27,7 @@ def append(
     **fields: Any,
 ) -> Committed:
     """Appends the messages as one entry that opens a turn."""
-    entry = NewEntry(messages=sized(messages, COUNTER), opens_turn=True, keys=(key,) if key else (), **fields)
+    entry = NewEntry(messages=with_sizes(messages, COUNTER), opens_turn=True, keys=(key,) if key else (), **fields)
     return ledger.commit(session, Commit((entry,), expected_head=expected_head))
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import LedgerDamaged, LedgerError, LedgerFull
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 from nexus.types.message import Image, Message, user
 
 
@@ -144,8 +144,8 @@ DECISION = ("number", "kind", "at_seq", "body", "at_ms", "hash")
 @pytest.mark.parametrize("column", DECISION)
 def test_a_flipped_bit_in_a_views_decision_is_reported(tmp_path: Path, column: str) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
-    cut = Cut("view", 1, 1, Place(1, 0), "[left out]", 3, 30, 0)
-    entry = NewEntry(messages=sized((user("x"),), COUNTER))
+    cut = Cut("view", 1, 1, MessageRef(1, 0), "[left out]", 3, 30, 0)
+    entry = NewEntry(messages=with_sizes((user("x"),), COUNTER))
     ledger.commit("main", Commit((entry,), cut, AssemblyRow("view", {"id": "m"}, 5)))
     thread = ledger.thread_of("main") or 0
     assert ledger.last_cut(thread, "view") == cut
@@ -206,7 +206,7 @@ def test_a_full_disk_in_the_middle_of_an_import_leaves_none_of_it(tmp_path: Path
     ledger = filled(tmp_path / "l.db", 1)
     on_writer(ledger, f"PRAGMA max_page_count={on_writer(ledger, 'PRAGMA page_count') + 10}")
     entries = tuple(
-        NewEntry(messages=sized((user("y" * 3_000),), COUNTER), keys=(f"i{number}",)) for number in range(50)
+        NewEntry(messages=with_sizes((user("y" * 3_000),), COUNTER), keys=(f"i{number}",)) for number in range(50)
     )
     with pytest.raises(LedgerFull):
         ledger.commit("imported", Commit(entries))

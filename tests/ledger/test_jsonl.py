@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ledger.everything import COUNTER, HOSTILE, fill, rechained
 from ledger.stores import behind_its_back, texts
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import LedgerConflict, LedgerDamaged, LedgerTooNew, UnreadableFile
 from nexus.ledger.jsonl import export, load
 from nexus.ledger.records import EntryRecord
@@ -75,7 +75,9 @@ def test_every_text_survives(tmp_path_factory: pytest.TempPathFactory, said: lis
     path = tmp_path_factory.mktemp("text") / "x.jsonl"
     for text in said:
         message = user(text, id=text, run_id=text, source=text, meta=text)
-        store.commit(text or "empty", Commit((NewEntry(messages=sized((message,), COUNTER), body={"note": text}),)))
+        store.commit(
+            text or "empty", Commit((NewEntry(messages=with_sizes((message,), COUNTER), body={"note": text}),))
+        )
     export(store, path)
     load(other, path)
     for text in said:
@@ -264,7 +266,7 @@ def test_what_comes_after_the_end_is_refused(exported: Path, tmp_path: Path) -> 
 
 def test_an_import_into_a_ledger_with_other_rows_there_is_a_conflict_and_stores_nothing(exported: Path) -> None:
     store = MemoryLedger()
-    store.commit("else", Commit((NewEntry(messages=sized((user("mine"),), COUNTER)),)))
+    store.commit("else", Commit((NewEntry(messages=with_sizes((user("mine"),), COUNTER)),)))
     before = list(store.dump())
     with pytest.raises(LedgerConflict):
         load(store, exported)
@@ -315,7 +317,7 @@ def test_dashes_are_the_standard_streams(exported: Path, monkeypatch: pytest.Mon
 
 def test_progress_rises_to_the_end(tmp_path: Path) -> None:
     store = SqliteLedger()
-    store.commit("main", Commit(tuple(NewEntry(messages=sized((user("x"),), COUNTER)) for _ in range(2_500))))
+    store.commit("main", Commit(tuple(NewEntry(messages=with_sizes((user("x"),), COUNTER)) for _ in range(2_500))))
     told: list[tuple[int, int]] = []
     export(store, tmp_path / "x.jsonl", progress=lambda done, total: told.append((done, total)))
     assert told == [(1_000, 0), (2_000, 0)]

@@ -22,7 +22,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import entry
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, MessageRef, NewEntry
 
 LABELS = st.sampled_from(["a", "b", "c", "d"])
 NAMES = st.sampled_from(["a", "b", "c", "d", "x", "y"])
@@ -66,8 +66,8 @@ class Plain:
                 return seq
         return None
 
-    def pins(self) -> tuple[Place, ...]:
-        held: set[Place] = set()
+    def pins(self) -> tuple[MessageRef, ...]:
+        held: set[MessageRef] = set()
         for kind, place in zip(self.kinds, self.of, strict=True):
             if kind == "pin":
                 held.add(place)
@@ -193,7 +193,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, seq=st.integers(0, 6), kind=st.sampled_from(["pin", "unpin"]))
     def pins(self, name: str, seq: int, kind: str) -> None:
-        place = Place(seq, 0)
+        place = MessageRef(seq, 0)
         done = self.everywhere(lambda ledger: getattr(ledger, kind)(name, place).added)
         session = self.model.get(self.label(name))
         there = session is not None and 0 < seq <= len(session.said) and bool(session.said[seq - 1])
@@ -246,7 +246,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, number=st.integers(1, 3))
     def cuts(self, name: str, number: int) -> None:
-        cut = Cut("v", number, 1, Place(1, 0), "[left out]", 1, 10, 1)
+        cut = Cut("v", number, 1, MessageRef(1, 0), "[left out]", 1, 10, 1)
         commit = Commit((entry("cut"),), cut, AssemblyRow("v", {"n": number}, 0))
         assert self.everywhere(lambda ledger: ledger.store.commit(name, commit)) is not None
         self.model.setdefault(self.label(name), Plain()).add("messages", ["cut"])

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, behind_its_back
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseIncomplete, ForksDepend, NoSuchSession
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Place, Sized
+from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
 
 
@@ -25,8 +25,8 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
     return Ledger(SqliteLedger(str(tmp_path / "l.db")) if request.param == "file" else MemoryLedger())
 
 
-def said(*messages: Message | str) -> tuple[Sized, ...]:
-    return sized([user(one) if isinstance(one, str) else one for one in messages], COUNTER)
+def said(*messages: Message | str) -> tuple[SizedMessage, ...]:
+    return with_sizes([user(one) if isinstance(one, str) else one for one in messages], COUNTER)
 
 
 def talk(ledger: Ledger, session: str, *pairs: str) -> None:
@@ -64,7 +64,12 @@ def test_a_turn_is_pending_then_streaming_then_completed_with_all_that_is_known_
     assert (turn.output_tokens, turn.reasoning_tokens) == (6, 2)
     assert (turn.source_event, turn.workspace) == ("e1", "/w")
     (call,) = ledger.calls("main")
-    assert (call.name, call.status, call.place, call.result) == ("find", "completed", Place(2, 0), Place(3, 0))
+    assert (call.name, call.status, call.place, call.result) == (
+        "find",
+        "completed",
+        MessageRef(2, 0),
+        MessageRef(3, 0),
+    )
     with pytest.raises(BadEntry, match="no open turn"):
         ledger.close_turn("main")
 
@@ -292,18 +297,18 @@ def test_a_tenants_data_is_deleted_and_no_other_tenants(tmp_path: Path) -> None:
 
 def test_pins_are_inherited_up_to_the_fork_and_taken_back_alone(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
-    ledger.pin("main", Place(1, 0), "the task")
+    ledger.pin("main", MessageRef(1, 0), "the task")
     ledger.fork("side", "main")
-    ledger.pin("main", Place(3, 1))
-    assert ledger.live("side").pins == (Place(1, 0),)
-    ledger.unpin("side", Place(1, 0))
+    ledger.pin("main", MessageRef(3, 1))
+    assert ledger.live("side").pins == (MessageRef(1, 0),)
+    ledger.unpin("side", MessageRef(1, 0))
     assert ledger.live("side").pins == ()
-    assert ledger.live("main").pins == (Place(1, 0), Place(3, 1))
-    for place in (Place(9, 0), Place(1, 5), Place(0, 0)):
+    assert ledger.live("main").pins == (MessageRef(1, 0), MessageRef(3, 1))
+    for place in (MessageRef(9, 0), MessageRef(1, 5), MessageRef(0, 0)):
         with pytest.raises(BadEntry):
             ledger.pin("main", place)
     with pytest.raises(BadEntry, match="not pinned"):
-        ledger.unpin("main", Place(1, 1))
+        ledger.unpin("main", MessageRef(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -426,7 +431,7 @@ def test_a_body_with_figures_of_another_shape_does_not_keep_turns_from_being_rea
 def test_two_halves_of_a_surrogate_pair_come_back_and_are_found_as_one_character(ledger: Ledger) -> None:
     ledger.append("main", said("\ud840\udc00 word", "\ud83d\ude00"))
     assert texts(ledger, "main") == ["\U00020000 word", "😀"]
-    assert [hit.place for hit in ledger.search("\U00020000")] == [Place(1, 0)]
+    assert [hit.place for hit in ledger.search("\U00020000")] == [MessageRef(1, 0)]
 
 
 def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, replay, texts
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew, NotALedger
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -64,7 +64,7 @@ def test_what_waits_is_committed_together_and_a_part_that_fails_takes_nothing_wi
             try:
                 kind = "undone" if number % 5 == 4 else "messages"
                 entry = NewEntry(
-                    kind, sized((user(f"{name}/{number}"),), COUNTER) if kind == "messages" else (), {"of": 1}
+                    kind, with_sizes((user(f"{name}/{number}"),), COUNTER) if kind == "messages" else (), {"of": 1}
                 )
                 ledger.commit("main", Commit((entry,)))
             except BadEntry as error:

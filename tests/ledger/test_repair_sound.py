@@ -20,7 +20,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, MessageRef, NewEntry
 from nexus.types.message import user
 
 LABELS = ("a", "b", "c", HOSTILE)
@@ -35,7 +35,7 @@ def append(ledger: Ledger, name: str, other: str, number: int) -> None:
 
 
 def cut(ledger: Ledger, name: str, _: str, number: int) -> None:
-    made = Cut("v", number, 1, Place(1, 0), "[left out]", 1, 10, 1)
+    made = Cut("v", number, 1, MessageRef(1, 0), "[left out]", 1, 10, 1)
     ledger.store.commit(name, Commit((said(user("cut")),), made, AssemblyRow("v", {"n": number}, 0)))
 
 
@@ -66,8 +66,8 @@ DONE: dict[str, Callable[[Ledger, str, str, int], Any]] = {
     "clear": lambda ledger, name, _, __: ledger.store.commit(name, Commit((NewEntry("clear"),))),
     "undo": lambda ledger, name, _, __: ledger.undo(name),
     "redo": lambda ledger, name, _, __: ledger.redo(name),
-    "pin": lambda ledger, name, _, number: ledger.pin(name, Place(number, 0)),
-    "unpin": lambda ledger, name, _, number: ledger.unpin(name, Place(number, 0)),
+    "pin": lambda ledger, name, _, number: ledger.pin(name, MessageRef(number, 0)),
+    "unpin": lambda ledger, name, _, number: ledger.unpin(name, MessageRef(number, 0)),
     "fork": lambda ledger, name, other, _: ledger.fork(other, name),
     "rewind": lambda ledger, name, _, number: ledger.rewind(name, seq=number),
     "rename": lambda ledger, name, other, _: ledger.rename(name, other),

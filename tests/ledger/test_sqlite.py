@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import appending
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import (
     BadReference,
     HeadMoved,
@@ -29,8 +29,8 @@ from nexus.ledger.codec import decode_parts
 from nexus.ledger.sessions import Query, SessionFacts
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
-from nexus.types.ledger_entries import Commit, NewEntry, Place, Sized
-from nexus.types.message import Image, Message, Size, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
+from nexus.types.ledger_entries import Commit, MessageRef, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, Text, TokenSize, ToolCall, ToolResult, Unknown, assistant, tool, user
 
 # ------------------------------------------------------------------------------------------------ append and replay
 
@@ -56,7 +56,7 @@ def test_what_was_appended_is_read_back_as_it_was_after_opening_again(tmp_path: 
     (entry,) = replay(again, "main")
     assert tuple(row.message for row in entry.rows) == said
     assert [(row.size, row.place.seq, row.place.ord) for row in entry.rows] == [
-        (one.size, 1, number) for number, one in enumerate(sized(said, COUNTER))
+        (one.size, 1, number) for number, one in enumerate(with_sizes(said, COUNTER))
     ]
     assert (entry.body, entry.at_ms, entry.turn, entry.kind) == ({"stop_reason": "end"}, 99, 1, "messages")
     assert (done.head, done.added, done.turn) == (1, 1, 1)
@@ -77,14 +77,14 @@ def test_entries_are_numbered_without_gaps_and_a_range_is_a_slice_of_the_whole(t
 def test_a_commit_of_several_entries_is_whole_or_absent(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 2)
     before = replay(ledger, "main")
-    other = NewEntry(messages=sized((user("another payload"),), COUNTER), keys=("k0",))
-    new = NewEntry(messages=sized((user("new"),), COUNTER), keys=("n1",))
+    other = NewEntry(messages=with_sizes((user("another payload"),), COUNTER), keys=("k0",))
+    new = NewEntry(messages=with_sizes((user("new"),), COUNTER), keys=("n1",))
     with pytest.raises(IdempotencyConflict):
         ledger.commit("main", Commit((new, other)))
     assert replay(ledger, "main") == before
     assert "n1" not in ledger.known_keys("main")
     with pytest.raises(IdempotencyConflict):
-        ledger.commit("main", Commit((new, NewEntry(messages=sized((user("x"),), COUNTER), keys=("n1",)))))
+        ledger.commit("main", Commit((new, NewEntry(messages=with_sizes((user("x"),), COUNTER), keys=("n1",)))))
     assert replay(ledger, "main") == before
 
 
@@ -246,7 +246,7 @@ def test_any_text_comes_back_as_it_was_in_every_column(tmp_path: Path, text: str
         "user", (Text(text), ToolCall(text, text, text)), id=text, run_id=text, source=text, model=text, meta=text
     )
     append(ledger, "main", said, body={"error": text}, key=text)
-    ledger.commit("titled", Commit((NewEntry(messages=sized((user("x"),), COUNTER)),)), SessionFacts(title=text))
+    ledger.commit("titled", Commit((NewEntry(messages=with_sizes((user("x"),), COUNTER)),)), SessionFacts(title=text))
     ledger.close()
     again = SqliteLedger(str(tmp_path / "l.db"))
     (entry,) = replay(again, "main")
@@ -400,8 +400,8 @@ def test_a_message_of_over_50_megabytes_is_stored_found_and_read_back_as_it_was(
     said = "word \x00 \ud83d 会議 " * 2_800_000 + "needle"
     assert len(said.encode("utf-8", "surrogatepass")) > 50_000_000
     ledger = SqliteLedger(str(tmp_path / "l.db"))
-    ledger.commit("main", Commit((NewEntry(messages=(Sized(user(said), Size(1, 1, 1)),)),)))
+    ledger.commit("main", Commit((NewEntry(messages=(SizedMessage(user(said), TokenSize(1, 1, 1)),)),)))
     (entry,) = ledger.entries(1)
     assert entry.rows[0].message.text() == said
-    assert [hit.place for hit in ledger.search(Query("needle"))] == [Place(1, 0)]
+    assert [hit.place for hit in ledger.search(Query("needle"))] == [MessageRef(1, 0)]
     ledger.close()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nexus.errors import BadEntry
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Image, Message, Note, Size, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
 
 SIMPLE = st.one_of(
     st.none(),
@@ -60,7 +60,7 @@ def test_a_message_with_any_values_is_refused_whole_or_comes_back_as_it_was(mess
     for store in (SqliteLedger(), MemoryLedger()):
         store.commit("main", Commit((NewEntry("completed"),)))
         before = list(store.dump())
-        entry = NewEntry(messages=(Sized(message, Size(1, 1, 1)),))
+        entry = NewEntry(messages=(SizedMessage(message, TokenSize(1, 1, 1)),))
         try:
             done = store.commit("main", Commit((entry,)))
         except BadEntry:

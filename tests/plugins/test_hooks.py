@@ -39,7 +39,7 @@ def fast(timeout_ms: int = 100, **more: Any) -> Config:
 
 
 def said(ctx: nexus.AssembledContext) -> dict[str, str]:
-    return {note.origin: note.text for note in ctx.warnings if note.origin.startswith("hook:")}
+    return {note.source: note.message for note in ctx.warnings if note.source.startswith("hook:")}
 
 
 def current(ctx: nexus.AssembledContext) -> str:
@@ -78,7 +78,7 @@ def test_a_plugin_adds_a_source_data_of_the_moment_a_tool_and_a_profile() -> Non
         in current(ctx)
     )
     assert [spec.name for spec in ctx.tools] == ["look_up"]
-    assert [(block.origin, block.trust, block.slot) for block in ctx.blocks if block.name == "tickets"] == [
+    assert [(block.source, block.trust, block.slot) for block in ctx.provenance.blocks if block.name == "tickets"] == [
         ("hook:Weather/tickets", "tool", "system")
     ]
     assert said(ctx) == {}
@@ -154,7 +154,7 @@ def test_a_moment_is_asked_for_once_a_turn_and_stays_in_its_tool_loop() -> None:
     nx.record(first, nexus.AgentResult((assistant("", nexus.ToolCall("c1", "look_up", "{}")),)))
     second = nx.assemble([tool("c1", "word")])
     assert asked == [AT]
-    assert second.prefix.state == "extends"
+    assert second.accounting.prefix.state == "extends"
     assert '{"Counting": {"calls": 1}}' in json.dumps(second.to_openai()).replace('\\"', '"')
 
 
@@ -173,8 +173,8 @@ def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> No
     nx = opened(Clock(), profiles={"mine": MINE})
     nx.record(nx.assemble("hi", profile="mine"), nexus.AgentResult((assistant("ok"),)))
     ctx = nx.assemble("and?", profile="mine")
-    assert ctx.prefix.state == "broken"
-    assert ctx.prefix.causes == ("hook:Clock/tickets (tickets) changed",)
+    assert ctx.accounting.prefix.state == "broken"
+    assert ctx.accounting.prefix.causes == ("hook:Clock/tickets (tickets) changed",)
 
 
 def test_what_the_event_says_itself_stands_before_what_a_hook_says() -> None:
@@ -202,7 +202,9 @@ def test_a_source_may_give_a_text_a_block_a_list_or_nothing(kind: str) -> None:
             return {"tickets": lambda _: answers[kind]}
 
     ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
-    found = [(one.layer, one.name, one.trust, one.origin) for one in ctx.blocks if one.origin.startswith("hook:")]
+    found = [
+        (one.layer, one.name, one.trust, one.source) for one in ctx.provenance.blocks if one.source.startswith("hook:")
+    ]
     of_block = ("Memory", "mine", "web", "hook:Plugin/tickets")
     of_text = ("Workspace", "tickets", "tool", "hook:Plugin/tickets")
     assert found == {"text": [of_text], "block": [of_block], "list": [of_block, of_text], "none": []}[kind]
@@ -249,10 +251,10 @@ def test_what_a_source_left_out_itself_is_counted_with_what_the_cap_leaves_out()
     class Plugin:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
-            return {"tickets": lambda _: Block("Workspace", "tickets", "x" * 20_010, "", left_out_chars=5)}
+            return {"tickets": lambda _: Block("Workspace", "tickets", "x" * 20_010, "", omitted_chars=5)}
 
     ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
-    assert [block.left_out_chars for block in ctx.blocks if block.name == "tickets"] == [15]
+    assert [block.omitted_chars for block in ctx.provenance.blocks if block.name == "tickets"] == [15]
 
 
 def test_only_nexus_itself_is_trusted_as_the_system() -> None:
@@ -262,7 +264,9 @@ def test_only_nexus_itself_is_trusted_as_the_system() -> None:
             return {"tickets": lambda _: Block("Workspace", "t", "text", "nexus:host", trust="system")}
 
     ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
-    assert [(one.origin, one.trust) for one in ctx.blocks if one.slot == "system"] == [("hook:Plugin/tickets", "tool")]
+    assert [(one.source, one.trust) for one in ctx.provenance.blocks if one.slot == "system"] == [
+        ("hook:Plugin/tickets", "tool")
+    ]
 
 
 # what goes wrong -----------------------------------------------------------------------------------------------------
@@ -313,7 +317,7 @@ class Silent(Exception):
 )
 def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_goes_on(answer: Any, told: str) -> None:
     ctx = opened(failing(answer), profiles={"mine": MINE}).assemble("hi", profile="mine")
-    notes = [note.text for note in ctx.warnings if note.origin.startswith("hook:Bad")]
+    notes = [note.message for note in ctx.warnings if note.source.startswith("hook:Bad")]
     assert len(notes) >= 3
     for what in ("nexus_moment", "source tickets"):
         assert any(note.startswith(f"{what} ") and told in note for note in notes), notes
@@ -335,7 +339,7 @@ def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_go
 )
 def test_data_of_the_moment_are_json_values_by_name(answer: Any, told: str) -> None:
     ctx = opened(failing(answer)).assemble("hi")
-    assert any(told in note.text for note in ctx.warnings if note.text.startswith("nexus_moment"))
+    assert any(told in note.message for note in ctx.warnings if note.message.startswith("nexus_moment"))
     assert "Hook data" not in current(ctx)
 
 
@@ -456,7 +460,7 @@ def test_names_that_are_taken_stay_what_they_are_and_the_clash_is_reported(tmp_p
     assert "tickets" in ctx.system_prompt
     assert "other rules" not in ctx.system_prompt
     assert "# Workspace rules" in nx.assemble("hi").system_prompt
-    told = [note.text for note in ctx.warnings if note.origin == "hook:Thief"]
+    told = [note.message for note in ctx.warnings if note.source == "hook:Thief"]
     assert [text.split(" is left out")[0] for text in told] == [
         "source 'rules'", "a source of the name 'bad\\nname'", "source 'none'", "profile 'layered'", "profile 'mine'",
     ]  # fmt: skip
@@ -494,7 +498,7 @@ def test_a_profile_that_is_none_is_reported(profile: Any) -> None:
 
 def test_a_source_that_a_profile_names_and_nobody_has_is_left_out_with_a_warning() -> None:
     ctx = opened(profiles={"mine": MINE}).assemble("hi", profile="mine")
-    assert "there is no source 'tickets', which the profile names: left out" in [note.text for note in ctx.warnings]
+    assert "there is no source 'tickets', which the profile names: left out" in [note.message for note in ctx.warnings]
     assert current(ctx).endswith("hi")
 
 

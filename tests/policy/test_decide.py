@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nexus.assembly.request_args import request_of
+from nexus.assembly.request_args import build_request
 from nexus.errors import BadSessionKey, NotAllowed
-from nexus.policy import Default, Granted, Policy, Principal, RoleRule, Toolset, decide
+from nexus.policy import Default, Grant, Policy, Principal, RoleRule, Toolset, decide
 from nexus.types.request import AgentRole, Event, Identity, Request
 
 NAMES = ("read_file", "web_search", "web_fetch", "send_message", "reply", "spawn")
@@ -33,16 +33,16 @@ HOUSE = Policy(
 
 
 def asked(principal: str = "", session: str | None = None, tools: Any = TOOLS, **more: Any) -> Request:
-    return request_of(Event(), session, principal=principal, tools=tools, **more)
+    return build_request(Event(), session, principal=principal, tools=tools, **more)
 
 
-def out(granted: Granted) -> dict[str, str]:
-    return {one.name: one.why for one in granted.withheld}
+def out(granted: Grant) -> dict[str, str]:
+    return {one.name: one.why for one in granted.denied_tools}
 
 
 def test_without_a_policy_nothing_is_taken_away() -> None:
     granted = decide((), asked("anybody", "s"))
-    assert (granted.tools, granted.withheld, granted.session) == (tuple(sorted(NAMES)), (), "s")
+    assert (granted.tools, granted.denied_tools, granted.session) == (tuple(sorted(NAMES)), (), "s")
     assert (granted.role, granted.toolset, granted.permissions, granted.capabilities) == ("unified", "", (), None)
 
 
@@ -73,7 +73,7 @@ def test_without_a_default_who_is_not_named_gets_nothing_and_the_warning_says_so
     granted = decide(replace(HOUSE, default=None), asked("discord:7", permissions=["read"]))
     assert (granted.tools, granted.permissions, granted.capabilities) == ((), (), ())
     assert set(out(granted).values()) == {"house does not name who speaks, and has no default"}
-    assert "does not name 'discord:7' and has no default: no tools" in granted.warned[0].text
+    assert "does not name 'discord:7' and has no default: no tools" in granted.warnings[0].message
 
 
 def test_a_call_that_names_nobody_gets_nothing_either_where_only_named_ones_are_admitted() -> None:
@@ -118,7 +118,7 @@ def test_a_toolset_that_is_not_there_is_refused(name: str) -> None:
 def test_without_a_policy_a_toolset_is_only_a_name_and_the_warning_says_so() -> None:
     granted = decide((), asked(toolset="research"))
     assert granted.toolset == "research"
-    assert "only a name" in granted.warned[0].text
+    assert "only a name" in granted.warnings[0].message
 
 
 def test_categories_of_definitions_count_in_every_form() -> None:
@@ -142,9 +142,9 @@ def test_a_tool_for_some_roles_is_out_for_the_others() -> None:
 
 def test_patterns_that_match_nothing_that_is_given_are_one_warning_for_a_toolset() -> None:
     policy = Policy(toolsets={"t": Toolset(("read_flie", "web_*"), deny=("run_comand",))}, default=Default("t"))
-    (warned,) = decide(policy, asked()).warned
-    assert warned.text == "of toolset 't' nothing that is given matches read_flie, run_comand"
-    assert decide(policy, asked(tools=[])).warned == ()
+    (warned,) = decide(policy, asked()).warnings
+    assert warned.message == "of toolset 't' nothing that is given matches read_flie, run_comand"
+    assert decide(policy, asked(tools=[])).warnings == ()
 
 
 def test_names_are_compared_exactly() -> None:
@@ -165,7 +165,7 @@ def test_a_principal_that_may_only_be_a_worker_cannot_ask_to_manage() -> None:
 def test_permissions_that_are_asked_for_are_granted_as_far_as_the_policy_goes() -> None:
     granted = decide(HOUSE, asked("telegram:42", permissions=["write", "read"]))
     assert granted.permissions == ("read",)
-    assert granted.warned[0].text == "not granted: write"
+    assert granted.warnings[0].message == "not granted: write"
 
 
 @pytest.mark.parametrize("principal", ["discord:7", "ann", "telegram:42 ", "TELEGRAM:42", "telegram:*", "telegram:4?"])
@@ -277,7 +277,7 @@ POLICIES = st.builds(
 )
 
 
-def decisions(policies: tuple[Policy, ...], request: Request) -> Iterator[Granted]:
+def decisions(policies: tuple[Policy, ...], request: Request) -> Iterator[Grant]:
     """The decision, if there is one: a refusal grants nothing."""
     try:
         yield decide(policies, request)
@@ -324,4 +324,4 @@ def test_law_every_tool_is_in_or_out_with_a_reason_in_a_stable_order(
         assert sorted([*granted.tools, *out(granted)]) == sorted(NAMES)
         assert all(out(granted).values())
         assert granted.tools == tuple(sorted(granted.tools))
-        assert [one.name for one in granted.withheld] == sorted(out(granted))
+        assert [one.name for one in granted.denied_tools] == sorted(out(granted))

@@ -14,7 +14,7 @@ from nexus.engine import Engine
 from nexus.errors import BadPolicy, NotAllowed, ToolNotAllowed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.policy import Policy, RoleRule, Toolset
-from nexus.policy.promote import promote
+from nexus.policy.promote import link_principal
 from nexus.types.message import ToolCall, assistant, tool
 
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("run_command", "read_file", "write_file")]
@@ -205,7 +205,7 @@ def test_toolset_permissions_tools_and_what_was_withheld_are_stored_with_the_tur
     body = nx.entries("s")[0].body
     assert (body["toolset"], body["permissions"], body["tools"]) == ("look", ["read"], ["read_file"])
     assert body["principal"] == "telegram:42"
-    assert nx.replay("s", 1).withheld == ctx.withheld
+    assert nx.replay("s", 1).provenance.denied_tools == ctx.provenance.denied_tools
 
 
 def test_an_explanation_lists_each_tool_as_in_or_out_with_its_reason_also_of_a_past_call(
@@ -216,13 +216,13 @@ def test_an_explanation_lists_each_tool_as_in_or_out_with_its_reason_also_of_a_p
     nx.record(nx.assemble("hi", session="s", tools=TOOLS), nexus.AgentResult((assistant("ok"),)))
     path.write_text(ALL)
     lines = [line for line in nx.explain("s", 1).lines if line.kind == "tool"]
-    assert [(line.state, line.name, line.why) for line in lines] == [
+    assert [(line.state, line.name, line.reason) for line in lines] == [
         ("in", "read_file", "offered with this call"),
         ("out", "run_command", "not in toolset 'look'"),
         ("out", "write_file", "not in toolset 'look'"),
     ]
     assert [line.tokens for line in lines[1:]] == [0, 0]
-    assert all(line.whole > 0 for line in lines)
+    assert all(line.full_tokens > 0 for line in lines)
     told = nx.explain("s", 1)
     assert sum(line.tokens for line in told.lines) == told.used
 
@@ -241,7 +241,7 @@ def test_tools_do_not_change_within_a_loop_of_tools(root: Path, home: Path) -> N
     nx.record(first, nexus.AgentResult((assistant("", ToolCall("c", "read_file", "{}")),)))
     second = nx.assemble([tool("c", "text", "read_file")], session="s", tools=TOOLS, principal="p")
     assert second.tools == first.tools
-    assert second.prefix.state == "extends"
+    assert second.accounting.prefix.state == "extends"
 
 
 def test_principals_of_one_person_speak_in_one_session_and_nobody_else_does(root: Path, home: Path) -> None:
@@ -277,13 +277,13 @@ def test_a_promotion_renames_and_the_old_label_leads_to_the_same_session_afterwa
     nx = opened(root, home)
     said(nx, "dm:telegram:42", "first")
     mine(home, ANN)
-    done = promote(nx, "telegram:42")
+    done = link_principal(nx, "telegram:42")
     assert (done.kind, done.old, done.new) == ("renamed", "dm:telegram:42", "dm:ann")
     assert nx.ledger.resolve("dm:telegram:42") == "dm:ann"
     old = nx.assemble("hi", session="dm:telegram:42", principal="telegram:42")
     new = nx.assemble("hi", principal="imessage:+1555")
     assert list(old.history) == list(new.history) != []
-    assert promote(nx, "telegram:42").kind == "nothing"
+    assert link_principal(nx, "telegram:42").kind == "nothing"
 
 
 def test_a_promotion_into_a_session_that_is_there_mixes_nothing(root: Path, home: Path) -> None:
@@ -291,8 +291,8 @@ def test_a_promotion_into_a_session_that_is_there_mixes_nothing(root: Path, home
     said(nx, "dm:telegram:42", "from telegram")
     said(nx, "dm:ann", "from ann")
     mine(home, ANN)
-    done = promote(nx, "telegram:42")
-    assert (done.kind, done.kept) == ("merged", "dm:telegram:42~merged")
+    done = link_principal(nx, "telegram:42")
+    assert (done.kind, done.target) == ("merged", "dm:telegram:42~merged")
     told = json.dumps(nx.assemble("hi", session="dm:telegram:42", principal="telegram:42").to_openai())
     assert "from ann" in told
     assert "from telegram" not in told
@@ -302,9 +302,9 @@ def test_a_promotion_into_a_session_that_is_there_mixes_nothing(root: Path, home
 def test_a_promotion_of_somebody_who_has_said_nothing_makes_an_alias_or_nothing(root: Path, home: Path) -> None:
     mine(home, ANN)
     nx = opened(root, home)
-    assert promote(nx, "telegram:42").kind == "nothing"
+    assert link_principal(nx, "telegram:42").kind == "nothing"
     said(nx, "dm:ann", "from ann")
-    assert promote(nx, "telegram:42").kind == "aliased"
+    assert link_principal(nx, "telegram:42").kind == "aliased"
     assert nx.ledger.resolve("dm:telegram:42") == "dm:ann"
 
 
@@ -312,11 +312,11 @@ def test_a_promotion_needs_a_person_and_must_not_contradict_the_policy(root: Pat
     mine(home, ANN)
     nx = opened(root, home)
     with pytest.raises(NotAllowed, match="names no person for it"):
-        promote(nx, "discord:7")
+        link_principal(nx, "discord:7")
     with pytest.raises(NotAllowed, match="the policy gives it session 'dm:ann'"):
-        promote(nx, "telegram:42", "bob")
+        link_principal(nx, "telegram:42", "bob")
     said(nx, "dm:discord:7", "hello")
-    assert promote(nx, "discord:7", "bob").new == "dm:bob"
+    assert link_principal(nx, "discord:7", "bob").new == "dm:bob"
 
 
 def test_a_smaller_retry_keeps_who_speaks_and_with_them_the_tools(root: Path, home: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_smaller_retry_keeps_who_speaks_and_with_them_the_tools(root: Path, ho
     retried = recover(nx, ctx, ValueError("prompt is too long: 210000 tokens > 200000 maximum"), send)
     for one in (*sent, retried.ctx):
         assert ([spec.name for spec in one.tools], one.session_label) == (["read_file"], "dm:ann")
-        assert [tool.name for tool in one.withheld] == ["run_command"]
+        assert [tool.name for tool in one.provenance.denied_tools] == ["run_command"]
 
 
 def test_a_toolset_can_be_a_value_of_the_program(root: Path) -> None:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 import nexus
 from nexus.profiles.builtin import PROFILES
 from nexus.types.block import Block
-from nexus.types.history import Earlier
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Note, Size, Text, user
+from nexus.types.history import PreviousTurns
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Note, Text, TokenSize, user
 from nexus.types.profile import Profile
 from nexus.types.request import Attachment, Event, Request
 from nexus.workspace.files.reader import FILE_CHARS
@@ -44,7 +44,7 @@ def test_mood_and_constraints_stand_in_the_current_message() -> None:
     assert found["fed:mood"] == "[Mood — from the application]\ncalm"
     assert found["fed:constraints"] == "[Constraints — from the application]\nAt most two lines."
     assert ctx.warnings == ()
-    assert [(one.layer, one.trust) for one in ctx.blocks if one.origin == "fed:mood"] == [("Event", "tool")]
+    assert [(one.layer, one.trust) for one in ctx.provenance.blocks if one.source == "fed:mood"] == [("Event", "tool")]
 
 
 @pytest.mark.parametrize("name", ["layered", "repl", "workspace"])
@@ -85,7 +85,7 @@ def test_a_block_is_sent_again_as_it_was_and_replayed() -> None:
         first = nx.assemble("hi", session="main", blocks={"mood": "calm"})
         nx.record(first, nexus.AgentResult((nexus.assistant("ok"),)))
         later = nx.assemble("more", session="main", blocks={"mood": "angry"})
-        assert later.prefix.state == "extends"
+        assert later.accounting.prefix.state == "extends"
         assert next(iter(later.history)).parts == first.current_message.parts
         assert nx.replay("main", 1).to_anthropic() == first.to_anthropic()
 
@@ -94,10 +94,10 @@ def test_in_the_system_slot_a_change_is_a_break_of_the_prefix_that_is_named() ->
     with opened() as nx:
         for text, state in (("No shouting.", "first"), ("No shouting.", "extends"), ("Shout.", "broken")):
             ctx = nx.assemble("hi", session="main", profile="mine", blocks={"house-rules": text})
-            assert ctx.prefix.state == state
+            assert ctx.accounting.prefix.state == state
             nx.record(ctx, nexus.AgentResult((nexus.assistant("ok"),)))
-        assert ctx.prefix.causes == ("fed:house-rules (house-rules) changed",)
-        assert ctx.prefix.at == "fed:house-rules (house-rules) in the system slot"
+        assert ctx.accounting.prefix.causes == ("fed:house-rules (house-rules) changed",)
+        assert ctx.accounting.prefix.at == "fed:house-rules (house-rules) in the system slot"
 
 
 def test_within_a_turn_the_current_slots_blocks_are_not_repeated() -> None:
@@ -173,9 +173,9 @@ def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_
     )
     before = Desk(request, around, 1_772_807_400_123, "")
     later = replace(request, event=event, blocks={"mood": "calm", "constraints": "short"})
-    said = Row(Place(1, 0), user("hi"), Size(1, 1, 1))
+    said = StoredMessage(MessageRef(1, 0), user("hi"), TokenSize(1, 1, 1))
     # The memory in parts grows with each turn too, at its end: what stood there stays.
-    earlier = Earlier([(1, said)]) if name != "shared_memory_parts" else Earlier()
+    earlier = PreviousTurns([(1, said)]) if name != "shared_memory_parts" else PreviousTurns()
     after = Desk(later, around, event.at_ms, "Asia/Shanghai", earlier=earlier)
     same = texts(name, before) == texts(name, after)
     assert same == (VOLATILITY[name] != "turn")

@@ -12,7 +12,7 @@ import pytest
 
 import nexus
 from nexus import hookimpl
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.errors import BadProfile, UnknownProfile
 from nexus.profiles.builtin import LAYERED, PROFILES
 from nexus.profiles.user.registry import MOST_EXTENDED
@@ -75,7 +75,7 @@ def test_a_file_of_the_user_is_a_profile_and_a_change_of_it_holds_from_the_next_
 def test_without_a_workspace_the_users_profiles_are_known_too(home: Path) -> None:
     mine(home, RULES)
     with nexus.open(home=home) as nx:
-        assert nx.assemble("hi", profile="mine").manifest.profile == "mine"
+        assert nx.assemble("hi", profile="mine").provenance.manifest.profile == "mine"
 
 
 def test_a_workspaces_file_is_a_profile_but_never_in_the_place_of_the_users(
@@ -102,7 +102,7 @@ def test_no_file_takes_the_place_of_a_ready_profile_and_the_clash_is_a_warning(
     with opened() as nx:
         ctx = nx.assemble("hi")
         assert "Be exact." in ctx.system_prompt
-        assert [one.text for one in ctx.warnings] == ["not used: a ready profile has the same name and comes first"]
+        assert [one.message for one in ctx.warnings] == ["not used: a ready profile has the same name and comes first"]
 
 
 def test_toml_goes_before_python_of_the_same_name_with_a_warning(home: Path, opened: Open) -> None:
@@ -110,7 +110,7 @@ def test_toml_goes_before_python_of_the_same_name_with_a_warning(home: Path, ope
     mine(home, "raise SystemExit", "mine.py")
     with opened() as nx:
         warnings = nx.assemble("hi", profile="mine").warnings
-    assert [one.origin.endswith("profiles/mine.py") for one in warnings] == [True]
+    assert [one.source.endswith("profiles/mine.py") for one in warnings] == [True]
 
 
 class Theirs:
@@ -176,8 +176,8 @@ def test_a_python_file_of_the_user_is_run_and_may_bring_sources(home: Path, open
     with opened() as nx:
         ctx = nx.assemble("hi", profile="mine")
         assert ctx.system_prompt == "# Tickets\n\n- 12"
-        assert ctx.manifest.profile == "mine"
-        assert [(one.origin, one.trust) for one in ctx.blocks if one.slot == "system"] == [
+        assert ctx.provenance.manifest.profile == "mine"
+        assert [(one.source, one.trust) for one in ctx.provenance.blocks if one.slot == "system"] == [
             ("hook:mine.py/tickets", "tool")
         ]
         path.write_text(PROGRAM.replace("- 12", "- 13"))
@@ -204,7 +204,7 @@ def test_a_python_file_of_a_workspace_is_not_run_and_the_refusal_says_why(root: 
         with pytest.raises(UnknownProfile) as unknown:
             system(nx, "another")
         assert "mine" not in str(unknown.value), "what is not run is not offered"
-        rows, _ = nx.profiles.listed()
+        rows, _ = nx.profiles.entries()
         assert [(row.name, row.trouble[:7]) for row in rows if row.kind == "workspace"] == [("mine", "not run")]
     assert not ran.exists()
     with opened(profiles={"mine": root / ".nexus" / "profiles" / "mine.py"}) as nx:
@@ -324,7 +324,7 @@ def test_what_is_no_file_of_text_or_too_large_is_an_error_and_never_waited_for(r
         for name in ("folder", "pipe", "nowhere", "circle", "huge", "binary", "sparse"):
             with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a file of text that can be read"):
                 system(nx, name)
-        rows = [row for row in nx.profiles.listed()[0] if row.kind == "workspace"]
+        rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
         assert all(row.trouble for row in rows)
 
@@ -370,10 +370,10 @@ def test_files_whose_names_can_be_none_are_reported_and_other_files_passed_over(
     for name in ("notes.md", ".hidden.toml", "mine.toml~"):
         mine(home, RULES, name)
     with opened() as nx:
-        rows, warned = nx.profiles.listed()
+        rows, warned = nx.profiles.entries()
     assert [row.kind for row in rows] == ["ready"] * len(PROFILES)
     assert len(warned) == 4
-    assert not any("\n" in one.origin for one in warned)
+    assert not any("\n" in one.source for one in warned)
 
 
 def test_ten_thousand_files_are_looked_at_in_part(home: Path, opened: Open) -> None:
@@ -397,7 +397,7 @@ def test_a_call_is_replayed_after_the_file_of_its_profile_changed_or_went(home: 
             again = nx.replay("main", 1)
             assert again.to_anthropic() == sent.to_anthropic()
             assert nx.explain("main", 1).lines
-            assert nx.what_if("main", 1, Change(budget=5_000)).system_prompt == sent.system_prompt
+            assert nx.what_if("main", 1, ReplayOverrides(budget=5_000)).system_prompt == sent.system_prompt
 
 
 def test_a_changed_file_is_a_break_of_the_prefix_that_is_named(home: Path, opened: Open) -> None:
@@ -405,7 +405,7 @@ def test_a_changed_file_is_a_break_of_the_prefix_that_is_named(home: Path, opene
     with opened() as nx:
         nx.record(nx.assemble("hi", session="main", profile="mine"), reply())
         path.write_text(RULES.replace('["rules"]', '["rules", "soul"]'))
-        broken = nx.assemble("more", session="main", profile="mine").prefix
+        broken = nx.assemble("more", session="main", profile="mine").accounting.prefix
     assert (broken.state, broken.causes) == ("broken", ("SOUL.md (soul) is new",))
 
 
@@ -418,10 +418,10 @@ def test_plans_compactions_explanations_and_what_if_know_ones_own_profiles(home:
         assert nx.plan("main", profile="mine", budget=3_000) is not None
         assert nx.compact("main", profile="mine", budget=3_000)
         assert nx.explain("main", 1).lines
-        assert nx.what_if("main", 1, Change(profile="mine")).system_prompt == "# Workspace rules\n\nBe exact."
-        assert nx.what_if("main", 1, Change(profile="program")).system_prompt == "# Tickets\n\n- 12"
+        assert nx.what_if("main", 1, ReplayOverrides(profile="mine")).system_prompt == "# Workspace rules\n\nBe exact."
+        assert nx.what_if("main", 1, ReplayOverrides(profile="program")).system_prompt == "# Tickets\n\n- 12"
         with pytest.raises(UnknownProfile):
-            nx.what_if("main", 1, Change(profile="nobody"))
+            nx.what_if("main", 1, ReplayOverrides(profile="nobody"))
 
 
 def test_a_warm_call_reads_the_file_once(home: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,6 +442,6 @@ def test_a_warm_call_reads_the_file_once(home: Path, opened: Open, monkeypatch: 
 
 
 def test_the_ready_profiles_are_values_that_nothing_changes() -> None:
-    assert LAYERED.form == "roles"
+    assert LAYERED.message_format == "roles"
     with nexus.open() as nx:
-        assert [row.name for row in nx.profiles.listed()[0]] == sorted(PROFILES)
+        assert [row.name for row in nx.profiles.entries()[0]] == sorted(PROFILES)

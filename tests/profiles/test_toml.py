@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from nexus.errors import BadProfile
 from nexus.profiles.builtin import LAYERED, REPL
-from nexus.profiles.user.toml import MOST_SOURCES, draft_of, profile_of
-from nexus.types.profile import FORMS, Profile, Share
+from nexus.profiles.user.toml import MOST_SOURCES, build_profile, parse_profile
+from nexus.types.profile import MESSAGE_FORMATS, Profile, Share
 from nexus.workspace.sources.registry import SOURCES
 
 FILE = "~/.nexus/profiles/mine.toml"
 
 
 def made(text: str, base: Profile | None = None) -> Profile:
-    return profile_of(draft_of(text, FILE), "mine", base, SOURCES, FILE)
+    return build_profile(parse_profile(text, FILE), "mine", base, SOURCES, FILE)
 
 
 def refused(text: str, base: Profile | None = LAYERED) -> tuple[str, str]:
@@ -38,7 +38,13 @@ def test_two_lists_are_a_profile() -> None:
 
 def test_an_extending_profile_is_the_other_one_but_for_what_it_says() -> None:
     assert made('extends = "layered"', LAYERED) == Profile(
-        "mine", "layered, changed", LAYERED.system, LAYERED.current, LAYERED.shares, LAYERED.ahead, LAYERED.form
+        "mine",
+        "layered, changed",
+        LAYERED.system,
+        LAYERED.current,
+        LAYERED.shares,
+        LAYERED.preamble,
+        LAYERED.message_format,
     )
 
 
@@ -52,15 +58,15 @@ def test_sources_are_taken_out_and_then_placed_before_and_after_others() -> None
     found = made(text, REPL)
     assert found.system == ("soul", "configurations", "active_skills", "skills", "rules", "tools_guide")
     assert found.current == ("date_time", "mood", "metadata", "hook_data", "constraints", "attachments")
-    assert (found.summary, found.says_start, found.frozen) == ("context", True, True)
+    assert (found.summary, found.session_header, found.freeze_system_prompt) == ("context", True, True)
 
 
 def test_how_a_history_opens_and_whether_the_system_slot_is_frozen_can_be_said() -> None:
     text = 'extends = "layered"\nsummary = "context"\nsays_start = true\nfrozen = true'
     found = made(text, LAYERED)
-    assert (found.summary, found.says_start, found.frozen) == ("context", True, True)
+    assert (found.summary, found.session_header, found.freeze_system_prompt) == ("context", True, True)
     found = made('extends = "repl"\nsummary = "previous"\nsays_start = false\nfrozen = false', REPL)
-    assert (found.summary, found.says_start, found.frozen) == ("previous", False, False)
+    assert (found.summary, found.session_header, found.freeze_system_prompt) == ("previous", False, False)
     assert refused('extends = "repl"\nsummary = "mine"', REPL) == ("summary", "one of previous, context")
     key, expected = refused('extends = "repl"\nform = "tagged"', REPL)
     assert (key, expected) == ("says_start", "false with the form tagged, which shows one turn alone")
@@ -77,7 +83,7 @@ def test_a_list_replaces_that_of_the_other_one_and_shares_replace_those_of_the_s
     found = made('extends = "base"\nsystem = ["soul"]\nform = "turnlog"\nshares.Session.floor = 0.3', base)
     assert found.system == ("soul",)
     assert found.current == ("moment",)
-    assert found.form == "turnlog"
+    assert found.message_format == "turnlog"
     assert found.shares == (Share("Memory", ceiling=0.2), Share("Session", 0.3, 0.9))
 
 
@@ -88,7 +94,7 @@ def test_a_list_replaces_that_of_the_other_one_and_shares_replace_those_of_the_s
         ("system = [1]", "system[0]", "text, not a number"),
         ("what = 1", "what", "text"),
         ('extends = ["layered"]', "extends", "text, not a list"),
-        ('form = "html"\nsystem = []', "form", f"one of {', '.join(FORMS)}"),
+        ('form = "html"\nsystem = []', "form", f"one of {', '.join(MESSAGE_FORMATS)}"),
         ('sytem = ["rules"]', "sytem", "one of the keys what, extends, form, summary"),
         ('name = "mine"\nsystem = []', "name", "one of the keys"),
         ("system = []\nshares = 1", "shares", "a table, not a number"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
@@ -30,7 +30,7 @@ def session(turns: int = 40, *, lines: int = 12, **options: Any) -> Engine:
         call_ = ToolCall(f"c{turn}", "run", "{}")
         said = [user(f"Look at part {turn}. Never touch legacy.py."), assistant("", call_)]
         said += [tool(f"c{turn}", f"part {turn}\n" + LINE * lines, "run"), assistant(f"Part {turn} is sound.")]
-        nx.ledger.append("main", sized(said, nx.counter), opens_turn=True)
+        nx.ledger.append("main", with_sizes(said, nx.counter), opens_turn=True)
         nx.ledger.close_turn("main")
     return nx
 
@@ -90,7 +90,7 @@ def test_a_learned_limit_leaves_the_reserve_for_the_answer_and_can_be_forgotten(
         assert nx.assemble("x", **asked).token_budget.available == before < 120_000
         nx.learn_limit("gpt-4o", 9_000)
         bounded = nx.assemble("x", **asked)
-        assert bounded.token_budget.available == nx.available() == 9_000 == bounded.manifest.available
+        assert bounded.token_budget.available == nx.available() == 9_000 == bounded.provenance.manifest.available
         assert nx.assemble("x", budget=5_000, profile="bare").token_budget.available == 5_000
         assert nx.forget_limit("gpt-4o") and not nx.forget_limit("gpt-4o")
         assert nx.assemble("x", **asked).token_budget.available == before
@@ -320,7 +320,7 @@ def test_a_prompt_that_grew_meanwhile_is_not_sent_as_one_with_a_shorter_answer()
         def send(ctx: nexus.AssembledContext) -> Any:
             sizes.append(ctx.token_budget.used.total)
             if len(sizes) == 1:
-                nx.ledger.append("main", sized([user("w " * 900)], nx.counter), opens_turn=True)
+                nx.ledger.append("main", with_sizes([user("w " * 900)], nx.counter), opens_turn=True)
                 raise RuntimeError(
                     "maximum context length is 4000 tokens. However, you requested 16000 tokens "
                     "(2000 in the messages, 14000 in the completion)."

@@ -7,13 +7,15 @@ from typing import Any
 import nexus
 from nexus.render.console import context_text
 from nexus.render.turnlog.console import PLAIN, console_lines
-from nexus.types.ledger_entries import Entry, EntryKind, Place, Row
-from nexus.types.message import Size, assistant, user
+from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, StoredMessage
+from nexus.types.message import TokenSize, assistant, user
 
 
 def entry(at: int, kind: EntryKind, *texts: str, **body: Any) -> Entry:
     messages = [(user if number % 2 == 0 else assistant)(text) for number, text in enumerate(texts)]
-    rows = tuple(Row(Place(at, number), message, Size(1, 1, 1)) for number, message in enumerate(messages))
+    rows = tuple(
+        StoredMessage(MessageRef(at, number), message, TokenSize(1, 1, 1)) for number, message in enumerate(messages)
+    )
     return Entry(at, kind, 1, 0, body, rows, b"")
 
 

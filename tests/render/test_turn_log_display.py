@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nexus.interop.turnlog import console_lines
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Commit, NewEntry, Sized
-from nexus.types.message import Message, Size, Text, ToolCall, assistant, tool, user
+from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
+from nexus.types.message import Message, Text, TokenSize, ToolCall, assistant, tool, user
 from render.tagged.making import HOSTILE
 
 AT = 1_680_611_600_000
@@ -21,7 +21,7 @@ ASKED = user("Why?", at_ms=AT)
 def lines(*messages: Message, full: bool = False) -> list[str]:
     """The display of a session of these messages."""
     ledger = MemoryLedger(clock_ms=lambda: AT)
-    rows = tuple(Sized(message, Size(1, 1, 1)) for message in messages)
+    rows = tuple(SizedMessage(message, TokenSize(1, 1, 1)) for message in messages)
     ledger.commit("s", Commit((NewEntry("messages", rows),)))
     return list(console_lines(ledger.entries(1), full=full))
 

@@ -209,7 +209,7 @@ def test_what_is_wrong_is_said_once_and_the_context_is_made() -> None:
     assert len(messages) == 5
     assert parse_moment(messages[4]["content"])[0] == "2025-12-10 08:00:00+00:00"
     assert "yesterday" not in str(messages)
-    assert [(note.origin, note.text) for note in builder.warnings] == [
+    assert [(note.source, note.message) for note in builder.warnings] == [
         ("nexus:history", "rows without a time that can be read (1)"),
         ("nexus:moment", "there is no time zone 'Mars/Olympus': UTC is shown"),
         ("nexus:moment", "the timestamp is no time that can be read: the clock's is shown"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nexus.render.tagged import parse_memory, parse_moment
 from nexus.services.context import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
 from nexus.services.context.reading import read_time
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from render.tagged.making import HOSTILE, PIECES
 
 RUN = "run_1"
@@ -123,10 +123,10 @@ def test_what_is_wrong_with_rows_is_counted_in_warnings_and_stops_nothing() -> N
         {**row("ai", "b"), "metadata": "m"},
         row("ai", "c", calls="none"),
     ]
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     left_out: dict[str, int] = {}
     block = MemoryFormatter.format_shared_memory(rows, warned=warned, left_out=left_out)
-    assert [note.text for note in warned] == [
+    assert [note.message for note in warned] == [
         "contents that are no text: not shown (3)",
         "metadata that is no dict: not shown (1)",
         "rows that are no dict: left out (2)",
@@ -142,7 +142,7 @@ def test_what_is_wrong_with_rows_is_counted_in_warnings_and_stops_nothing() -> N
 @pytest.mark.parametrize("history", [None, [], (), {}, "rows", 3, iter(())])
 def test_no_history_is_an_empty_one_and_what_is_none_is_reported(history: Any) -> None:
     """Decided on 000: empty: `count=0` and `(No earlier conversation.)`."""
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     block = MemoryFormatter.format_shared_memory(history, warned=warned)
     assert block == "[SHARED_MEMORY count=0]\nRecent conversation memory:\n\n(No earlier conversation.)"
     assert bool(warned) == isinstance(history, (dict, str, int))
@@ -248,7 +248,7 @@ def test_the_moment_is_printed_to_the_character() -> None:
 )
 def test_the_offset_is_that_of_a_browser_as_number_or_text_or_the_name_of_a_zone(offset: Any, shown: str) -> None:
     """Document 000: `timezone_offset`. Decided: minutes as `getTimezoneOffset` gives them (-480 is +08:00), also as text."""
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     block = MomentFormatter.format_this_moment("x", "2025-12-10T08:00:00Z", offset, warned=warned)
     assert parse_moment(block)[0] == f"2025-12-10 {shown}"
     assert warned == []
@@ -256,10 +256,10 @@ def test_the_offset_is_that_of_a_browser_as_number_or_text_or_the_name_of_a_zone
 
 @pytest.mark.parametrize("offset", ["Mars/Olympus", 5_000, 1.5, True, [], "\ud800"])
 def test_a_zone_that_there_is_not_is_utc_and_a_warning(offset: Any) -> None:
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     block = MomentFormatter.format_this_moment("x", "2025-12-10T08:00:00Z", offset, warned=warned)
     assert parse_moment(block)[0] == "2025-12-10 08:00:00+00:00"
-    assert [note.text.endswith("UTC is shown") for note in warned] == [True]
+    assert [note.message.endswith("UTC is shown") for note in warned] == [True]
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_a_time_is_read_in_any_of_these_forms(timestamp: Any) -> None:
 )
 def test_an_unreadable_timestamp_is_the_clocks_time_and_a_warning(timestamp: Any) -> None:
     """Decided on 000: unreadable timestamp: the engine's clock and a warning; the raw string is never printed."""
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     block = MomentFormatter.format_this_moment("x", timestamp, -480, now_ms=0, warned=warned)
     assert parse_moment(block)[0] == "1970-01-01 08:00:00+08:00"
-    assert [note.origin for note in warned] == ["nexus:moment"]
+    assert [note.source for note in warned] == ["nexus:moment"]
     assert str(timestamp) not in block
     now = datetime.now(UTC).replace(microsecond=0)
     shown = datetime.fromisoformat(parse_moment(MomentFormatter.format_this_moment("x", timestamp, 0))[0])
@@ -310,7 +310,7 @@ def test_an_unreadable_timestamp_is_the_clocks_time_and_a_warning(timestamp: Any
 
 @pytest.mark.parametrize("timestamp", ["", None])
 def test_no_timestamp_is_the_clocks_time_without_a_warning(timestamp: Any) -> None:
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     block = MomentFormatter.format_this_moment("x", timestamp, 0, now_ms=0, warned=warned)
     assert (parse_moment(block)[0], warned) == ("1970-01-01 00:00:00+00:00", [])
 

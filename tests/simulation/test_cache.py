@@ -10,7 +10,7 @@ import pytest
 
 import nexus
 from cli.stored import rows_of
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.errors import BadBudget, NoSuchSession
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
@@ -36,7 +36,7 @@ def nx(tmp_path: Path) -> Iterator[nexus.Engine]:
 
 
 def store(nx: nexus.Engine, *messages: Message, session: str = "s") -> None:
-    nx.store.commit(session, Commit((NewEntry(messages=sized(messages, nx.counter), opens_turn=True),)))
+    nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), opens_turn=True),)))
 
 
 def talk(nx: nexus.Engine, turns: int, *, step_ms: int = 0) -> None:
@@ -117,7 +117,7 @@ def test_segments_weigh_what_the_account_says_with_tools_images_and_signatures(n
     forms = {"anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini, "openai": ctx.to_openai}
     cutter = Cutter(nx.resolve(model), nx.counter)
     cutter.learn_images(ctx.messages)
-    call = cutter.call(forms[ctx.window.wire](), 0, 0)
+    call = cutter.call(forms[ctx.accounting.model_info.wire](), 0, 0)
     assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.04, abs=40)
 
 
@@ -258,7 +258,7 @@ def test_a_system_text_that_changes_near_its_end_is_read_up_to_there_where_no_ma
     for clock in ("14:30", "14:31"):
         (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
         ctx = nx.assemble("And now?", session="s", model=model)
-        outcomes.append(cache.send(cutter.call(ctx.to_wire(known.wire), 0, 0)))
+        outcomes.append(cache.send(cutter.call(ctx.to_provider(known.wire), 0, 0)))
     first, second = outcomes
     assert (first.miss, second.miss, first.prompt) == ("first", "changed", second.prompt)
     if model == CLAUDE:

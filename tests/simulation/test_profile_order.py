@@ -52,7 +52,7 @@ def test_the_tokens_of_the_rows_and_the_history_are_those_of_the_account(root: P
     with nexus.open(root, ledger=":memory:", profiles={"stable": STABLE}) as nx:
         found = look(nx, "stable")
         ctx = nx.assemble("(your next message)", session="main", profile="stable")
-    by_name = {item.origin: item.tokens for item in ctx.items}
+    by_name = {item.source: item.tokens for item in ctx.accounting.token_breakdown}
     for row in found.rows:
         assert row.tokens == sum(by_name[origin] for origin in row.origins)
 
@@ -74,14 +74,14 @@ def test_a_block_of_every_turn_in_the_system_slot_costs_all_that_follows_it_in_e
 
 
 def test_in_a_frozen_system_slot_nothing_is_lost_but_what_changes_is_shown_as_it_was(root: Path) -> None:
-    (warning,) = looked(root, replace(CLOCK, frozen=True)).findings
+    (warning,) = looked(root, replace(CLOCK, freeze_system_prompt=True)).findings
     assert (warning.level, warning.sources, warning.before, warning.tokens) == ("warning", ("moment", "mood"), (), 0)
     assert warning.text == (
         "moment and mood change with each turn and stand in a frozen system slot: a session shows them as its first call "
         "had them. Name them in `current`"
     )
-    assert looked(root, replace(STABLE, frozen=True)).findings == ()
-    assert plain(looked(root, replace(STABLE, frozen=True)))["frozen"] is True
+    assert looked(root, replace(STABLE, freeze_system_prompt=True)).findings == ()
+    assert plain(looked(root, replace(STABLE, freeze_system_prompt=True)))["frozen"] is True
 
 
 def test_the_history_follows_the_whole_system_slot_so_the_last_place_costs_it_too(root: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_
             nx.record(ctx, nexus.AgentResult((nexus.assistant("yes " * 100),)))
             now[0] += 60_000
         (warning,) = (one for one in look(nx, "clock", session="main").findings if one.level == "warning")
-        prefix = nx.assemble("(your next message)", session="main", profile="clock").prefix
+        prefix = nx.assemble("(your next message)", session="main", profile="clock").accounting.prefix
     assert prefix.state == "broken"
     assert prefix.at == "nexus:moment (moment) in the system slot"
     # The break loses what was sent before: the message before, its reply and the moment's own block are not the same.
@@ -159,7 +159,7 @@ def test_a_plugins_source_declares_nothing_and_is_asked_for_two_messages(root: P
 
 def test_sources_that_there_are_not_and_files_that_are_not_shown_are_warnings(root: Path) -> None:
     found = looked(root, Profile("mine", "", ("rulez",), ("moment",), (Share("Memory", ceiling=0.1),)))
-    assert [one.text for one in found.warned] == [
+    assert [one.message for one in found.warned] == [
         "there is no source 'rulez', which the profile names: left out",
         "it does not name attachments: files that come with a message are not shown",
     ]

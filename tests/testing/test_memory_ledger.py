@@ -16,7 +16,7 @@ from nexus.ledger.sessions import Alias, NewMove, SessionFacts
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import append, compaction, entry, mark, put, texts
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 
 
 def test_it_is_a_store_in_memory_of_one_tenant() -> None:
@@ -77,7 +77,7 @@ def test_values_that_were_given_out_do_not_change_what_is_stored() -> None:
 
 def test_damaged_decisions_and_manifests_are_not_served_either() -> None:
     source = MemoryLedger()
-    commit = Commit((entry("one"),), Cut("v", 1, 0, Place(1, 0), "m", 1, 1, 1), AssemblyRow("v", {"a": 1}, 1))
+    commit = Commit((entry("one"),), Cut("v", 1, 0, MessageRef(1, 0), "m", 1, 1, 1), AssemblyRow("v", {"a": 1}, 1))
     source.commit("main", commit)
     target = MemoryLedger()
     target.load(_tampered(source))

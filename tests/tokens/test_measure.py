@@ -80,7 +80,7 @@ def test_reasoning_that_goes_back_counts_with_its_encrypted_content_and_other_re
         message_tokens(Message("assistant", (Thinking("why", text), Text("so"))), COUNTER) for text in (sealed, opened)
     )
     assert 1_000 < counted.openai - bare.openai < 1_060
-    assert (counted.anthropic, counted.gemini, counted.aside) == (bare.anthropic, bare.gemini, bare.aside)
+    assert (counted.anthropic, counted.gemini, counted.optional) == (bare.anthropic, bare.gemini, bare.optional)
     assert not_sent == bare
 
 
@@ -90,7 +90,7 @@ def test_reasoning_that_goes_back_counts_with_its_encrypted_content_and_other_re
 def test_with_thinking_and_memory_the_two_counts_together_cover_the_form_of(form: str, message: Message) -> None:
     counted = message_tokens(message, COUNTER)
     sent = sum(count_text(compact(body)) for body in FORMS[form](message))
-    assert counted.tokens + counted.aside >= sent
+    assert counted.tokens + counted.optional >= sent
 
 
 @slow
@@ -112,16 +112,16 @@ def test_thinking_and_memory_notes_are_counted_aside_and_nowhere_else() -> None:
     thought = Thinking("First I look at the log. " * 30, signature="EqQB" * 500)
     memory = Note("memory", "The user likes short answers. " * 20)
     counted = message_tokens(Message("assistant", (thought, memory, said)), COUNTER)
-    assert plain.aside == 0
+    assert plain.optional == 0
     assert counted.tokens == plain.tokens
     texts_alone = COUNTER.count(thought.text) + COUNTER.count(memory.text)
-    assert texts_alone < counted.aside < texts_alone + 40
+    assert texts_alone < counted.optional < texts_alone + 40
 
 
 def test_a_note_of_the_moment_is_counted_with_the_message() -> None:
     moment = Note("moment", "Current time: 2026-11-12T09:15:33.123Z")
     with_note = message_tokens(Message("user", (moment, Text("hi"))), COUNTER)
-    assert with_note.aside == 0
+    assert with_note.optional == 0
     assert with_note.tokens > message_tokens(user("hi"), COUNTER).tokens + COUNTER.count(moment.text)
 
 

@@ -45,7 +45,7 @@ def test_over_the_cap_whole_lines_are_kept_and_the_rest_is_told(notes: Path) -> 
         == f"line 1\nline 2\nline 3\n[50 more characters of {notes} left out (cap 25); read the file for the rest]"
     )
     assert (attachment.first_line, attachment.last_line) == (1, 3)
-    assert warned is not None and warned.text == "50 of 71 characters left out: the cap is 25"
+    assert warned is not None and warned.message == "50 of 71 characters left out: the cap is 25"
     notes.write_text("x" * 100)
     assert attachment_from_file(notes, most_chars=25)[0].text.startswith("x" * 25 + "\n[75 more characters")
 

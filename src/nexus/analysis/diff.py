@@ -9,13 +9,13 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import Fitted
-from nexus.assembly.prefix.compare import compare
-from nexus.assembly.prefix.locate import Ground, located, measured
+from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.prefix.compare import compare_manifests
+from nexus.assembly.prefix.locate import PrefixCosts, block_tokens, locate_break
 from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import tools_tokens
-from nexus.types.message import Wire
+from nexus.types.message import ProviderFormat
 
 EXCERPT_BYTES = 60
 """What is shown of each body from the first byte that differs on, and before it."""
@@ -43,7 +43,7 @@ class Difference(Struct, frozen=True):
     earlier: str
     later: str
     stable_tokens: int
-    again_tokens: int
+    reprocessed_tokens: int
     lost_tokens: int
     price: float | None
 
@@ -53,34 +53,34 @@ class Side:
     """One of the two calls: its context, how it was made to fit, its manifest as stored, and its name."""
 
     ctx: AssembledContext
-    fitted: Fitted
+    fitted: FitResult
     manifest: Mapping[str, Any]
     call: str
 
 
-def difference(old: Side, new: Side, counter: TokenCounter) -> Difference:
+def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
     """The difference between two calls; which of them came first does not matter to it."""
-    earlier, later = (_json(_body(side.ctx, new.ctx.window.wire)) for side in (old, new))
+    earlier, later = (_json(_body(side.ctx, new.ctx.accounting.model_info.wire)) for side in (old, new))
     byte = first_difference(earlier, later)
     state: Literal["same", "extends", "broken"] = "broken"
     if earlier == later:
         state = "same"
     elif byte >= len(earlier) - len(b"]}"):
         state = "extends"
-    now = msgspec.to_builtins(new.ctx.manifest)
-    report = compare(old.manifest, now, new.fitted.window)
+    now = msgspec.to_builtins(new.ctx.provenance.manifest)
+    report = compare_manifests(old.manifest, now, new.fitted.window)
     causes = report.causes
     if old.manifest.get("view") != now["view"]:
         # Two views have cuts of their own, which have nothing to do with each other.
         alike = {name: now[name] for name in ("cut", "first", "pins", "pin_kinds")}
-        causes = compare({**old.manifest, **alike}, now, new.fitted.window).causes
+        causes = compare_manifests({**old.manifest, **alike}, now, new.fitted.window).causes
         causes = (f"the view is another one: {now['view']} after {old.manifest.get('view')}", *causes)
     total = new.ctx.token_budget.used.total
     stable, lost, price, at = total, 0, None, ""
     if state == "extends":
         stable = min(old.ctx.token_budget.used.total, total)
     elif state == "broken":
-        found = located(report, old.manifest, now, _ground(old, new, counter))
+        found = locate_break(report, old.manifest, now, _ground(old, new, counter))
         stable, lost, price, at = found.stable_tokens, found.lost_tokens, found.price, found.at
         causes = causes or ("what was sent differs, and nothing that is declared does",)
     return Difference(
@@ -111,29 +111,29 @@ def first_difference(one: bytes, other: bytes) -> int:
     return low
 
 
-def _ground(old: Side, new: Side, counter: TokenCounter) -> Ground:
+def _ground(old: Side, new: Side, counter: TokenCounter) -> PrefixCosts:
     ctx = new.ctx
-    blocks, ahead = ([block for block in ctx.blocks if block.slot == slot] for slot in ("system", "ahead"))
+    blocks, ahead = ([block for block in ctx.provenance.blocks if block.slot == slot] for slot in ("system", "ahead"))
     taken = tools_tokens((tool.definition() for tool in ctx.tools), counter)
     fitted = new.fitted
     history = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
-    return Ground(
+    return PrefixCosts(
         tools=taken,
-        system=ctx.manifest.base - history - taken,
-        blocks=measured(blocks, counter),
-        ahead=measured(ahead, counter),
+        system=ctx.provenance.manifest.base - history - taken,
+        blocks=block_tokens(blocks, counter),
+        preamble_blocks=block_tokens(ahead, counter),
         window=new.fitted.window,
         earlier=old.ctx.messages,
         counter=counter,
-        factor=ctx.manifest.factor,
-        model=ctx.window,
+        factor=ctx.provenance.manifest.factor,
+        model=ctx.accounting.model_info,
         current=new.fitted.current_tokens,
     )
 
 
-def _body(ctx: AssembledContext, wire: Wire) -> dict[str, Any]:
+def _body(ctx: AssembledContext, wire: ProviderFormat) -> dict[str, Any]:
     """The body in a form, without the cache marks: these move with every call and are no part of the prefix."""
-    body = ctx.to_wire(wire)
+    body = ctx.to_provider(wire)
     for name in ("tools", "system", "messages") if wire == "anthropic" else ():
         for item in cast("list[dict[str, Any]]", body.get(name, [])):
             item.pop("cache_control", None)

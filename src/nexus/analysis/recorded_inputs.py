@@ -10,31 +10,31 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.view import LARGEST_PART, Reading, View, filled, size_class
+from nexus.assembly.fit.view import LARGEST_PART, LedgerView, View, fill_window, size_class
 from nexus.assembly.fit.window import Window
 from nexus.assembly.forms.one_turn import turn_window
 from nexus.assembly.forms.turnlog import as_shaped, shape_of
-from nexus.assembly.inputs import Materials
-from nexus.assembly.manifest_store import NoteHead, Settings, sent_of
-from nexus.assembly.record import calibrated_name, factor_of
-from nexus.context import Face
+from nexus.assembly.inputs import AssemblyInputs
+from nexus.assembly.manifest_store import NoteMetadata, Settings, parse_stored_manifest
+from nexus.assembly.record import calibration_factor, calibration_key
+from nexus.context import Renderers
 from nexus.errors import CannotReplay
 from nexus.ledger import replay
 from nexus.ledger.recorded_calls import RecordedCall, last_of_view
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import from_json
-from nexus.policy import Withheld
-from nexus.policy.authorization import Admitted
-from nexus.profiles.builtin import named
+from nexus.policy import DeniedTool
+from nexus.policy.authorization import AuthorizedRequest
+from nexus.profiles.builtin import find_profile
 from nexus.tokens.budget import plan
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
-from nexus.types.history import PLAIN, Earlier, Opens
+from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry
 from nexus.types.message import Message, Note
-from nexus.types.profile import ONE_TURN, STORED_NOTES, Form, Profile
+from nexus.types.profile import ONE_TURN, STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.environment.snapshot import Snapshot
@@ -44,7 +44,7 @@ from nexus.workspace.sources.registry import SOURCES
 _blocks = msgspec.json.Decoder(list[Block])
 _tools = msgspec.json.Decoder(list[ToolSpec])
 _settings = msgspec.json.Decoder(Settings)
-_withheld = msgspec.json.Decoder(tuple[Withheld, ...])
+_withheld = msgspec.json.Decoder(tuple[DeniedTool, ...])
 T = TypeVar("T")
 
 IN_FULL, SKILL_FILE = "skill ", "/SKILL.md"
@@ -52,7 +52,7 @@ IN_FULL, SKILL_FILE = "skill ", "/SKILL.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class ReplayDeps:
     """What past calls are made again with. All but the first four matters where something is changed.
 
     `admit` is what a call's request has to pass, `resolved` the profile of a name with all sources that it could use.
@@ -60,26 +60,26 @@ class Kit:
 
     store: LedgerStore
     counter: TokenCounter
-    standing: TokenCounter
-    face: Face
-    around: Surroundings = dataclasses.field(default_factory=Surroundings)
+    stable_counter: TokenCounter
+    renderers: Renderers
+    workspace_context: Surroundings = dataclasses.field(default_factory=Surroundings)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     strategy: Strategy = "oldest_first"
-    largest_result: int | None = None
-    look: Callable[[], Snapshot] = Snapshot
-    admit: Callable[[Request], Admitted] = Admitted
-    resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (named(name), SOURCES)
+    max_tool_result_tokens: int | None = None
+    survey: Callable[[], Snapshot] = Snapshot
+    authorize: Callable[[Request], AuthorizedRequest] = AuthorizedRequest
+    resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (find_profile(name), SOURCES)
 
 
-class Past:
+class RecordedCallInputs:
     """One recorded call and what the ledger has of it. State over time: `missing` grows while it is made again."""
 
-    def __init__(self, kit: Kit, call: RecordedCall) -> None:
+    def __init__(self, kit: ReplayDeps, call: RecordedCall) -> None:
         self.kit, self.call, self.manifest = kit, call, call.row.manifest
         self.missing: list[str] = []
-        self.earlier = Earlier()
+        self.earlier = PreviousTurns()
         try:
-            self.sent = sent_of(self.manifest)
+            self.sent = parse_stored_manifest(self.manifest)
             self.head = msgspec.convert(self.manifest["head"], int)
             self.view_name = msgspec.convert(self.manifest["view"], str)
         except (KeyError, msgspec.ValidationError) as error:
@@ -130,21 +130,21 @@ class Past:
         """The factor of then for the model of then, for another one that of now."""
         if model.name == self.settings.model.name:
             return float(self.manifest.get("factor", 1))
-        told = calibrated_name(model.name, self.kit.counter.name)
-        return factor_of(model, self.kit.store.calibration(model.provider, told))
+        told = calibration_key(model.name, self.kit.counter.name)
+        return calibration_factor(model, self.kit.store.calibration(model.provider, told))
 
     def images(self) -> ImagePrice:
         """How images were counted; earlier versions knew no model's own price."""
         return msgspec.convert(self.manifest.get("images", {}), ImagePrice)
 
-    def form(self) -> Form:
+    def form(self) -> MessageFormatName:
         """How the conversation was shown."""
-        return msgspec.convert(self.manifest.get("form", "roles"), Form)
+        return msgspec.convert(self.manifest.get("form", "roles"), MessageFormatName)
 
-    def opens(self) -> Opens:
+    def opens(self) -> HistoryHeader:
         """How the history opened."""
         begun, heading = (str(self.manifest.get(name) or "") for name in ("begun", "heading"))
-        return Opens(begun, heading or PLAIN.heading)
+        return HistoryHeader(begun, heading or PLAIN.summary_heading)
 
     def task(self) -> bool:
         """Whether the session's first task stayed."""
@@ -181,12 +181,12 @@ class Past:
             self.missing.append(f"entry {self.head}, after which it was made, is another one than then")
         if (live.mark.seq if live.mark else 0) != self.manifest.get("mark"):
             self.missing.append("the clear or compaction that held is not in the ledger")
-        reading = Reading(self._entries, (self.head, bytes.fromhex(told)), live)
-        if view.form in ONE_TURN:
+        reading = LedgerView(self._entries, (self.head, bytes.fromhex(told)), live)
+        if view.message_format in ONE_TURN:
             window, self.earlier = turn_window(reading, view, cut, counter, opens=self.sent.opens)
             return window
-        reading = as_shaped(reading, shape_of(view.form, counter))
-        return filled(reading, view, cut, counter, task=view.task)[0]
+        reading = as_shaped(reading, shape_of(view.message_format, counter))
+        return fill_window(reading, view, cut, counter, task=view.pin_first_message)[0]
 
     def event(self, entry: Entry) -> tuple[Event, list[Block]]:
         """The event as it was given, and the blocks that stood in its message before the content."""
@@ -206,13 +206,13 @@ class Past:
         event = Event(content, results, id=message.id, at_ms=message.at_ms, source=message.source)
         return event, blocks
 
-    def seen(self, window: Window) -> list[Block]:
+    def already_in_history(self, window: Window) -> list[Block]:
         """The blocks that were not in the message because the history showed them; their text stands there."""
         found: list[Block] = []
         for head in self.sent.notes:
             text = ""
             if head.state == "seen":
-                text = window.memory.get(head.origin) or self._shown_before(head.origin)
+                text = window.memory.get(head.source) or self._shown_before(head.source)
             if text:
                 found.append(block_of(head, text))
         return found
@@ -241,21 +241,25 @@ class Past:
 
     def named_skills(self) -> tuple[str, ...]:
         """The skills that stood in the system slot in full."""
-        names = (block.name.partition(IN_FULL) for block in self.blocks if block.origin.endswith(SKILL_FILE))
+        names = (block.name.partition(IN_FULL) for block in self.blocks if block.source.endswith(SKILL_FILE))
         return tuple(name for before, found, name in names if found and not before)
 
-    def materials(self, view: View, model: Model, window: Window, request: Request) -> Materials:
+    def materials(self, view: View, model: Model, window: Window, request: Request) -> AssemblyInputs:
         """What assembly needs, all but the sources."""
         store, thread = self.kit.store, self.call.thread
         last = last_of_view(store, thread, view.name, self.head)
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
-        return Materials(
-            desk=Desk(
-                request, dataclasses.replace(self.kit.around, warned=()), request.event.at_ms, "", earlier=self.earlier
+        return AssemblyInputs(
+            source_context=Desk(
+                request,
+                dataclasses.replace(self.kit.workspace_context, warned=()),
+                request.event.at_ms,
+                "",
+                earlier=self.earlier,
             ),
             sources={},
             model=model,
-            counter=self.kit.standing,
+            counter=self.kit.stable_counter,
             factor=self.factor(model),
             window=window,
             mark=replay.live(self.marks()).mark,
@@ -265,8 +269,8 @@ class Past:
             last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
             thread=next(parts, thread),
             workspace=str(self.entry(self.call.row.seq).body.get("workspace", "")),
-            face=self.kit.face,
-            withheld=self.withheld,
+            renderers=self.kit.renderers,
+            denied_tools=self.withheld,
         )
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:
@@ -279,12 +283,14 @@ def _leading_notes(message: Message) -> int:
     return next((place for place, part in enumerate(message.parts) if not isinstance(part, Note)), len(message.parts))
 
 
-def _head(note: Note) -> NoteHead:
+def _head(note: Note) -> NoteMetadata:
     """What an earlier version's manifest does not say of a note."""
     memory = note.kind == "memory"
-    return NoteHead("placed", "Memory" if memory else "Event", note.kind, note.origin, "user" if memory else "system")
+    return NoteMetadata(
+        "placed", "Memory" if memory else "Event", note.kind, note.origin, "user" if memory else "system"
+    )
 
 
-def block_of(head: NoteHead, text: str) -> Block:
+def block_of(head: NoteMetadata, text: str) -> Block:
     """A block of the current message, from what is stored of it and its text."""
-    return Block(cast("Layer", head.layer), head.name, text, head.origin, "current", cast("Trust", head.trust))
+    return Block(cast("Layer", head.layer), head.name, text, head.source, "current", cast("Trust", head.trust))

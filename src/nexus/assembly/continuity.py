@@ -15,7 +15,7 @@ from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import from_json
 from nexus.types.block import Block
-from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, Opens
+from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, HistoryHeader
 from nexus.types.ledger_entries import Entry
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import Desk
@@ -32,22 +32,22 @@ def is_new(store: LedgerStore, thread: int | None) -> bool:
     return thread is None or store.head(thread)[0] == 0
 
 
-def opens_of(
+def history_header(
     profile: Profile, store: LedgerStore, thread: int | None, last: Last, mark: Entry | None, desk: Desk
-) -> Opens:
+) -> HistoryHeader:
     """How the history of a session opens, in the profile's words."""
     begun = heading = ""
-    if profile.says_start:
+    if profile.session_header:
         begun = session_start(desk) if is_new(store, thread) else _begun(store, thread, last)
     if profile.summary == "context" and mark is not None and mark.kind == "compaction":
         told = str(last.get("heading") or "") if last is not None and last.get("mark") == mark.seq else ""
         heading = told or f"{CONTEXT_SUMMARY}{GENERATED}{stamp_of(desk, mark.at_ms)}\n"
-    return Opens(begun, heading or PLAIN.heading)
+    return HistoryHeader(begun, heading or PLAIN.summary_heading)
 
 
 def frozen_blocks(profile: Profile, store: LedgerStore, last: Last, mark: Entry | None) -> tuple[Block, ...] | None:
     """The blocks of the system slot as the last call had them; None where they are to be made anew."""
-    if not profile.frozen or last is None or last.get("mark") != (mark.seq if mark else 0):
+    if not profile.freeze_system_prompt or last is None or last.get("mark") != (mark.seq if mark else 0):
         return None
     inputs: dict[str, str] = last.get("inputs") or {}
     data = store.blob(inputs["blocks"]) if "blocks" in inputs else None

@@ -10,12 +10,12 @@ import msgspec
 
 from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
-from nexus.context import Face
-from nexus.policy import Withheld
+from nexus.context import Renderers
+from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, plan
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message
 from nexus.types.request import Request
@@ -26,7 +26,7 @@ OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Materials:
+class AssemblyInputs:
     """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
 
     `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
@@ -34,7 +34,7 @@ class Materials:
     `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
     """
 
-    desk: Desk
+    source_context: Desk
     sources: Mapping[str, Source]
     model: Model
     counter: TokenCounter
@@ -47,15 +47,15 @@ class Materials:
     last_manifest: Mapping[str, Any] | None
     thread: int
     workspace: str
-    face: Face
+    renderers: Renderers
     after_mark: int = 0
     may_compact: bool = True
-    frozen: tuple[Block, ...] | None = None
-    withheld: tuple[Withheld, ...] = ()
-    warned: tuple[Warned, ...] = ()
+    frozen_blocks: tuple[Block, ...] | None = None
+    denied_tools: tuple[DeniedTool, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()
 
 
-def planned(request: Request, model: Model) -> TokenBudget:
+def plan_budget(request: Request, model: Model) -> TokenBudget:
     """The budget before anything is counted; what the request asks for as output is its reserve."""
     asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
     reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)

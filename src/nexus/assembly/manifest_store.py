@@ -21,7 +21,7 @@ from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
 from nexus.tokens.model import Model
 from nexus.types.block import Block
-from nexus.types.ledger_entries import Cut, Row
+from nexus.types.ledger_entries import Cut, StoredMessage
 
 NoteState: TypeAlias = Literal["placed", "seen", "left out"]
 
@@ -33,17 +33,17 @@ class Settings(Struct, frozen=True):
     config: dict[str, Any] | None
 
 
-class NoteHead(Struct, frozen=True, array_like=True):
+class NoteMetadata(Struct, frozen=True, array_like=True):
     """A block of the current message without its text: `placed` in it, `seen` in the history already, or `left out`."""
 
     state: NoteState
     layer: str
     name: str
-    origin: str
+    source: str
     trust: str
 
 
-class Sent(Struct, frozen=True):
+class StoredManifest(Struct, frozen=True):
     """`body` is the body's hash ("": it had no JSON form), `inputs` the hashes of blocks, tools and settings.
 
     `events` counts the messages of the event, which begin the recorded entry; `opens` says that a user spoke; `made` is
@@ -56,55 +56,58 @@ class Sent(Struct, frozen=True):
     session: str = ""
     events: int = 0
     opens: bool = True
-    notes: tuple[NoteHead, ...] = ()
+    notes: tuple[NoteMetadata, ...] = ()
     made: Cut | None = None
     uncut: int = 0
     context_json: dict[str, Any] = {}
 
 
-def told(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+def stored_manifest(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """The fields that a stored manifest gets, and the blobs that they name."""
     body, config = _body(ctx)
-    blocks = [block for block in ctx.blocks if block.slot in ("system", "ahead")]
-    parts: dict[str, Any] = {"settings": Settings(ctx.window, config)}
+    blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
+    parts: dict[str, Any] = {"settings": Settings(ctx.accounting.model_info, config)}
     if blocks:
         parts["blocks"] = blocks
     if ctx.tools:
         parts["tools"] = ctx.tools
-    if ctx.withheld:
-        parts["withheld"] = ctx.withheld
+    if ctx.provenance.denied_tools:
+        parts["withheld"] = ctx.provenance.denied_tools
     blobs = {name: to_json(value).encode() for name, value in parts.items()}
-    sent = Sent(
+    sent = StoredManifest(
         body,
         {name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
         ctx.session_label,
         len(ctx.event),
-        ctx.opens_turn,
+        ctx.provenance.starts_turn,
         tuple(
-            NoteHead(state, block.layer, block.name, block.origin, block.trust)
+            NoteMetadata(state, block.layer, block.name, block.source, block.trust)
             for state, found in _notes(ctx)
             for block in found
         ),
         ctx.cut,
         ctx.token_budget.uncut,
-        ctx.context_json,
+        ctx.provenance.context_json,
     )
     return msgspec.to_builtins(sent), tuple(blobs.values())
 
 
-def sent_of(manifest: Mapping[str, Any]) -> Sent:
+def parse_stored_manifest(manifest: Mapping[str, Any]) -> StoredManifest:
     """What a stored manifest tells. Raises msgspec.ValidationError where a field has another shape."""
-    return msgspec.convert({name: manifest[name] for name in Sent.__struct_fields__ if name in manifest}, Sent)
+    return msgspec.convert(
+        {name: manifest[name] for name in StoredManifest.__struct_fields__ if name in manifest}, StoredManifest
+    )
 
 
-def as_told(ctx: AssembledContext, sent: Sent, rows: Sequence[Row]) -> AssembledContext:
+def with_stored_fields(ctx: AssembledContext, sent: StoredManifest, rows: Sequence[StoredMessage]) -> AssembledContext:
     """A context that was made again, with what its manifest and its entry's `rows` tell and no assembly can find out."""
     budget = replace(ctx.token_budget, uncut=sent.uncut)
-    ctx = dataclasses.replace(ctx, cut=sent.made, token_budget=budget, context_json=sent.context_json)
-    return as_noted(ctx, sent, rows)
+    provenance = dataclasses.replace(ctx.provenance, context_json=sent.context_json)
+    ctx = dataclasses.replace(ctx, cut=sent.made, token_budget=budget, provenance=provenance)
+    return with_stored_meta(ctx, sent, rows)
 
 
-def as_noted(ctx: AssembledContext, sent: Sent, rows: Sequence[Row]) -> AssembledContext:
+def with_stored_meta(ctx: AssembledContext, sent: StoredManifest, rows: Sequence[StoredMessage]) -> AssembledContext:
     """The context with what was kept beside the text of its user's message, which begins the entry of `rows`."""
     said = [row.message for row in rows][: sent.events]
     if not said or said[-1].role != "user":
@@ -124,5 +127,9 @@ def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
 
 
 def _notes(ctx: AssembledContext) -> list[tuple[NoteState, tuple[Block, ...]]]:
-    placed = tuple(block for block in ctx.blocks if block.slot == "current")
-    return [("placed", placed), ("seen", ctx.seen), ("left out", ctx.left_out)]
+    placed = tuple(block for block in ctx.provenance.blocks if block.slot == "current")
+    return [
+        ("placed", placed),
+        ("seen", ctx.provenance.already_in_history),
+        ("left out", ctx.provenance.omitted_blocks),
+    ]

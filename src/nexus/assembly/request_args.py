@@ -13,7 +13,7 @@ from nexus.types.request import AgentRole, Event, Identity, Permissions, Request
 from nexus.types.tool_definition import ToolSource, definitions_of
 
 
-def request_of(
+def build_request(
     event: Event,
     session: str | None,
     *,
@@ -49,7 +49,7 @@ def request_of(
     )
 
 
-def event_of(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
+def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
     """The event for a user's text, an Event, or results of tool calls, with images. Raises BadEvent."""
     if isinstance(event, Event):
         return replace(event, content=(*event.content, *images)) if images else event

@@ -15,30 +15,30 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import Reading, View, empty, filled
+from nexus.assembly.fit.view import LedgerView, View, empty_window, fill_window
 from nexus.assembly.fit.window import Window, extend
 from nexus.assembly.forms.one_turn import turn_window
 from nexus.assembly.forms.turnlog import Log, as_shaped, shape_of
-from nexus.context import AssembledContext
+from nexus.context import AssembledContext, engine_state
 from nexus.ledger import replay
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model
 from nexus.tokens.model_names import bare_name
-from nexus.types.history import Earlier, Opens
-from nexus.types.ledger_entries import Cut, Entry, Place
+from nexus.types.history import HistoryHeader, PreviousTurns
+from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
-from nexus.types.profile import ONE_TURN, Form
+from nexus.types.profile import ONE_TURN, MessageFormatName
 
-Opening: TypeAlias = Callable[[Entry | None], Opens]
+Opening: TypeAlias = Callable[[Entry | None], HistoryHeader]
 
 WINDOWS = 64
 """Windows kept at a time; the one not used for longest goes first."""
 
 
 @dataclass(slots=True)
-class Kept:
+class CachedWindow:
     """A window with what was known when it was made: the view's newest cut, the marks that hold, the first task's place.
 
     `earlier` is what lies before a window of one turn.
@@ -47,43 +47,59 @@ class Kept:
     window: Window
     cut_number: int
     mark: Entry | None
-    task: Place | None = None
+    task: MessageRef | None = None
     live: replay.Live = field(default_factory=replay.Live)
     after_mark: int = 0
     instructions: tuple[Message, ...] | None = None
-    earlier: Earlier = field(default_factory=Earlier)
+    earlier: PreviousTurns = field(default_factory=PreviousTurns)
 
 
-class Windows:
+class WindowCache:
     """The windows of one engine, by thread and view. `task` says whether a session's first task stays."""
 
     def __init__(self, store: LedgerStore, counter: TokenCounter, *, task: bool) -> None:
         self._store, self._counter, self._task = store, counter, task
-        self._kept: OrderedDict[tuple[int, str, str, ImagePrice, Form], Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, str, ImagePrice, MessageFormatName], CachedWindow] = OrderedDict()
 
-    def of(self, thread: int | None, view: View, opens: Opening, *, begins: bool) -> Kept:
+    def of(self, thread: int | None, view: View, opens: Opening, *, begins: bool) -> CachedWindow:
         """The window of a view as the ledger stands now. `begins` says that the event begins a turn.
 
         `opens` tells for the mark in force how a history opens; it is asked again until the session has begun.
         """
         first = opens(None)
-        if thread is None or (first.begun and not self._store.head(thread)[0]):
-            shape = shape_of(view.form, self._counter)
-            return Kept(empty(replace(view, opens=first), self._counter, shape), 0, None, instructions=())
-        kept = self._of_turn(thread, view, begins=begins) if view.form in ONE_TURN else self._of(thread, view, opens)
+        if thread is None or (first.started and not self._store.head(thread)[0]):
+            shape = shape_of(view.message_format, self._counter)
+            return CachedWindow(
+                empty_window(replace(view, header=first), self._counter, shape), 0, None, instructions=()
+            )
+        kept = (
+            self._of_turn(thread, view, begins=begins)
+            if view.message_format in ONE_TURN
+            else self._of(thread, view, opens)
+        )
         if kept.instructions is None and kept.window.head:
             kept.instructions = tuple(row.message for row in self._store.instructions(thread))
         return kept
 
     def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
         """Goes on with the window that the cut of a recorded context left; the next call would read the same again."""
-        before = self._kept.get((thread, cut.view, _answers_as(ctx.window), ctx.manifest.images, ctx.manifest.form))
-        if before is not None and isinstance(ctx.kept, Window) and before.cut_number == cut.number - 1:
-            before.window, before.cut_number = ctx.kept, cut.number
+        before = self._kept.get(
+            (
+                thread,
+                cut.view,
+                _answers_as(ctx.accounting.model_info),
+                ctx.provenance.manifest.images,
+                ctx.provenance.manifest.form,
+            )
+        )
+        state = engine_state(ctx)
+        window = state.window_after_cut if state is not None else None
+        if before is not None and isinstance(window, Window) and before.cut_number == cut.number - 1:
+            before.window, before.cut_number = window, cut.number
 
-    def _of(self, thread: int, view: View, opens: Opening) -> Kept:
+    def _of(self, thread: int, view: View, opens: Opening) -> CachedWindow:
         """The whole history's window, extended by what is new, or made anew where that is no mere append."""
-        key = (thread, view.name, _answers_as(view), view.images, view.form)
+        key = (thread, view.name, _answers_as(view), view.images, view.message_format)
         cut = self._store.last_cut(thread, view.name)
         number = cut.number if cut else 0
         kept = self._kept.get(key)
@@ -92,27 +108,27 @@ class Windows:
             self._kept.move_to_end(key)
             return kept
         reading, marks = self._reading(thread)
-        shape = kept.window.shape if kept is not None else shape_of(view.form, self._counter)
+        shape = kept.window.shape if kept is not None else shape_of(view.message_format, self._counter)
         reading = as_shaped(reading, shape)
         live = reading.live
-        view = replace(view, opens=opens(live.mark))
-        window, task = filled(reading, view, cut, self._counter, task=self._task)
-        kept = self._kept[key] = Kept(window, number, live.mark, task, live, marks[0].seq if marks else 0)
+        view = replace(view, header=opens(live.mark))
+        window, task = fill_window(reading, view, cut, self._counter, task=self._task)
+        kept = self._kept[key] = CachedWindow(window, number, live.mark, task, live, marks[0].seq if marks else 0)
         while len(self._kept) > WINDOWS:
             self._kept.popitem(last=False)
         return kept
 
-    def _of_turn(self, thread: int, view: View, *, begins: bool) -> Kept:
+    def _of_turn(self, thread: int, view: View, *, begins: bool) -> CachedWindow:
         """The window of the open turn, made anew for each call: it is short."""
         cut = self._store.last_cut(thread, view.name)
         reading, marks = self._reading(thread)
         window, earlier = turn_window(reading, view, cut, self._counter, opens=begins)
         live, number = reading.live, cut.number if cut else 0
-        return Kept(window, number, live.mark, None, live, marks[0].seq if marks else 0, earlier=earlier)
+        return CachedWindow(window, number, live.mark, None, live, marks[0].seq if marks else 0, earlier=earlier)
 
-    def _reading(self, thread: int) -> tuple[Reading, Sequence[Entry]]:
+    def _reading(self, thread: int) -> tuple[LedgerView, Sequence[Entry]]:
         marks = self._store.marks(thread)
-        return Reading(partial(self._store.entries, thread), self._store.head(thread), replay.live(marks)), marks
+        return LedgerView(partial(self._store.entries, thread), self._store.head(thread), replay.live(marks)), marks
 
     def _extended(self, window: Window, thread: int) -> bool:
         new = self._store.entries(thread, window.head)

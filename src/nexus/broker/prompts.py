@@ -15,7 +15,7 @@ from nexus.errors import EmptyTask, WorkspaceMissing
 from nexus.profiles.builtin import LAYERED
 from nexus.types.environment import Environment
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.workspace.environment.snapshot import Snapshot
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
@@ -96,4 +96,4 @@ def _desk(
 
 def _texts(desk: Desk, names: Iterable[str]) -> list[str]:
     """The texts of the named sources, empty ones left out."""
-    return [legible(block.text) for name in names for block in SOURCES[name](desk)[0] if block.text]
+    return [sanitize_text(block.text) for name in names for block in SOURCES[name](desk)[0] if block.text]

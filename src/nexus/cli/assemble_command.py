@@ -11,9 +11,9 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.analysis.replay import Change, explained_call, what_if
+from nexus.analysis.replay import ReplayOverrides, explain_call, what_if
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.request_args import request_of
+from nexus.assembly.request_args import build_request
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, emit, named_profile, open_here, read_input, read_tools, write_text
 from nexus.context import AssembledContext
@@ -21,7 +21,7 @@ from nexus.engine import Engine
 from nexus.ledger.recorded_calls import recorded_call
 from nexus.render.console import printable, printable_lines
 from nexus.tokens.counter import TokenCounter
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.request import Attachment, Event, Request
 from nexus.workspace.attachments import attachment_from_file, named_lines
@@ -123,9 +123,9 @@ def command(
         event = replace(event, content=_content(nx, text, images, model), attachments=_attached(nx, files))
         if turn is not None:
             said = event if event.content else None
-            change = Change(model, budget, profile, strategy, given, said, skills or None)
-            made = what_if(nx.kit, recorded_call(nx.store, session or "main", turn, call), change)
-            ctx, told = made.ctx, explained_call(nx.kit, made) if explain else None
+            change = ReplayOverrides(model, budget, profile, strategy, given, said, skills or None)
+            made = what_if(nx.replay_deps, recorded_call(nx.store, session or "main", turn, call), change)
+            ctx, told = made.ctx, explain_call(nx.replay_deps, made) if explain else None
         else:
             request = _request(event, session, who)
             request = replace(request, model=model or nx.model, tools=given or ())
@@ -157,7 +157,7 @@ def _event(given: dict[str, Any]) -> Event:
 def _request(event: Event, session: str | None, who: Mapping[str, Any]) -> Request:
     """The request with who speaks, as whom and in which role the agent answers, and blocks of the application."""
     given = {name: value for name, value in who.items() if value and name != "block"}
-    return request_of(event, session, **given, blocks=_blocks(who["block"]))
+    return build_request(event, session, **given, blocks=_blocks(who["block"]))
 
 
 def _check(message: str | None, turn: int | None, call: int | None, save: str | None, who: Mapping[str, Any]) -> None:
@@ -177,7 +177,7 @@ def _content(nx: Engine, text: str | None, images: tuple[str, ...], model: str) 
     """The user's text and images. Raises BadImage for one that cannot be shown: whoever names a file can name another."""
     shown: list[Image] = []
     for name in images:
-        image, told = read_image(name, model=model or nx.model, config=nx.around.config.images)
+        image, told = read_image(name, model=model or nx.model, config=nx.workspace_context.config.images)
         shown.append(image)
         _warn(told)
     return (*((Text(text),) if text is not None else ()), *shown)
@@ -198,15 +198,17 @@ def _attached(nx: Engine, files: tuple[str, ...]) -> tuple[Attachment, ...]:
     found: list[Attachment] = []
     for given in files:
         name, lines = named_lines(given)
-        attachment, told = attachment_from_file(name, lines, most_chars=nx.around.config.instructions.file_chars)
+        attachment, told = attachment_from_file(
+            name, lines, most_chars=nx.workspace_context.config.instructions.file_chars
+        )
         found.append(attachment)
         _warn(told)
     return tuple(found)
 
 
-def _warn(told: Warned | None) -> None:
+def _warn(told: ContextWarning | None) -> None:
     if told is not None:
-        click.echo(f"Warning: {printable(told.origin)}: {printable(told.text)}", err=True)
+        click.echo(f"Warning: {printable(told.source)}: {printable(told.message)}", err=True)
 
 
 def _show(ctx: AssembledContext, form: str, counter: TokenCounter) -> None:

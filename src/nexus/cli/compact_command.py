@@ -64,7 +64,7 @@ def command(
         if summarizer:
             from nexus.compaction.openai_summarizer import OpenAISummarizer
 
-            nx.ladder.model = OpenAISummarizer(summarizer, base_url=base_url)
+            nx.fallback_summarizer.model = OpenAISummarizer(summarizer, base_url=base_url)
         with progress_bar("summarising") as progress:
             done = nx.compact(label, focus=focus, plan=plan, progress=progress) if plan is not None else NOTHING
     if as_json:

@@ -62,7 +62,7 @@ def _show(workspace: str | None, *, as_json: bool) -> None:
             wraps=("command or address",),
         )
     for warned in found.warned:
-        click.echo(f"Warning: {printable(warned.origin)}: {printable(warned.text)}")
+        click.echo(f"Warning: {printable(warned.source)}: {printable(warned.message)}")
 
 
 def _told(value: Any) -> str:
@@ -96,5 +96,5 @@ def _plain(root: Path, found: Configuration) -> dict[str, Any]:
             }
             for one in found.servers
         },
-        "warnings": [{"origin": one.origin, "text": one.text} for one in found.warned],
+        "warnings": [{"origin": one.source, "text": one.message} for one in found.warned],
     }

@@ -144,7 +144,7 @@ def _asked(name: str) -> Secret:
 
 def _required(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
     """The credentials that skills require, with the variables that they declare, and these skills' names."""
-    skills = found_skills(nx.around).skills
+    skills = found_skills(nx.workspace_context).skills
     wanted = declared(skills)
     return wanted, {name: [one.name for one in skills if name in one.requires.credentials] for name in wanted}
 

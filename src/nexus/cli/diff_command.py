@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from nexus.analysis.diff import Difference
-from nexus.analysis.replay import difference_between, replayed
+from nexus.analysis.replay import diff_calls, replay_call
 from nexus.cli.shared import common, emit, open_here
 from nexus.errors import BadReference
 from nexus.ledger.recorded_calls import call_before, recorded_call
@@ -48,8 +48,8 @@ def command(
         before = call_before(nx.store, one) if later is None else one
         if before is None:
             raise BadReference(f"{one.label} is the first: there is no call before it")
-        made = [replayed(nx.kit, found, unproven=unproven) for found in (before, other)]
-        found = difference_between(nx.kit, *made)
+        made = [replay_call(nx.replay_deps, found, unverified=unproven) for found in (before, other)]
+        found = diff_calls(nx.replay_deps, *made)
     if as_json:
         emit(msgspec.to_builtins(found))
         return
@@ -71,7 +71,9 @@ def _lines(found: Difference) -> list[str]:
         lines += [f"Broken at {found.at}", *(f"  because {cause}" for cause in found.causes)]
         lines.append(f"First byte that differs: {found.byte:,} (of {found.earlier_bytes:,} and {found.later_bytes:,})")
         lines += [f"  both    {found.common}", f"  earlier {found.earlier}", f"  later   {found.later}"]
-    lines.append(f"Prefix: {found.stable_tokens:,} tokens stay, {found.again_tokens:,} are new or processed again")
+    lines.append(
+        f"Prefix: {found.stable_tokens:,} tokens stay, {found.reprocessed_tokens:,} are new or processed again"
+    )
     if found.lost_tokens:
         price = "no price is known" if found.price is None else f"${found.price:.6f} with a warm cache"
         lines.append(f"Lost: {found.lost_tokens:,} tokens that were sent before are processed again: {price}")

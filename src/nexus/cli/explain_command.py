@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from nexus.analysis.replay import explained_call, replayed
+from nexus.analysis.replay import explain_call, replay_call
 from nexus.cli.explaining import show
 from nexus.cli.shared import common, named_profile, open_here, read_tools
 from nexus.engine import NEXT_MESSAGE
@@ -53,8 +53,9 @@ def command(
     with open_here(workspace, ledger, **more) as nx:
         nx.ledger.thread(session)
         if turn is not None:
-            told = explained_call(
-                nx.kit, replayed(nx.kit, recorded_call(nx.store, session, turn, call), unproven=unproven)
+            told = explain_call(
+                nx.replay_deps,
+                replay_call(nx.replay_deps, recorded_call(nx.store, session, turn, call), unverified=unproven),
             )
         else:
             request = Request(

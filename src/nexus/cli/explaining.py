@@ -8,7 +8,7 @@ from itertools import groupby
 import click
 import msgspec
 
-from nexus.analysis.explain import Explanation, Line
+from nexus.analysis.explain import ExplainedLine, Explanation
 from nexus.cli.listing import dotted, quoted
 from nexus.cli.shared import emit_around
 from nexus.cli.table import print_table
@@ -55,25 +55,25 @@ def _rows(told: Explanation, *, every: bool) -> Iterator[tuple[str, ...]]:
             yield from map(_row, lines)
 
 
-def _fate(line: Line) -> tuple[str, str, str] | int:
+def _fate(line: ExplainedLine) -> tuple[str, str, str] | int:
     """What lines in one row have in common; anything but a message stands by itself."""
-    return (line.kind, line.state, line.why) if line.kind == "message" else id(line)
+    return (line.kind, line.state, line.reason) if line.kind == "message" else id(line)
 
 
-def _row(line: Line) -> tuple[str, ...]:
-    place = dotted(line.place) if line.place is not None else line.origin
+def _row(line: ExplainedLine) -> tuple[str, ...]:
+    place = dotted(line.place) if line.place is not None else line.source
     what = (
         line.name if line.kind in ("block", "message", "framing", "summary", "marker") else f"{line.kind} {line.name}"
     )
-    whole = f"{line.whole:,}" if line.whole != line.tokens else ""
+    whole = f"{line.full_tokens:,}" if line.full_tokens != line.tokens else ""
     text = line.text if len(line.text) <= TEXT_CHARS else f"{line.text[: TEXT_CHARS - 1]}…"
-    return f"{line.tokens:,}", whole, line.state, what, place, line.why, text
+    return f"{line.tokens:,}", whole, line.state, what, place, line.reason, text
 
 
-def _folded(lines: list[Line]) -> tuple[str, ...]:
+def _folded(lines: list[ExplainedLine]) -> tuple[str, ...]:
     first, last = lines[0], lines[-1]
     assert first.place is not None and last.place is not None  # noqa: PT018 - messages of the ledger
-    tokens, whole = sum(line.tokens for line in lines), sum(line.whole for line in lines)
+    tokens, whole = sum(line.tokens for line in lines), sum(line.full_tokens for line in lines)
     place = f"{dotted(first.place)} to {dotted(last.place)}"
     shown = f"{whole:,}" if whole != tokens else ""
-    return f"{tokens:,}", shown, first.state, f"{len(lines):,} messages", place, first.why, ""
+    return f"{tokens:,}", shown, first.state, f"{len(lines):,} messages", place, first.reason, ""

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from nexus.context import AssembledContext, Item
+from nexus.context import AssembledContext, TokenLine
 from nexus.render.console import printable
 from nexus.types.block import LAYERS
 
@@ -41,10 +41,13 @@ def account(ctx: AssembledContext) -> dict[str, Any]:
         "session": ctx.session_label,
         "model": ctx.model,
         "tokenBudget": budget.to_json(),
-        "items": msgspec.to_builtins(ctx.items),
-        "layers": {layer: sum(item.tokens for item in ctx.items if item.layer == layer) for layer in LAYERS},
+        "items": msgspec.to_builtins(ctx.accounting.token_breakdown),
+        "layers": {
+            layer: sum(item.tokens for item in ctx.accounting.token_breakdown if item.layer == layer)
+            for layer in LAYERS
+        },
         "free": budget.remaining,
-        "cacheBoundary": msgspec.to_builtins(ctx.prefix),
+        "cacheBoundary": msgspec.to_builtins(ctx.accounting.prefix),
         "cut": msgspec.to_builtins(ctx.cut),
         "warnings": msgspec.to_builtins(ctx.warnings),
     }
@@ -54,7 +57,8 @@ def picture(ctx: AssembledContext, *, plain: bool = False, width: int = 100) -> 
     """Grid, legend, table and notes for a terminal of this width, to be printed by rich."""
     budget = ctx.token_budget
     title = _text(
-        f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.manifest.profile}", "bold"
+        f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.provenance.manifest.profile}",
+        "bold",
     )
     share = 100 * budget.used.total / max(budget.available, 1)
     used = Text(f"{budget.used.total:,} of {budget.available:,} available tokens used ({share:.1f} %)\n")
@@ -81,7 +85,9 @@ def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
     """The window's parts in sending order: each item by layer, then free space and the reserves."""
     budget = ctx.token_budget
     order = {"system": 0, "history": 1, "current": 2}
-    parts = [(item.layer, item.tokens) for item in sorted(ctx.items, key=lambda item: order[item.slot])]
+    parts = [
+        (item.layer, item.tokens) for item in sorted(ctx.accounting.token_breakdown, key=lambda item: order[item.slot])
+    ]
     reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
     return [*parts, ("free", max(budget.remaining, 0)), ("reserve", reserve)]
 
@@ -122,39 +128,44 @@ def _rows(ctx: AssembledContext) -> Iterator[tuple[Text, Text, Text, str, str]]:
     """The rows of the table: what is sent, in its order, with the cache boundary; then what stays free."""
     budget, nothing = ctx.token_budget, Text()
     whole = max(budget.available, 1)
-    yield from (_row(item, whole) for slot in ("system", "history") for item in ctx.items if item.slot == slot)
-    stable = f"cache boundary: {ctx.prefix.stable_tokens:,} tokens above"
+    yield from (
+        _row(item, whole)
+        for slot in ("system", "history")
+        for item in ctx.accounting.token_breakdown
+        if item.slot == slot
+    )
+    stable = f"cache boundary: {ctx.accounting.prefix.stable_tokens:,} tokens above"
     yield nothing, Text(stable, "dim"), Text(_boundary(ctx), "dim"), "", ""
-    yield from (_row(item, whole) for item in ctx.items if item.slot == "current")
+    yield from (_row(item, whole) for item in ctx.accounting.token_breakdown if item.slot == "current")
     yield nothing, Text("free"), nothing, f"{budget.remaining:,}", f"{100 * budget.remaining / whole:.1f} %"
     if not budget.direct:
         yield nothing, Text("reserved for the response"), nothing, f"{budget.reserve_response:,}", ""
         yield nothing, Text("reserved for tool results"), nothing, f"{budget.reserve_tools:,}", ""
 
 
-def _row(item: Item, whole: int) -> tuple[Text, Text, Text, str, str]:
+def _row(item: TokenLine, whole: int) -> tuple[Text, Text, Text, str, str]:
     count = item.messages if item.slot == "history" else 0
     held = f" ({count:,} message{'s' if count != 1 else ''})" if count else ""
     share = f"{100 * item.tokens / whole:.1f} %"
     return (
         Text(item.layer, _COLOURS[item.layer]),
         _text(item.name + held),
-        _text(item.origin),
+        _text(item.source),
         f"{item.tokens:,}",
         share,
     )
 
 
 def _boundary(ctx: AssembledContext) -> str:
-    return {"first": "first call", "extends": "extends the last call", "broken": "moved"}[ctx.prefix.state]
+    return {"first": "first call", "extends": "extends the last call", "broken": "moved"}[ctx.accounting.prefix.state]
 
 
 def _notes(ctx: AssembledContext) -> list[Text]:
-    notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.prefix.causes]
+    notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.accounting.prefix.causes]
     if ctx.cut:
         text = (
             f"This call cuts {ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)."
         )
         notes.append(Text(text, "yellow"))
-    notes.extend(_text(f"{note.origin}: {note.text}", "yellow") for note in ctx.warnings)
+    notes.extend(_text(f"{note.source}: {note.message}", "yellow") for note in ctx.warnings)
     return notes

@@ -23,8 +23,8 @@ from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lin
 from nexus.render.turnlog.entry import LogEntry
 from nexus.render.turnlog.units import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.ledger_entries import STEPS, Entry, Place, Row
-from nexus.types.message import Message, Size, user
+from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
+from nexus.types.message import Message, TokenSize, user
 
 
 @click.command("history")
@@ -144,6 +144,6 @@ def _with_summary(entries: Iterator[Entry]) -> Iterator[Entry]:
     for entry in entries:
         if entry.kind == "compaction":
             summary = user(f"{SUMMARY_MARKER}\n{entry.body.get('summary', '')}")
-            yield replace(entry, rows=(Row(Place(entry.seq, 0), summary, Size(0, 0, 0)),))
+            yield replace(entry, rows=(StoredMessage(MessageRef(entry.seq, 0), summary, TokenSize(0, 0, 0)),))
         else:
             yield entry

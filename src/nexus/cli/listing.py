@@ -14,7 +14,7 @@ from nexus.errors import NoSuchSession
 from nexus.ledger import replay
 from nexus.ledger.replay import Turn
 from nexus.render.console import printable
-from nexus.types.ledger_entries import Entry, Place
+from nexus.types.ledger_entries import Entry, MessageRef
 
 LABEL_CHARS = 60
 
@@ -62,7 +62,7 @@ def moment(at_ms: int, *, seconds: bool = False) -> str:
         return f"[no time: {at_ms}]"
 
 
-def dotted(place: Place) -> str:
+def dotted(place: MessageRef) -> str:
     """A message's place as commands take it: `12.0` is the first message of entry 12."""
     return f"{place.seq}.{place.ord}"
 

@@ -47,7 +47,7 @@ def _notebook(workspace: str | None, timezone: str = "") -> Notebook:
     root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
     with open_engine(root, ledger=":memory:") as nx:
         zone = timezone or str(nx.timezone)
-        cap = nx.around.config.instructions.file_chars
+        cap = nx.workspace_context.config.instructions.file_chars
         return Notebook(root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
 
 
@@ -82,7 +82,7 @@ def show(
     facts = book.facts()
     if as_json:
         shown = {"chars": len(found.text), "left_out_chars": found.left_out_chars} if found else None
-        told = [{"origin": one.origin, "text": one.text} for one in warned]
+        told = [{"origin": one.source, "text": one.message} for one in warned]
         emit({"file": book.file, "facts": _values(facts), "shown": shown, "warnings": told})
         return
     if facts:
@@ -90,7 +90,7 @@ def show(
         print_table(("fact", "section", "date", "text"), rows, numbers=("fact",), wraps=("section", "text"))
     else:
         click.echo(f"There is no fact in {book.file} yet. `nexus memory add TEXT` adds one.")
-    print_lines(f"{printable(one.origin)}: {printable(one.text)}" for one in warned)
+    print_lines(f"{printable(one.source)}: {printable(one.message)}" for one in warned)
 
 
 @command.command("search")

@@ -7,7 +7,7 @@ from typing import cast
 import click
 import msgspec
 
-from nexus.assembly.record import factor_of, named_in
+from nexus.assembly.record import calibration_factor, parse_calibration_key
 from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, open_here
 from nexus.cli.table import print_table
@@ -39,9 +39,11 @@ def command(name: str | None, workspace: str | None, ledger: str | None, *, cali
 
 def _calibrated(name: str | None, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     with open_here(workspace, ledger) as nx:
-        found = [one for one in nx.store.calibrations() if not name or same_model(named_in(one[1]), name)]
-        models = [nx.resolve(named_in(model)) for _, model, _ in found]
-    learned = [(*one, factor_of(model, one[2]), model.token_factor) for one, model in zip(found, models, strict=True)]
+        found = [one for one in nx.store.calibrations() if not name or same_model(parse_calibration_key(one[1]), name)]
+        models = [nx.resolve(parse_calibration_key(model)) for _, model, _ in found]
+    learned = [
+        (*one, calibration_factor(model, one[2]), model.token_factor) for one, model in zip(found, models, strict=True)
+    ]
     if as_json:
         fields = ("provider", "model", "samples", "at_ms", "factor", "cold_factor")
         emit([dict(zip(fields, (p, m, c.samples, c.at_ms, *factors), strict=True)) for p, m, c, *factors in learned])

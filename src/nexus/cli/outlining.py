@@ -13,7 +13,7 @@ from msgspec import Struct
 from nexus.cli.excerpt import beginning
 from nexus.cli.shared import plain_output
 from nexus.cli.table import cells
-from nexus.context import AssembledContext, Item
+from nexus.context import AssembledContext, TokenLine
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.block import Block
@@ -44,7 +44,7 @@ def show_outline(ctx: AssembledContext, counter: TokenCounter) -> None:
     """Prints how much is used, then a line for each block and message, with as much of it as tells its form."""
     budget = ctx.token_budget
     tools = f"; {len(ctx.tools)} tools beside the messages: {budget.used.tools:,}" if ctx.tools else ""
-    click.echo(f"{ctx.manifest.profile}: {budget.used.total:,} of {budget.available:,} tokens{tools}")
+    click.echo(f"{ctx.provenance.manifest.profile}: {budget.used.total:,} of {budget.available:,} tokens{tools}")
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     for row in outline(ctx, counter):
         tokens = "" if row.tokens is None else f"{row.tokens:,}"
@@ -55,8 +55,8 @@ def show_outline(ctx: AssembledContext, counter: TokenCounter) -> None:
 
 def outline(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Row]:
     """The rows: each block of the system slot, the messages before the conversation, its first and last, the current."""
-    blocks = {(block.name, block.origin): block for block in ctx.blocks}
-    for at, item in enumerate(item for item in ctx.items if _block(item, blocks) is not None):
+    blocks = {(block.name, block.source): block for block in ctx.provenance.blocks}
+    for at, item in enumerate(item for item in ctx.accounting.token_breakdown if _block(item, blocks) is not None):
         block = _block(item, blocks)
         yield Row(_first(block.text if block else ""), item.tokens, "" if at else "system")
     opening = list(ctx.history.opening)
@@ -75,8 +75,8 @@ def outline(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Row]:
         yield from _message(ctx, message, counter, FIRST_LINES)
 
 
-def _block(item: Item, blocks: dict[tuple[str, str], Block]) -> Block | None:
-    return blocks.get((item.name, item.origin)) if item.slot == "system" else None
+def _block(item: TokenLine, blocks: dict[tuple[str, str], Block]) -> Block | None:
+    return blocks.get((item.name, item.source)) if item.slot == "system" else None
 
 
 def _message(ctx: AssembledContext, message: Message, counter: TokenCounter, most: int) -> Iterator[Row]:
@@ -118,7 +118,9 @@ def _first(text: str) -> str:
 
 
 def _tokens(ctx: AssembledContext, message: Message, counter: TokenCounter) -> int:
-    return math.ceil(message_tokens(message, counter).on(ctx.window.wire) * ctx.manifest.factor)
+    return math.ceil(
+        message_tokens(message, counter).on(ctx.accounting.model_info.wire) * ctx.provenance.manifest.factor
+    )
 
 
 def _fitted(text: str, columns: int) -> str:

@@ -14,7 +14,7 @@ from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadEntry
 from nexus.ledger.search_text import all_text
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Role
 
 _PLACE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
@@ -86,7 +86,7 @@ def unpin(
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, name)
         own = [place for place in nx.ledger.live(label).pins if place.seq == seq]
-        places = own if order is None else [Place(seq, order)]
+        places = own if order is None else [MessageRef(seq, order)]
         if not places:
             raise BadEntry(f"no message of entry {seq} of session {label!r} is pinned; `nexus pin NAME` lists the pins")
         for place in places:
@@ -94,7 +94,7 @@ def unpin(
         _tell(nx, label, "unpinned", places, as_json=as_json)
 
 
-def _places(nx: Engine, label: str, seq: int, order: int | None) -> list[Place]:
+def _places(nx: Engine, label: str, seq: int, order: int | None) -> list[MessageRef]:
     """The messages that were named. Raises BadEntry if there are none."""
     entries = nx.ledger.entries(label, seq - 1, seq) if seq else []
     places = [row.place for entry in entries for row in entry.rows if order in (None, row.place.ord)]
@@ -108,11 +108,11 @@ def _places(nx: Engine, label: str, seq: int, order: int | None) -> list[Place]:
 
 
 def _list(nx: Engine, label: str, *, as_json: bool) -> None:
-    reasons: dict[Place, str] = {}
+    reasons: dict[MessageRef, str] = {}
     for mark in nx.store.marks(nx.ledger.thread(label)):
         if mark.kind == "pin":
-            reasons.setdefault(Place(mark.body["seq"], mark.body["ord"]), str(mark.body.get("reason", "")))
-    found: list[tuple[Place, int, Role, str]] = [
+            reasons.setdefault(MessageRef(mark.body["seq"], mark.body["ord"]), str(mark.body.get("reason", "")))
+    found: list[tuple[MessageRef, int, Role, str]] = [
         (row.place, entry.turn, row.message.role, all_text(row.message.parts))
         for pin in nx.ledger.live(label).pins
         for entry in nx.ledger.entries(label, pin.seq - 1, pin.seq)
@@ -134,7 +134,7 @@ def _list(nx: Engine, label: str, *, as_json: bool) -> None:
         )
 
 
-def _tell(nx: Engine, label: str, what: str, places: list[Place], *, as_json: bool) -> None:
+def _tell(nx: Engine, label: str, what: str, places: list[MessageRef], *, as_json: bool) -> None:
     pins = nx.ledger.live(label).pins
     if as_json:
         emit({"session": label, what: msgspec.to_builtins(places), "pins": msgspec.to_builtins(pins)})

@@ -9,19 +9,19 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.assembly.request_args import request_of
+from nexus.assembly.request_args import build_request
 from nexus.cli.assemble_command import ROLES
 from nexus.cli.shared import common, emit, handed_down, open_here, read_tools
 from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
-from nexus.policy import Granted, Policy, decide
+from nexus.policy import Grant, Policy, decide
 from nexus.policy.decision import unmatched
 from nexus.policy.parse import linked
-from nexus.policy.promote import promote as promoted
+from nexus.policy.promote import link_principal as promoted
 from nexus.render.console import printable
 from nexus.types.request import Event
-from nexus.types.tool_definition import each, offered
+from nexus.types.tool_definition import iter_definitions, tool_metadata
 
 NOT_ALLOWED = 1
 """What `test --tool` ends with where the tool is not allowed."""
@@ -122,7 +122,9 @@ def _checked(nx: Engine, file: str | None) -> tuple[Policy, ...]:
 
 
 def _idle(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
-    known = [tool for definition in each(read_tools(tools)) if (tool := offered(definition)) is not None]
+    known = [
+        tool for definition in iter_definitions(read_tools(tools)) if (tool := tool_metadata(definition)) is not None
+    ]
     for policy in policies:
         for name, toolset in policy.toolsets.items():
             for pattern in unmatched(toolset, known):
@@ -155,12 +157,14 @@ def test(
     """
     given = read_tools(tools) if tools else []
     if tool is not None:
-        given = [dict(one) for one in each(given) if getattr(offered(one), "name", "") == tool] or [{"name": tool}]
+        given = [dict(one) for one in iter_definitions(given) if getattr(tool_metadata(one), "name", "") == tool] or [
+            {"name": tool}
+        ]
     asked: dict[str, Any] = {"role": role} if role else {}
     with open_here(workspace, ledger) as nx:
         if role == "worker" and session is None:
             session = "worker:test"
-        request = request_of(Event(), session, principal=principal, toolset=toolset, tools=given, **asked)
+        request = build_request(Event(), session, principal=principal, toolset=toolset, tools=given, **asked)
         granted = decide(nx.policies.read(), request, lambda label: nx.ledger.resolve(label) or label)
     if as_json:
         emit(msgspec.to_builtins(granted))
@@ -169,7 +173,7 @@ def test(
     return NOT_ALLOWED if tool is not None and tool not in granted.tools else 0
 
 
-def _print(granted: Granted, *, warns: bool) -> None:
+def _print(granted: Grant, *, warns: bool) -> None:
     rows = [
         ("role", granted.role),
         ("person", granted.person or "(nobody that is known)"),
@@ -181,10 +185,10 @@ def _print(granted: Granted, *, warns: bool) -> None:
         click.echo(f"{name:<12} {printable(value)}")
     for why in granted.why:
         click.echo(f"  {printable(why)}")
-    for warned in granted.warned if warns else ():
-        click.echo(f"Warning: {printable(warned.text)}")
+    for warned in granted.warnings if warns else ():
+        click.echo(f"Warning: {printable(warned.message)}")
     tools = [(name, "in", "") for name in granted.tools]
-    tools += [(one.name, "out", one.why) for one in granted.withheld]
+    tools += [(one.name, "out", one.why) for one in granted.denied_tools]
     if tools:
         print_table(("tool", "state", "why"), sorted(tools), wraps=("why",))
 
@@ -203,7 +207,7 @@ def promote(principal: str, person: str, workspace: str | None, ledger: str | No
     if as_json:
         emit(msgspec.to_builtins(done))
         return
-    old, new, kept = (printable(repr(label)) for label in (done.old, done.new, done.kept))
+    old, new, kept = (printable(repr(label)) for label in (done.old, done.new, done.target))
     told = {
         "renamed": f"Session {old} is {new} now; the old name leads there.",
         "merged": f"{old} leads to {new} now; what was said under it stays in the archived session {kept}.",

@@ -17,7 +17,7 @@ def portrait(nx: Engine, name: str) -> dict[str, Any]:
     """What is known of a session, read at one moment. Raises NoSuchSession."""
     with nx.store.snapshot():
         label = label_of(nx, name)
-        everyone = nx.sessions(every=True)
+        everyone = nx.sessions(include_inactive=True)
         info = next(one for one in everyone if one.label == label)
         thread = nx.store.thread(info.thread)
         facts = nx.ledger.facts(label)

@@ -11,7 +11,7 @@ import msgspec
 from nexus.cli.shared import common, emit, handed_down, named_profile, open_here
 from nexus.cli.table import print_table
 from nexus.errors import BadProfile
-from nexus.profiles.user.registry import Listed
+from nexus.profiles.user.registry import ProfileEntry
 from nexus.render.console import printable
 from nexus.simulation.profile_order import WHEN, Looked, Row, look, plain
 from nexus.types.profile import Profile
@@ -49,39 +49,39 @@ def listed(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
     Example: nexus profile list
     """
     with open_here(workspace, ledger) as nx:
-        rows, warned = nx.profiles.listed()
-    warned = [*warned, *(note for row in rows for note in row.warned)]
+        rows, warned = nx.profiles.entries()
+    warned = [*warned, *(note for row in rows for note in row.warnings)]
     if as_json:
         emit({"profiles": [_value(row) for row in rows], "warnings": msgspec.to_builtins(warned)})
         return
     print_table(("profile", "from", "form", "what"), map(_row, rows), wraps=("what",))
     for note in warned:
-        click.echo(f"Warning: {printable(note.origin)}: {printable(note.text)}", err=True)
+        click.echo(f"Warning: {printable(note.source)}: {printable(note.message)}", err=True)
 
 
-def _row(row: Listed) -> tuple[str, ...]:
+def _row(row: ProfileEntry) -> tuple[str, ...]:
     if row.profile is None:
-        return row.name, row.origin, "", f"cannot be used: {row.trouble}"
-    return row.name, _from(row), row.profile.form, row.profile.what
+        return row.name, row.source, "", f"cannot be used: {row.trouble}"
+    return row.name, _from(row), row.profile.message_format, row.profile.description
 
 
-def _from(row: Listed) -> str:
-    return "ready" if row.kind == "ready" else row.origin
+def _from(row: ProfileEntry) -> str:
+    return "ready" if row.kind == "ready" else row.source
 
 
-def _value(row: Listed) -> dict[str, Any]:
+def _value(row: ProfileEntry) -> dict[str, Any]:
     found = row.profile
     return {
         "name": row.name,
         "kind": row.kind,
-        "from": row.origin,
-        "form": found.form if found else None,
+        "from": row.source,
+        "form": found.message_format if found else None,
         "summary": found.summary if found else None,
-        "says_start": found.says_start if found else None,
-        "frozen": found.frozen if found else None,
-        "what": found.what if found else None,
+        "says_start": found.session_header if found else None,
+        "frozen": found.freeze_system_prompt if found else None,
+        "what": found.description if found else None,
         "system": list(found.system) if found else None,
-        "ahead": list(found.ahead) if found else None,
+        "ahead": list(found.preamble) if found else None,
         "current": list(found.current) if found else None,
         "trouble": row.trouble,
     }
@@ -112,7 +112,9 @@ def show(
         emit(plain(found))
         return
     profile = found.profile
-    click.echo(f"{printable(found.name)} ({printable(found.origin)}), form {profile.form}: {printable(profile.what)}")
+    click.echo(
+        f"{printable(found.name)} ({printable(found.origin)}), form {profile.message_format}: {printable(profile.description)}"
+    )
     for told in _own_ways(profile):
         click.echo(told)
     for share in profile.shares:
@@ -125,11 +127,11 @@ def show(
 
 def _own_ways(profile: Profile) -> Iterator[str]:
     """How a profile's history opens, and whether its system slot stays, where that is otherwise than usual."""
-    if profile.says_start:
+    if profile.session_header:
         yield "The first message of a new session says when it was started."
     if profile.summary == "context":
         yield "A summary stands under [CONTEXT SUMMARY]."
-    if profile.frozen:
+    if profile.freeze_system_prompt:
         yield "The system slot stays as a session began with it, until it is compacted or cleared."
 
 
@@ -165,11 +167,11 @@ def check(
     """
     given, more = named_profile(name) if name else ("", {})
     looked: list[Looked] = []
-    broken: list[Listed] = []
+    broken: list[ProfileEntry] = []
     with open_here(workspace, ledger, **more) as nx:
         names = [given]
         if not given:
-            rows = [row for row in nx.profiles.listed()[0] if row.kind in ("user", "workspace")]
+            rows = [row for row in nx.profiles.entries()[0] if row.kind in ("user", "workspace")]
             broken = [row for row in rows if row.profile is None]
             names = [row.name for row in rows if row.profile is not None]
         looked += (look(nx, one, session=session, model=model, budget=budget) for one in names)
@@ -179,7 +181,7 @@ def check(
         for one in looked:
             _tell(one)
         for row in broken:
-            click.echo(f"{printable(row.origin)}: cannot be used: {printable(row.trouble)}")
+            click.echo(f"{printable(row.source)}: cannot be used: {printable(row.trouble)}")
         if not looked and not broken:
             click.echo("There is no file of a profile; `nexus profile list` has the ready ones (docs/profiles.md).")
     return BadProfile.exit_code if broken else 0
@@ -196,4 +198,4 @@ def _tell(found: Looked) -> None:
 
 def _say_warnings(found: Looked) -> None:
     for note in found.warned:
-        click.echo(f"Warning: {printable(note.origin)}: {printable(note.text)}")
+        click.echo(f"Warning: {printable(note.source)}: {printable(note.message)}")

@@ -11,7 +11,7 @@ from nexus.cli.listing import quoted
 from nexus.cli.shared import common, emit, open_here, read_json
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
-from nexus.render.renderers import FACE
+from nexus.render.renderers import RENDERERS
 
 
 @click.command("record")
@@ -23,7 +23,7 @@ def command(context: str, reply: str, workspace: str | None, ledger: str | None,
     saved = read_json(context)
     if not isinstance(saved, dict):
         raise BadContext(f"{context} holds no context that `nexus assemble --save` wrote")
-    ctx = from_json(cast("dict[str, Any]", saved), FACE)
+    ctx = from_json(cast("dict[str, Any]", saved), RENDERERS)
     with open_here(workspace, ledger, writes=True) as nx:
         done = nx.record(ctx, read_json(reply))
     if as_json:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.analysis.replay import Replayed, replayed
-from nexus.assembly.manifest_store import sent_of
+from nexus.analysis.replay import ReplayedCall, replay_call
+from nexus.assembly.manifest_store import parse_stored_manifest
 from nexus.cli.shared import common, emit, open_here
 from nexus.context import AssembledContext
 from nexus.ledger.recorded_calls import recorded_call
@@ -46,13 +46,21 @@ def command(
     if exact and as_json:
         raise click.UsageError("--bytes writes the body alone: leave --json out.")
     with open_here(workspace, ledger) as nx:
-        made = replayed(nx.kit, recorded_call(nx.store, session, turn, call), unproven=unproven)
+        made = replay_call(nx.replay_deps, recorded_call(nx.store, session, turn, call), unverified=unproven)
     body = body_of(made.ctx, form)
-    stored = sent_of(made.call.row.manifest).body
+    stored = parse_stored_manifest(made.call.row.manifest).body
     if as_json:
         head = {"session": session, "turn": turn, "call": made.call.number, "calls": made.call.count}
         proof = {"proven": not made.missing, "sha256": stored, "missing": list(made.missing)}
-        emit({**head, "model": made.ctx.model, "form": form or made.ctx.window.wire, **proof, "body": body})
+        emit(
+            {
+                **head,
+                "model": made.ctx.model,
+                "form": form or made.ctx.accounting.model_info.wire,
+                **proof,
+                "body": body,
+            }
+        )
         return
     click.echo(_proof(made, stored, form), err=True)
     if exact:
@@ -63,7 +71,7 @@ def command(
 
 def body_of(ctx: AssembledContext, form: str | None) -> dict[str, Any]:
     """The body in a form; in the model's own if none is named."""
-    match form or ctx.window.wire:
+    match form or ctx.accounting.model_info.wire:
         case "responses":
             return ctx.to_responses()
         case "anthropic":
@@ -74,10 +82,10 @@ def body_of(ctx: AssembledContext, form: str | None) -> dict[str, Any]:
             return ctx.to_openai()
 
 
-def _proof(made: Replayed, stored: str, form: str | None) -> str:
+def _proof(made: ReplayedCall, stored: str, form: str | None) -> str:
     what = f"{made.call.label}, {made.ctx.model}"
     if made.missing:
         return printable(f"Warning: {what}: NOT PROVEN: {'; '.join(made.missing)}")
-    own = made.ctx.window.wire
+    own = made.ctx.accounting.model_info.wire
     other = f"; this is the same call in the form {form}" if form and form != own else ""
     return printable(f"{what}: proven, its {own} body has SHA-256 {stored}{other}")

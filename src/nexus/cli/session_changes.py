@@ -74,12 +74,12 @@ def delete(
             )
         if not yes:
             _ask(nx, [label, *(_continuing(nx, label) if with_forks else ())])
-        before = [one.label for one in nx.sessions(every=True)]
+        before = [one.label for one in nx.sessions(include_inactive=True)]
         try:
             proof = nx.ledger.erase(label, with_forks=with_forks)
         except ForksDepend as error:
             raise ForksDepend(f"{error}; --with-forks erases them too") from error
-        left = {one.label for one in nx.sessions(every=True)}
+        left = {one.label for one in nx.sessions(include_inactive=True)}
         labels = [label, *(one for one in before if one not in left and one != label)]
     if as_json:
         emit({"sessions": labels, **msgspec.to_builtins(proof)})
@@ -214,7 +214,7 @@ def _ask(nx: Engine, labels: list[str]) -> None:
     """Asks on a terminal whether sessions may be erased. Raises UsageError where nobody can be asked, Abort for no."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("--for-good cannot be undone: without a terminal to ask on, it needs --yes")
-    found = {one.label: one for one in nx.sessions(every=True)}
+    found = {one.label: one for one in nx.sessions(include_inactive=True)}
     for label in labels:
         click.echo(f"{quoted(label)}: {found[label].turns:,} turns, {found[label].messages:,} messages", err=True)
     click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)
@@ -224,7 +224,7 @@ def _continuing(nx: Engine, label: str) -> list[str]:
     """The other sessions that `erase` takes along with forks: those that continue a thread that this one ever had."""
     had = {
         one.label: {move.thread for move in nx.store.moves(one.label) if move.thread is not None}
-        for one in nx.sessions(every=True)
+        for one in nx.sessions(include_inactive=True)
     }
     taken, more = {label}, {label}
     while more:

@@ -23,7 +23,7 @@ def command(workspace: str | None, ledger: str | None, *, every: bool, as_json: 
     Example: nexus sessions --all
     """
     with open_here(workspace, ledger) as nx:
-        found, place = nx.sessions(every=every), nx.store.place
+        found, place = nx.sessions(include_inactive=every), nx.store.place
     if as_json:
         emit(msgspec.to_builtins(found))
         return

@@ -20,7 +20,7 @@ from nexus.cli.table import print_table
 from nexus.engine import open_engine
 from nexus.errors import NoSuchSkill
 from nexus.render.console import printable
-from nexus.types.skill import Guide, SkillsFound
+from nexus.types.skill import SkillInstructions, SkillsFound
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
 from nexus.workspace.skills.discovery import SKILLS, Shelf
@@ -55,7 +55,7 @@ def list_(workspace: str | None, ledger: str | None, *, as_json: bool) -> None: 
     around = _around(workspace)
     found = _found(around)
     if as_json:
-        skills = [_facts(around, guide) for guide in found.guides.values()]
+        skills = [_facts(around, guide) for guide in found.instructions.values()]
         emit({"skills": skills, "warnings": msgspec.to_builtins(found.warnings)})
         return
     probe = Probe()
@@ -158,9 +158,11 @@ def new(name: str, description: str, workspace: str | None, ledger: str | None, 
         emit({"name": name, "file": str(made)})
         return
     click.echo(f"Made {printable(str(made))}")
-    others = [one for one in _found(around).warnings if one.text.startswith("not used:") and f"/{name}/" in one.origin]
+    others = [
+        one for one in _found(around).warnings if one.message.startswith("not used:") and f"/{name}/" in one.source
+    ]
     for other in others:
-        click.echo(f"nexus: {printable(other.origin)} is {printable(other.text)}", err=True)
+        click.echo(f"nexus: {printable(other.source)} is {printable(other.message)}", err=True)
     click.echo("Fill it in, then: nexus skill lint")
 
 
@@ -168,7 +170,7 @@ def _around(workspace: str | None, *, whole: bool = False) -> Surroundings:
     """What stands around the workspace's calls; no ledger is needed. `whole`: without the cap for files in a context."""
     root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
     with open_engine(root, ledger=":memory:") as nx:
-        around = nx.around
+        around = nx.workspace_context
     if not whole:
         return around
     return dataclasses.replace(around, files=_whole(around.files), home=_whole(around.home))
@@ -183,18 +185,18 @@ def _whole(files: Files | None) -> Files | None:
     return Files(files.root, READ_BYTES, files.templates) if files is not None else None
 
 
-def _guide(found: SkillsFound, name: str) -> Guide:
+def _guide(found: SkillsFound, name: str) -> SkillInstructions:
     """The skill of that name. Raises NoSuchSkill, which says what there is."""
-    guide = found.guides.get(name)
+    guide = found.instructions.get(name)
     if guide is not None:
         return guide
-    near = difflib.get_close_matches(name[:100], list(found.guides), n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name[:100], list(found.instructions), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`nexus skill list` lists those that there are"
-    why = next((f" ({one.origin}: {one.text})" for one in found.warnings if f"/{name}/" in one.origin), "")
+    why = next((f" ({one.source}: {one.message})" for one in found.warnings if f"/{name}/" in one.source), "")
     raise NoSuchSkill(f"there is no skill {name!r}{why}; {hint}")
 
 
-def _facts(around: Surroundings, guide: Guide) -> dict[str, Any]:
+def _facts(around: Surroundings, guide: SkillInstructions) -> dict[str, Any]:
     """All that is known of a skill, as values for JSON."""
     root = around.files.root if around.files is not None else Path()
     facts = msgspec.to_builtins(guide.skill)
@@ -220,13 +222,13 @@ def _told(value: object) -> bool:
     return value is not None and value not in ("", [], ())
 
 
-def _shelf(around: Surroundings, guide: Guide) -> tuple[Shelf, str]:
+def _shelf(around: Surroundings, guide: SkillInstructions) -> tuple[Shelf, str]:
     """The place of a skill and the name of its folder."""
     shelf = next(one for one in around.shelves.of(around.files, around.home) if one.place == guide.skill.place)
     return shelf, Path(guide.skill.origin).parent.name
 
 
-def _beside(around: Surroundings, guide: Guide) -> tuple[str, list[str]]:
+def _beside(around: Surroundings, guide: SkillInstructions) -> tuple[str, list[str]]:
     """A skill's folder, and the files in it besides the SKILL.md: paths in the folder, sorted, at most MOST_FILES."""
     shelf, name = _shelf(around, guide)
     folder = shelf.files.root / SKILLS / name
@@ -241,7 +243,7 @@ def _beside(around: Surroundings, guide: Guide) -> tuple[str, list[str]]:
 
 def _warn(found: SkillsFound) -> None:
     for one in found.warnings:
-        click.echo(f"Warning: {printable(f'{one.origin}: {one.text}')}", err=True)
+        click.echo(f"Warning: {printable(f'{one.source}: {one.message}')}", err=True)
 
 
 def _note(around: Surroundings, name: str, *, made: bool) -> None:

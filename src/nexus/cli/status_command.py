@@ -32,7 +32,7 @@ def command(workspace: str | None, ledger: str | None, *, brief: bool, as_json: 
         if brief:
             emit(_condensed(found)) if as_json else click.echo("\n".join(_brief(found)))
             return
-        warned = [*found_skills(nx.around).warnings, *found.warnings]
+        warned = [*found_skills(nx.workspace_context).warnings, *found.warnings]
         file = Path(ledger) if ledger else (nx.workspace or Path()) / LEDGER_FILE
         place = {"workspace": str(nx.workspace), "ledger": str(file), "model": nx.model}
     if as_json:
@@ -49,7 +49,7 @@ def command(workspace: str | None, ledger: str | None, *, brief: bool, as_json: 
     if warned:
         click.echo("\nWarnings")
         for one in warned:
-            click.echo(f"  {printable(one.origin)}: {printable(one.text)}")
+            click.echo(f"  {printable(one.source)}: {printable(one.message)}")
 
 
 def _brief(found: Environment) -> list[str]:

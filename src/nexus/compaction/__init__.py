@@ -21,7 +21,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.ledger_entries import Compaction, Row
+from nexus.types.ledger_entries import Compaction, StoredMessage
 from nexus.types.message import Message, Text
 
 __all__ = [
@@ -120,7 +120,7 @@ def carry_out(
     )
 
 
-def covered(plan: CompactionPlan, ledger: Ledger) -> list[Row]:
+def covered(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
     """The messages that a plan covers, without the instructions that open a session: those are never summarised."""
     entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
     return [row for entry in entries for row in spoken(entry) if plan.start <= row.place < plan.until]

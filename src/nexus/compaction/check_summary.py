@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.compaction.extractive.summary import TASK
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 Fault: TypeAlias = Literal[
     "empty",
@@ -113,7 +113,7 @@ def audit(
     must be smaller. Time is linear in the summary.
     """
     faults: dict[Fault, str] = {}
-    text = legible(summary)
+    text = sanitize_text(summary)
     body = _body(text)
     if not any(letter.isalnum() for letter in body):
         faults["empty"] = "it says nothing"

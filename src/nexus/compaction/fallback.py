@@ -22,8 +22,8 @@ from nexus.compaction.extractive.statements import Finding
 from nexus.compaction.extractive.summary import source_tokens
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.tokens.counter import TokenCounter
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.sanitize import legible
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.sanitize import sanitize_text
 
 MOST_PARTS = 8
 """A model is asked about so many parts at most; what is older goes into the summary by rule first."""
@@ -84,7 +84,7 @@ class Ladder:
 
     def summary(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[StoredMessage],
         previous: str,
         most_tokens: int,
         *,
@@ -137,7 +137,7 @@ class _Work:
     model: str = ""
     provider: str = ""
 
-    def by_model(self, summarizer: Summarizer, rows: Sequence[Row], previous: str) -> str:
+    def by_model(self, summarizer: Summarizer, rows: Sequence[StoredMessage], previous: str) -> str:
         """The model's summary of one part, if it is accepted at the first or second try; else nothing."""
         counter = self.ladder.counter
         source = source_tokens(rows, counter, previous)
@@ -169,7 +169,7 @@ class _Work:
             self.ladder.failed()
         return ""
 
-    def by_rule(self, rows: Sequence[Row], previous: str) -> str:
+    def by_rule(self, rows: Sequence[StoredMessage], previous: str) -> str:
         """The extracted summary; the previous one where nothing fits."""
         made = self.ladder.extractive.summarize(SummaryRequest(tuple(rows), self.most_tokens, previous, self.focus))
         return made.text or previous
@@ -216,7 +216,7 @@ def within(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> S
 
 def _name(given: object) -> str:
     """A name as it can be stored; empty if it is none."""
-    return legible(given) if isinstance(given, str) else ""
+    return sanitize_text(given) if isinstance(given, str) else ""
 
 
 def _tokens(given: object) -> int:
@@ -234,7 +234,7 @@ def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) 
     firm = [f for f in found.findings if f.weight >= _FIRM and f.kind in ("constraint", "preference", "decision")]
     lost = [finding for finding in firm if " ".join(finding.text.lower().split()) not in said]
     names = [name for name in exact_names(found) if name not in text]
-    lost += [Finding("identifier", name, Place(0, 0), 0) for name in names]
+    lost += [Finding("identifier", name, MessageRef(0, 0), 0) for name in names]
     room = int(most_tokens * _OVER)
     low, high = 0, len(lost)
     while low < high:
@@ -247,13 +247,13 @@ def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) 
 
 
 def _parts(
-    rows: Sequence[Row], summarizer: Summarizer, previous: str, most_tokens: int, counter: TokenCounter
-) -> list[Sequence[Row]]:
+    rows: Sequence[StoredMessage], summarizer: Summarizer, previous: str, most_tokens: int, counter: TokenCounter
+) -> list[Sequence[StoredMessage]]:
     """The rows in stretches that a model's own window holds beside the request, the summary so far and the answer."""
     if not summarizer.call_tokens:
         return [rows]
     room = summarizer.call_tokens - _ASK_TOKENS - most_tokens - max(counter.count(previous), int(most_tokens * _OVER))
-    parts: list[Sequence[Row]] = []
+    parts: list[Sequence[StoredMessage]] = []
     at = 0
     for chunk in prompt.chunks([row.message for row in rows], max(room, 1), counter):
         parts.append(rows[at : at + len(chunk)])

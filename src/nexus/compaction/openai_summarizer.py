@@ -34,7 +34,7 @@ from nexus.providers.errors import classify
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter, get_counter
 from nexus.tokens.model import resolve
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
@@ -130,7 +130,7 @@ class OpenAISummarizer:
         `call_tokens`, before anything is sent, or when the provider says that they did not fit. Raises SummarizerFailed
         when the call failed, was filtered or refused, ran out of tokens before the first word, or cannot be read.
         """
-        prompt = legible(
+        prompt = sanitize_text(
             build_summarize_prompt(
                 (row.message for row in request.rows),
                 focus=request.focus,
@@ -224,8 +224,8 @@ class OpenAISummarizer:
         refusal = body["choices"][0]["message"].get("refusal")
         if refusal or result.stop_reason in _NOT_GIVEN:
             why = f"the model refused: {refusal}" if refusal else f"the answer was filtered ({result.stop_reason})"
-            raise SummarizerFailed(f"{self.name}: {redact(legible(str(why))).text[:300]}")
-        text = legible(without_thinking("\n".join(message.text() for message in result.messages)))
+            raise SummarizerFailed(f"{self.name}: {redact(sanitize_text(str(why))).text[:300]}")
+        text = sanitize_text(without_thinking("\n".join(message.text() for message in result.messages)))
         if not text and result.stop_reason == "length":
             raise SummarizerFailed(
                 f"{self.name}: its tokens ran out before the first word: allow more `thinking_tokens`"

@@ -13,7 +13,7 @@ from nexus.compaction.extractive.summary import HEADINGS
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall, ToolResult
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 RESULT_CHARS = 2_000
 """A tool's result is shown up to this length, beginning and end: the whole stays in the ledger."""
@@ -75,7 +75,7 @@ def build_summarize_prompt(
     if focus.strip():
         pieces.append(_FOCUS.format(focus=redact(truncate_line(focus, 500)).text).rstrip())
     if previous.strip():
-        told = _barred(redact(legible(previous)).text)
+        told = _barred(redact(sanitize_text(previous)).text)
         pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE).rstrip())
         pieces.append(f"{_PREVIOUS_OPEN}\n{told}\n{_PREVIOUS_CLOSE}")
     pieces.append(f"{_OPEN}\n{transcript(messages)}\n{_CLOSE}")
@@ -136,7 +136,7 @@ def _told(message: Message) -> Iterator[str]:
 
 
 def _shortened(text: str, most_chars: int) -> str:
-    text = redact(legible(text).replace("\x00", "\ufffd")).text  # before the cut: half a secret is not recognised
+    text = redact(sanitize_text(text).replace("\x00", "\ufffd")).text  # before the cut: half a secret is not recognised
     if len(text) <= most_chars:
         return text
     tail = most_chars // 4

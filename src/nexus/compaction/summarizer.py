@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nexus.compaction.extractive.summary import summarize
 from nexus.tokens.counter import TokenCounter
-from nexus.types.ledger_entries import Row
+from nexus.types.ledger_entries import StoredMessage
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -18,7 +18,7 @@ class SummaryRequest(Struct, frozen=True):
     on the second try, when `refused_because` says why the first text was not taken.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[StoredMessage, ...]
     most_tokens: int
     previous: str = ""
     focus: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.interop.transcript import Step, Transcript
 from nexus.types.ledger_entries import Compaction, NewEntry
@@ -30,7 +30,7 @@ def entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head:
             body = _compaction(step, covers_from, here, seqs) if step.kind == "compaction" else _body(step)
             yield NewEntry(
                 step.kind,
-                sized(map(_with_image_sizes, new.messages), nx.counter),
+                with_sizes(map(_with_image_sizes, new.messages), nx.counter),
                 body,
                 new.at_ms,
                 new.opens_turn,

@@ -30,7 +30,7 @@ from nexus.ledger.sessions import (
     Thread,
 )
 from nexus.ledger.store import LedgerStore
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class AsyncReads:
         """The path's marks, newest first."""
         return await self._read(lambda: self._store.marks(thread))
 
-    async def instructions(self, thread: int) -> Sequence[Row]:
+    async def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """The system messages that stand before everything else on the path."""
         return await self._read(lambda: self._store.instructions(thread))
 

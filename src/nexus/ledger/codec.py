@@ -17,8 +17,8 @@ from nexus.errors import BadEntry
 from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
 from nexus.ledger.text_encoding import from_json, original, storable, to_json
-from nexus.types.ledger_entries import Entry, EntryKind, NewEntry, Place, Row, Sized
-from nexus.types.message import Image, Message, Part, Role, Size, Text, ToolCall, ToolResult, Unknown
+from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, SizedMessage, StoredMessage
+from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
 _KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])
@@ -64,7 +64,7 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     return rows
 
 
-def _message_row(order: int, sized: Sized, blobs: dict[str, bytes]) -> MessageRow:
+def _message_row(order: int, sized: SizedMessage, blobs: dict[str, bytes]) -> MessageRow:
     m, size = sized.message, sized.size
     if m.role not in _ROLES or not _is_time(m.at_ms):
         raise BadEntry(f"there is no role {m.role!r} or time {m.at_ms!r}; nothing was stored")
@@ -75,7 +75,7 @@ def _message_row(order: int, sized: Sized, blobs: dict[str, bytes]) -> MessageRo
     names = id_ + run_id + source + model + meta
     if not (names.isascii() and names.isprintable()):
         id_, run_id, source, model, meta = map(storable, (id_, run_id, source, model, meta))
-    counts = (size.openai, size.anthropic, size.gemini, size.aside)
+    counts = (size.openai, size.anthropic, size.gemini, size.optional)
     return (order, m.role, id_, run_id, source, model, m.at_ms, content, meta, *counts)
 
 
@@ -109,7 +109,7 @@ def read_entry(
 ) -> Entry:
     """An entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
     seq, kind, turn, entry_ms, body, digest = head
-    rows: list[Row] = []
+    rows: list[StoredMessage] = []
     for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside in messages:
         parts = decode_parts(content, blob)
         if "\x1a" in id_ or "\x1a" in run_id or "\x1a" in source or "\x1a" in model or "\x1a" in meta:
@@ -117,7 +117,7 @@ def read_entry(
             message = Message(role, parts, original(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
         else:
             message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
-        rows.append(Row(Place(seq, order), message, Size(openai, anthropic, gemini, aside)))
+        rows.append(StoredMessage(MessageRef(seq, order), message, TokenSize(openai, anthropic, gemini, aside)))
     return Entry(seq, kind, turn, entry_ms, decode_body(body), tuple(rows), digest)  # pyright: ignore[reportArgumentType]
 
 

@@ -17,7 +17,17 @@ from nexus.ledger import replay
 from nexus.ledger.replay import Call, Live, Turn
 from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
 from nexus.ledger.store import LedgerStore
-from nexus.types.ledger_entries import STEPS, Commit, Committed, Compaction, Entry, NewEntry, Place, Row, Sized
+from nexus.types.ledger_entries import (
+    STEPS,
+    Commit,
+    Committed,
+    Compaction,
+    Entry,
+    MessageRef,
+    NewEntry,
+    SizedMessage,
+    StoredMessage,
+)
 from nexus.types.message import Role
 
 
@@ -96,7 +106,7 @@ class Visible(Struct, frozen=True):
 
     summary: str
     first_seq: int
-    rows: tuple[Row, ...]
+    rows: tuple[StoredMessage, ...]
 
 
 class Ancestor(Struct, frozen=True):
@@ -233,7 +243,7 @@ class Ledger:
     def append(
         self,
         session: str,
-        messages: Iterable[Sized],
+        messages: Iterable[SizedMessage],
         *,
         key: str = "",
         expected_head: int | None = None,
@@ -246,7 +256,7 @@ class Ledger:
         )
         return self.commit(session, Commit((entry,), expected_head=expected_head))
 
-    def open_turn(self, session: str, messages: Iterable[Sized], *, key: str = "", **body: Any) -> Committed:
+    def open_turn(self, session: str, messages: Iterable[SizedMessage], *, key: str = "", **body: Any) -> Committed:
         """Begins an exchange with its first messages; `body` holds what is known of it (model, role, toolset, …)."""
         return self.append(session, messages, key=key, opens_turn=True, body=body)
 
@@ -298,11 +308,11 @@ class Ledger:
                 return target
         raise BadEntry(f"session {session!r} has no undo that could be taken back")
 
-    def pin(self, session: str, place: Place, reason: str = "") -> Committed:
+    def pin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
         """Keeps a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
         return self._pin("pin", session, place, reason)
 
-    def unpin(self, session: str, place: Place, reason: str = "") -> Committed:
+    def unpin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
         """Takes a pin back. Raises BadEntry if the message is not pinned."""
         if place not in self.live(session).pins:
             raise BadEntry(f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned")
@@ -414,7 +424,7 @@ class Ledger:
     def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
         self.store.commit(session, Commit((entry,), expected_mark=marks[0].seq if marks else 0))
 
-    def _pin(self, kind: Any, session: str, place: Place, reason: str) -> Committed:
+    def _pin(self, kind: Any, session: str, place: MessageRef, reason: str) -> Committed:
         body = {"seq": place.seq, "ord": place.ord, **({"reason": reason} if reason else {})}
         self.thread(session)
         return self.store.commit(session, Commit((NewEntry(kind, body=body),)))

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.types.ledger_entries import Compaction, Entry, NewEntry, Place, Row
+from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
@@ -26,7 +26,7 @@ class Live(Struct, frozen=True):
     """
 
     mark: Entry | None = None
-    pins: tuple[Place, ...] = ()
+    pins: tuple[MessageRef, ...] = ()
     undone: frozenset[int] = frozenset()
     undone_at: int = 0
     changed_at: int = 0
@@ -73,10 +73,10 @@ class Call(Struct, frozen=True):
     call_id: str
     name: str
     turn: int
-    place: Place
+    place: MessageRef
     status: CallStatus
     asked_ms: int
-    result: Place | None = None
+    result: MessageRef | None = None
     answered_ms: int = 0
 
 
@@ -84,11 +84,11 @@ def live(marks: Sequence[Entry]) -> Live:
     """What a path's marks, newest first, add up to."""
     out = revoked(marks)
     mark: Entry | None = None
-    pins: list[Place] = []
-    settled: set[Place] = set()
+    pins: list[MessageRef] = []
+    settled: set[MessageRef] = set()
     for entry in marks:
         if entry.kind in ("pin", "unpin"):
-            place = Place(int(entry.body.get("seq", 0)), int(entry.body.get("ord", 0)))
+            place = MessageRef(int(entry.body.get("seq", 0)), int(entry.body.get("ord", 0)))
             if place not in settled and entry.kind == "pin":
                 pins.append(place)
             settled.add(place)
@@ -193,7 +193,7 @@ def _names(given: Any) -> tuple[str, ...]:
     return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
 
 
-def spoken(entry: Entry) -> tuple[Row, ...]:
+def spoken(entry: Entry) -> tuple[StoredMessage, ...]:
     """An entry's messages without the system messages that open a session: those are instructions, never history."""
     if entry.seq != 1:
         return entry.rows
@@ -201,19 +201,19 @@ def spoken(entry: Entry) -> tuple[Row, ...]:
     return entry.rows[leading:]
 
 
-def shown_from(mark: Entry | None) -> Place:
+def shown_from(mark: Entry | None) -> MessageRef:
     """The first message that is shown after a clear or what a compaction summarises; of the whole path without a mark."""
     if mark is None:
-        return Place(1, 0)
+        return MessageRef(1, 0)
     if mark.kind != "compaction":
-        return Place(mark.seq + 1, 0)
-    return Place(int(mark.body["first_kept"]), int(mark.body.get("kept_ord", 0)))
+        return MessageRef(mark.seq + 1, 0)
+    return MessageRef(int(mark.body["first_kept"]), int(mark.body.get("kept_ord", 0)))
 
 
-def place_of(entry: NewEntry) -> Place:
+def place_of(entry: NewEntry) -> MessageRef:
     """The message that a pin or unpin names; (0, -1) if it names none."""
     seq, order = entry.body.get("seq"), entry.body.get("ord", 0)
-    return Place(seq, order) if isinstance(seq, int) and isinstance(order, int) else Place(0, -1)
+    return MessageRef(seq, order) if isinstance(seq, int) and isinstance(order, int) else MessageRef(0, -1)
 
 
 def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadReference
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Role
 
 SessionStatus: TypeAlias = Literal["active", "archived", "deleted"]
@@ -165,7 +165,7 @@ class Hit(Struct, frozen=True):
     """
 
     thread: int
-    place: Place
+    place: MessageRef
     turn: int
     role: Role
     at_ms: int

@@ -23,7 +23,7 @@ from nexus.ledger.sessions import (
     SessionInfo,
     Thread,
 )
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
 
 
 class LedgerStore(Protocol):
@@ -152,7 +152,7 @@ class LedgerStore(Protocol):
         """The path's marks (every kind that is not in `STEPS`), newest first."""
         ...
 
-    def instructions(self, thread: int) -> Sequence[Row]:
+    def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """The system messages that the path's first entry begins with."""
         ...
 

@@ -8,7 +8,7 @@ from threading import Thread
 from typing import TypeVar
 
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 
 TOLD_CHARS = 200
 """What of an error's text is reported."""
@@ -33,13 +33,15 @@ class Guard:
 
     def call(
         self, plugin: str, what: str, work: Callable[[], T], *, timeout_ms: int | None = None
-    ) -> tuple[T | None, Warned | None]:
+    ) -> tuple[T | None, ContextWarning | None]:
         """What `work` returned, or None and what to report. `timeout_ms` replaces the guard's own."""
         key, origin = (plugin, what), f"hook:{plugin}"
         out = self._out.pop(key, None)
         if out is not None and out.is_alive():
             self._out[key] = out
-            return None, Warned(origin, f"{what} has not come back from an earlier call: it was not called again")
+            return None, ContextWarning(
+                origin, f"{what} has not come back from an earlier call: it was not called again"
+            )
         done: list[T] = []
         failed: list[BaseException] = []
         thread = Thread(
@@ -49,10 +51,10 @@ class Guard:
         most_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         thread.join(most_ms / 1000 if most_ms > 0 else None)
         if failed:
-            return None, Warned(origin, f"{what} {said(failed[0])}: it is left out")
+            return None, ContextWarning(origin, f"{what} {said(failed[0])}: it is left out")
         if not done:
             self._out[key] = thread
-            return None, Warned(origin, f"{what} took longer than {most_ms:,} ms: it is left out")
+            return None, ContextWarning(origin, f"{what} took longer than {most_ms:,} ms: it is left out")
         return done[0], None
 
 

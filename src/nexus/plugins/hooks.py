@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nexus.plugins.guard import Guard
 from nexus.plugins.validate import answered, moment_of, tools_of
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
@@ -52,12 +52,12 @@ class Hooks:
     profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
     asks: Mapping[str, Mapping[str, Ask]] = field(default_factory=dict[str, Mapping[str, Ask]])
 
-    def asked(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[Warned, ...]]:
+    def asked(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
         """The request with the plugins' tools and, where a user speaks and `moment` is set, their data of the moment.
 
         What the request has already stands. With it comes what to report.
         """
-        warned = [Warned(f"hook:{one.name}", trouble) for one in self.plugins for trouble in one.troubles]
+        warned = [ContextWarning(f"hook:{one.name}", trouble) for one in self.plugins for trouble in one.troubles]
         tools = self._tools(request, warned)
         if tools:
             request = replace(request, tools=(*tools, *request.tools))
@@ -68,7 +68,7 @@ class Hooks:
                 request = replace(request, event=event)
         return request, tuple(warned)
 
-    def _tools(self, request: Request, warned: list[Warned]) -> list[dict[str, Any]]:
+    def _tools(self, request: Request, warned: list[ContextWarning]) -> list[dict[str, Any]]:
         asks = self.asks.get("nexus_tools", {})
         taken = {spec.name: spec for spec in canonical(request.tools)} if asks else dict[str, ToolSpec]()
         tools: list[dict[str, Any]] = []
@@ -79,10 +79,10 @@ class Hooks:
             if found is not None:
                 tools.extend(spec.definition() for spec in found[0])
                 taken.update((spec.name, spec) for spec in found[0])
-                warned.extend(Warned(f"hook:{name}", text) for text in found[1])
+                warned.extend(ContextWarning(f"hook:{name}", text) for text in found[1])
         return tools
 
-    def _moment(self, request: Request, at_ms: int, warned: list[Warned]) -> dict[str, Any]:
+    def _moment(self, request: Request, at_ms: int, warned: list[ContextWarning]) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for name, ask in self.asks.get("nexus_moment", {}).items():
             found, note = self.guard.call(name, "nexus_moment", partial(answered, ask, moment_of, request, at_ms=at_ms))
@@ -91,5 +91,7 @@ class Hooks:
                 continue
             data[name] = found
             if request.event.hook_data.get(name, found) != found:
-                warned.append(Warned(f"hook:{name}", "its data is left out: the event has hook data of that name"))
+                warned.append(
+                    ContextWarning(f"hook:{name}", "its data is left out: the event has hook data of that name")
+                )
         return data

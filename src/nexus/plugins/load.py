@@ -123,7 +123,7 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
 def _registered(guard: Guard, name: str, load: Callable[[], object]) -> tuple[dict[str, Ask], list[str]]:
     """A plugin's hooks by name, and what was wrong with it."""
     found, note = guard.call(name, "loading it", lambda: register(load(), name), timeout_ms=LOAD_MS)
-    return found or ({}, [note.text] if note else [])
+    return found or ({}, [note.message] if note else [])
 
 
 def _offered(
@@ -138,7 +138,7 @@ def _offered(
     if what not in asks:
         return {}
     found, note = guard.call(name, what, partial(answered, asks[what], read))
-    troubles.extend([note.text] if note else found[1] if found else [])
+    troubles.extend([note.message] if note else found[1] if found else [])
     return found[0] if found else {}
 
 

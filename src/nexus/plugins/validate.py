@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nexus.errors import BadTool
 from nexus.plugins.guard import UnfitAnswer
 from nexus.text.one_line import collapse_whitespace, json_line
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
@@ -103,7 +103,7 @@ def profiles_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Profi
     return found, notes
 
 
-def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], list[Warned]]:
+def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
     """What a source returned, as blocks that say where they come from, each within the cap of a file.
 
     A text is a block of the Workspace layer. Only Nexus itself is trusted as `system`.
@@ -113,18 +113,18 @@ def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], li
         return [], []
     given = [answer] if isinstance(answer, (str, Block)) else _each(answer, "blocks")
     blocks: list[Block] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for one in given:
         block = Block("Workspace", source, one, origin) if isinstance(one, str) else _checked(one, Block)
         trust = "tool" if isinstance(one, str) or block.trust == "system" else block.trust
         name = collapse_whitespace(block.name)[:NAME_CHARS] or source
-        block = replace(block, origin=origin, trust=trust, name=name)
+        block = replace(block, source=origin, trust=trust, name=name)
         over = len(block.text) - FILE_CHARS
         if over > 0:
             line = f"[{over:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
-            left_out = block.left_out_chars + over
-            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", left_out_chars=left_out)
-            warned.append(Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
+            left_out = block.omitted_chars + over
+            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", omitted_chars=left_out)
+            warned.append(ContextWarning(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
         if block.text.strip():
             blocks.append(block)
     return blocks, warned

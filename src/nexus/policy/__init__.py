@@ -7,6 +7,6 @@ grants what the user's does not; where both name somebody's role or session, the
 from __future__ import annotations
 
 from nexus.policy.decision import decide
-from nexus.policy.values import Default, Granted, Policy, Principal, RoleRule, Toolset, Withheld
+from nexus.policy.values import Default, DeniedTool, Grant, Policy, Principal, RoleRule, Toolset
 
-__all__ = ["Default", "Granted", "Policy", "Principal", "RoleRule", "Toolset", "Withheld", "decide"]
+__all__ = ["Default", "DeniedTool", "Grant", "Policy", "Principal", "RoleRule", "Toolset", "decide"]

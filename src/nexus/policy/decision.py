@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.errors import BadSessionKey, NotAllowed
-from nexus.policy.values import MESSAGING, REPLY, Granted, Policy, Principal, Toolset, Withheld
+from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Principal, Toolset
 from nexus.types import session_key
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.request import AgentRole, Permissions, Request
-from nexus.types.tool_definition import Offered, each, offered
+from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_metadata
 
 JOINED = " & "
 """Between the names of toolsets that hold together."""
@@ -33,7 +33,7 @@ def toolset_named(name: str, policies: Sequence[Policy]) -> Applied | None:
     return next((Applied(name, one.toolsets[name], one) for one in policies if name in one.toolsets), None)
 
 
-def applied(asked: str, role: AgentRole, standings: Sequence[Standing]) -> list[Applied]:
+def applied_toolsets(asked: str, role: AgentRole, standings: Sequence[PolicyMatch]) -> list[Applied]:
     """All toolsets that hold for a call: the principal's, the role's, and what the call asks for. Raises NotAllowed."""
     policies = [one.policy for one in standings]
     found: dict[str, Applied] = {}
@@ -55,7 +55,9 @@ def _of(name: str, policies: Sequence[Policy]) -> Applied:
     return known
 
 
-def why_not(tool: Offered, role: AgentRole, standings: Sequence[Standing], sets: Sequence[Applied]) -> str:
+def denial_reason(
+    tool: ToolMetadata, role: AgentRole, standings: Sequence[PolicyMatch], sets: Sequence[Applied]
+) -> str:
     """Why a tool is not offered; empty if it is."""
     closed = next((one for one in standings if one.how == "closed"), None)
     if closed is not None:
@@ -72,12 +74,12 @@ def why_not(tool: Offered, role: AgentRole, standings: Sequence[Standing], sets:
     return next(filter(None, (_outside(tool, one) for one in sets)), "")
 
 
-def _writes(tool: Offered, standings: Sequence[Standing]) -> bool:
+def _writes(tool: ToolMetadata, standings: Sequence[PolicyMatch]) -> bool:
     """Whether a tool is a messaging tool, by its definition or by any policy."""
     return tool.category == MESSAGING or any(MESSAGING in categories_of(tool, one.policy) for one in standings)
 
 
-def _outside(tool: Offered, one: Applied) -> str:
+def _outside(tool: ToolMetadata, one: Applied) -> str:
     denied = matching(tool.name, one.toolset.deny)
     if denied:
         return f"toolset {one.name!r} denies {denied!r}"
@@ -85,7 +87,7 @@ def _outside(tool: Offered, one: Applied) -> str:
     return "" if inside else f"not in toolset {one.name!r}"
 
 
-def categories_of(tool: Offered, policy: Policy) -> set[str]:
+def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
     """The categories of a tool: what its definition says, and those that the policy gives by name."""
     given = {name for name, patterns in policy.categories.items() if matching(tool.name, patterns)}
     return given | {tool.category} if tool.category else given
@@ -101,7 +103,7 @@ def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(pattern for pattern in patterns if "*" in pattern or "?" in pattern)
 
 
-def unmatched(toolset: Toolset, tools: Iterable[Offered]) -> list[str]:
+def unmatched(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[str]:
     """The patterns of a toolset that none of the tools match: what is misspelt, or not there."""
     names = {tool.name for tool in tools}
     patterns = dict.fromkeys((*toolset.tools, *toolset.deny))
@@ -113,7 +115,7 @@ def unmatched(toolset: Toolset, tools: Iterable[Offered]) -> list[str]:
 How: TypeAlias = Literal["named", "default", "closed", "open"]
 
 
-class Standing(Struct, frozen=True):
+class PolicyMatch(Struct, frozen=True):
     """How one policy knows a principal: by name, by its default, not at all (`closed`), or it names nobody (`open`)."""
 
     policy: Policy
@@ -121,13 +123,13 @@ class Standing(Struct, frozen=True):
     entry: Principal = Principal()
 
 
-def standing(policy: Policy, principal: str) -> Standing:
+def match_policy(policy: Policy, principal: str) -> PolicyMatch:
     """How a policy knows a principal; `entry` has what the default fills in. Names are compared as they are."""
     own, default = policy.principals.get(principal) if principal else None, policy.default
     if own is None and default is None:
-        return Standing(policy, "closed" if policy.principals else "open")
+        return PolicyMatch(policy, "closed" if policy.principals else "open")
     if default is None:
-        return Standing(policy, "named", own or Principal())
+        return PolicyMatch(policy, "named", own or Principal())
     filled = own or Principal()
     entry = Principal(
         filled.person,
@@ -136,20 +138,20 @@ def standing(policy: Policy, principal: str) -> Standing:
         filled.session,
         filled.permissions if filled.permissions is not None else default.permissions,
     )
-    return Standing(policy, "named" if own is not None else "default", entry)
+    return PolicyMatch(policy, "named" if own is not None else "default", entry)
 
 
-def word(standings: Sequence[Standing]) -> Principal:
+def effective_principal(standings: Sequence[PolicyMatch]) -> Principal:
     """What counts of who somebody is: the word of the first policy that names anybody at all, whatever later ones say."""
     first = _first(standings)
     return first.entry if first is not None else Principal()
 
 
-def _first(standings: Sequence[Standing]) -> Standing | None:
+def _first(standings: Sequence[PolicyMatch]) -> PolicyMatch | None:
     return next((one for one in standings if one.how != "open"), None)
 
 
-def role_of(asked: AgentRole, standings: Sequence[Standing]) -> AgentRole:
+def role_of(asked: AgentRole, standings: Sequence[PolicyMatch]) -> AgentRole:
     """The role of a call: the policies' lowest, or less. `unified` asks for whatever the policy says. Raises NotAllowed."""
     said: list[AgentRole] = [one.entry.role for one in standings if one.entry.role is not None]
     if not said or asked == "worker":
@@ -163,7 +165,7 @@ def role_of(asked: AgentRole, standings: Sequence[Standing]) -> AgentRole:
 
 
 def session_of(
-    asked: str | None, principal: str, role: AgentRole, standings: Sequence[Standing], resolve: Callable[[str], str]
+    asked: str | None, principal: str, role: AgentRole, standings: Sequence[PolicyMatch], resolve: Callable[[str], str]
 ) -> str:
     """The label of a call's session: the one asked for, else the principal's own; without a policy or principal `main`.
 
@@ -177,15 +179,15 @@ def session_of(
     first = _first(standings)
     theirs = first is not None and first.how == "named" and label == own
     if principal and standings and not theirs:
-        mine = {own, f"dm:{principal}", f"dm:{word(standings).person or principal}"}
+        mine = {own, f"dm:{principal}", f"dm:{effective_principal(standings).person or principal}"}
         for name in dict.fromkeys((label, resolve(label))):
             _refuse(name, principal, standings, owned=name in mine or label in mine)
     return label
 
 
-def own_label(principal: str, standings: Sequence[Standing]) -> str:
+def own_label(principal: str, standings: Sequence[PolicyMatch]) -> str:
     """The label of the session that is the principal's own."""
-    return word(standings).label(principal)
+    return effective_principal(standings).label(principal)
 
 
 def _fits(label: str, role: AgentRole) -> bool:
@@ -193,7 +195,7 @@ def _fits(label: str, role: AgentRole) -> bool:
     return found is None or role in session_key.FITS[found.kind]
 
 
-def _refuse(label: str, principal: str, standings: Iterable[Standing], *, owned: bool) -> None:
+def _refuse(label: str, principal: str, standings: Iterable[PolicyMatch], *, owned: bool) -> None:
     """Raises NotAllowed where a label is another person's: by a policy's word, or because it is a `dm:`."""
     for one in standings:
         owners = {name for name, entry in one.policy.principals.items() if entry.label(name) == label}
@@ -209,7 +211,7 @@ ORIGIN = "nexus:policy"
 
 def decide(
     policies: Policy | Sequence[Policy], request: Request, resolve: Callable[[str], str] = lambda label: label
-) -> Granted:
+) -> Grant:
     """What a request is granted: role, session, toolset, permissions, and which of its tools; with the reasons.
 
     Each policy can only take away. `resolve` leads a session's alias to its label. A request that was granted before gets
@@ -217,45 +219,47 @@ def decide(
     """
     policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
     principal, routing, asked = request.identity.principal, request.routing, request.permissions
-    standings = [standing(policy, principal) for policy in policies]
+    standings = [match_policy(policy, principal) for policy in policies]
     role = role_of(routing.role, standings)
     session = session_of(None if routing.own else routing.session, principal, role, standings, resolve)
-    sets = applied(asked.toolset, role, standings)
+    sets = applied_toolsets(asked.toolset, role, standings)
     tools = {tool.name: (tool, definition) for tool, definition in _tools(request.tools)}
-    out = {name: why_not(tool, role, standings, sets) for name, (tool, _) in sorted(tools.items())}
+    out = {name: denial_reason(tool, role, standings, sets) for name, (tool, _) in sorted(tools.items())}
     permissions = _permissions(asked, standings)
-    return Granted(
+    return Grant(
         role,
         session,
         JOINED.join(one.name for one in sets) or asked.toolset,
         permissions,
         _capabilities(asked, standings, sets),
         tuple(name for name, why in out.items() if not why),
-        tuple(Withheld(name, why, dict(tools[name][1])) for name, why in out.items() if why),
-        word(standings).person,
+        tuple(DeniedTool(name, why, dict(tools[name][1])) for name, why in out.items() if why),
+        effective_principal(standings).person,
         tuple(_why(request, standings, role, session, sets)),
         tuple(_warned(asked, principal, standings, permissions, sets, [tool for tool, _ in tools.values()])),
     )
 
 
-def _tools(definitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Offered, Mapping[str, Any]]]:
+def _tools(definitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ToolMetadata, Mapping[str, Any]]]:
     """The tools with their definitions; one without a name is refused where definitions are read."""
-    for definition in each(definitions):
-        tool = offered(definition)
+    for definition in iter_definitions(definitions):
+        tool = tool_metadata(definition)
         if tool is not None:
             yield tool, definition
 
 
-def _permissions(asked: Permissions, standings: Sequence[Standing]) -> tuple[str, ...]:
+def _permissions(asked: Permissions, standings: Sequence[PolicyMatch]) -> tuple[str, ...]:
     """The permissions asked for, or else those of who speaks, as far as every policy grants them."""
     said = [() if one.how == "closed" else one.entry.permissions for one in standings]
     bounds = [one for one in said if one is not None]
     if not bounds:
         return asked.granted
-    return tuple(sorted(set(asked.granted or word(standings).permissions or ()).intersection(*bounds)))
+    return tuple(sorted(set(asked.granted or effective_principal(standings).permissions or ()).intersection(*bounds)))
 
 
-def _capabilities(asked: Permissions, standings: Sequence[Standing], sets: Sequence[Applied]) -> tuple[str, ...] | None:
+def _capabilities(
+    asked: Permissions, standings: Sequence[PolicyMatch], sets: Sequence[Applied]
+) -> tuple[str, ...] | None:
     """The capabilities that all toolsets have; None where none says any."""
     if any(one.how == "closed" for one in standings):
         return ()
@@ -264,7 +268,7 @@ def _capabilities(asked: Permissions, standings: Sequence[Standing], sets: Seque
 
 
 def _why(
-    request: Request, standings: Sequence[Standing], role: AgentRole, session: str, sets: Sequence[Applied]
+    request: Request, standings: Sequence[PolicyMatch], role: AgentRole, session: str, sets: Sequence[Applied]
 ) -> Iterator[str]:
     """Where each part of the decision comes from."""
     if not standings:
@@ -287,22 +291,26 @@ def _why(
 def _warned(
     asked: Permissions,
     principal: str,
-    standings: Sequence[Standing],
+    standings: Sequence[PolicyMatch],
     permissions: Sequence[str],
     sets: Sequence[Applied],
-    tools: Sequence[Offered],
-) -> Iterator[Warned]:
+    tools: Sequence[ToolMetadata],
+) -> Iterator[ContextWarning]:
     """What the user should know of the decision."""
     if asked.toolset and not standings:
-        yield Warned(ORIGIN, f"toolset {asked.toolset!r} is only a name: there is no policy, so it takes no tool away")
+        yield ContextWarning(
+            ORIGIN, f"toolset {asked.toolset!r} is only a name: there is no policy, so it takes no tool away"
+        )
     for one in standings:
         if one.how == "closed":
             who = repr(principal) if principal else "a call without principal"
-            yield Warned(ORIGIN, f"{one.policy.name} does not name {who} and has no default: no tools, no permissions")
+            yield ContextWarning(
+                ORIGIN, f"{one.policy.name} does not name {who} and has no default: no tools, no permissions"
+            )
     lost = sorted(set(asked.granted).difference(permissions))
     if lost:
-        yield Warned(ORIGIN, f"not granted: {', '.join(lost)}")
+        yield ContextWarning(ORIGIN, f"not granted: {', '.join(lost)}")
     for one in sets if tools else ():
         idle = unmatched(one.toolset, tools)
         if idle:
-            yield Warned(ORIGIN, f"of toolset {one.name!r} nothing that is given matches {', '.join(idle)}")
+            yield ContextWarning(ORIGIN, f"of toolset {one.name!r} nothing that is given matches {', '.join(idle)}")

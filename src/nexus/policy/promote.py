@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.errors import NotAllowed
-from nexus.policy.decision import own_label, standing
+from nexus.policy.decision import match_policy, own_label
 from nexus.types import session_key
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PromotionKind: TypeAlias = Literal["renamed", "merged", "aliased", "nothing"]
 
 
-class Promotion(Struct, frozen=True):
+class PrincipalLink(Struct, frozen=True):
     """What was done so that `old` leads to `new`.
 
     `renamed`: the principal's session goes on under the person's label. `merged`: both had one; the principal's is kept
@@ -26,16 +26,16 @@ class Promotion(Struct, frozen=True):
     kind: PromotionKind
     old: str
     new: str
-    kept: str = ""
+    target: str = ""
 
 
-def promote(nx: Engine, principal: str, person: str = "") -> Promotion:
+def link_principal(nx: Engine, principal: str, person: str = "") -> PrincipalLink:
     """Makes `dm:PRINCIPAL` lead to `dm:PERSON` for good; without a person to the session that the policy gives it.
 
     Raises NotAllowed where the policy gives it another session, or nobody is named; BadSessionKey, SessionMoved,
     BadReference.
     """
-    standings = [standing(policy, principal) for policy in nx.policies.read()]
+    standings = [match_policy(policy, principal) for policy in nx.policies.read()]
     old, known = session_key.key("dm", principal).label, own_label(principal, standings)
     new = session_key.key("dm", person).label if person else known
     if new == old:
@@ -44,14 +44,14 @@ def promote(nx: Engine, principal: str, person: str = "") -> Promotion:
         raise NotAllowed(f"{principal!r} cannot be promoted to {new!r}: the policy gives it session {known!r}")
     there, target = nx.ledger.resolve(old), nx.ledger.resolve(new)
     if there is not None and there == target:
-        return Promotion("nothing", old, new)
+        return PrincipalLink("nothing", old, new)
     reason = f"{principal} speaks in {new}"
     if target is None and there is not None:
         nx.ledger.rename(old, new, reason)
-        return Promotion("renamed", old, new)
+        return PrincipalLink("renamed", old, new)
     if target is None:
-        return Promotion("nothing", old, new)
+        return PrincipalLink("nothing", old, new)
     if there is None:
         nx.ledger.alias(old, new, reason)
-        return Promotion("aliased", old, new)
-    return Promotion("merged", old, new, nx.ledger.merge(old, new, reason).label)
+        return PrincipalLink("aliased", old, new)
+    return PrincipalLink("merged", old, new, nx.ledger.merge(old, new, reason).label)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.request import AgentRole
 
 MESSAGING = "messaging"
@@ -79,7 +79,7 @@ class Policy(Struct, frozen=True):
     default: Default | None = None
 
 
-class Withheld(Struct, frozen=True):
+class DeniedTool(Struct, frozen=True):
     """A tool that was given for a call and is not offered to the model: its name, why, and its definition as given."""
 
     name: str
@@ -87,7 +87,7 @@ class Withheld(Struct, frozen=True):
     definition: dict[str, Any]
 
 
-class Granted(Struct, frozen=True):
+class Grant(Struct, frozen=True):
     """What one call is granted. `tools` are the names that may be offered, sorted; `toolset` names all that hold.
 
     `person` is who the principal is. `why` says in a line each where role, session, toolset and permissions come from.
@@ -99,7 +99,7 @@ class Granted(Struct, frozen=True):
     permissions: tuple[str, ...] = ()
     capabilities: tuple[str, ...] | None = None
     tools: tuple[str, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
+    denied_tools: tuple[DeniedTool, ...] = ()
     person: str = ""
     why: tuple[str, ...] = ()
-    warned: tuple[Warned, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()

@@ -33,8 +33,8 @@ REPL = Profile(
     system=("configurations", "active_skills", "skills", "surroundings"),
     current=("date_time", "metadata", "hook_data", "mood", "constraints", "attachments"),
     summary="context",
-    says_start=True,
-    frozen=True,
+    session_header=True,
+    freeze_system_prompt=True,
 )
 
 WORKSPACE = Profile(
@@ -55,18 +55,18 @@ TAGGED = Profile(
     "tagged",
     "five messages with tags: identity, tools, memory, user, moment (document 000); the memory is written anew each turn",
     system=("core_identity",),
-    ahead=("tools_block", "shared_memory", "friends_block", "mood_block", "constraints_block"),
+    preamble=("tools_block", "shared_memory", "friends_block", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
-    form="tagged",
+    message_format="tagged",
 )
 
 TAGGED_STABLE = Profile(
     "tagged_stable",
     "the tagged dialogue in an order that a provider's cache can keep: what changes stands last, the memory only grows",
     system=("core_identity",),
-    ahead=("tools_block", "friends_block", "shared_memory_parts", "mood_block", "constraints_block"),
+    preamble=("tools_block", "friends_block", "shared_memory_parts", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
-    form="tagged_stable",
+    message_format="tagged_stable",
 )
 
 TURNLOG = Profile(
@@ -74,7 +74,7 @@ TURNLOG = Profile(
     "as layered, each message as entries of a turn log in JSON (document 001); calls and results real beside them",
     system=("turn_log", *LAYERED.system),
     current=LAYERED.current,
-    form="turnlog",
+    message_format="turnlog",
 )
 
 PROFILES: dict[str, Profile] = {
@@ -82,7 +82,7 @@ PROFILES: dict[str, Profile] = {
 }
 
 
-def named(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:
+def find_profile(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:
     """The profile of that name. Raises UnknownProfile, which lists all."""
     profile = known.get(name)
     if profile is None:

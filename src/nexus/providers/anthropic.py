@@ -55,7 +55,7 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
 def said(ctx: AssembledContext) -> Said:
     """The conversation in turns, to be read only; without marks."""
     # What Gemini signed has the same fields, and means nothing to Anthropic.
-    signs = ctx.model if ctx.window.wire != "gemini" else ""
+    signs = ctx.model if ctx.accounting.model_info.wire != "gemini" else ""
     return turns(
         ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs), "content"
     )
@@ -66,7 +66,7 @@ def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int
 
     One is kept for the blocks before the conversation that the next turn repeats, where a form has some.
     """
-    rules = cache_rules(ctx.window, "anthropic")
+    rules = cache_rules(ctx.accounting.model_info, "anthropic")
     repeated = _repeated(ctx, conversation)
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
     left, apart = rules.marks_max - 1 - len(repeated), rules.lookback_blocks - 2
@@ -87,7 +87,7 @@ def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int
 
 def _repeated(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
     """The last block before what a form tells anew with the next turn: its memory, or that one's last part."""
-    told = [at for at, name in enumerate(ctx.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
+    told = [at for at, name in enumerate(ctx.provenance.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
     last = told[-1] - 1 if told else -1
     return [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
 
@@ -120,7 +120,7 @@ def _max_tokens(ctx: AssembledContext) -> int:
     if isinstance(thinking, dict):
         budget = cast("dict[str, Any]", thinking).get("budget_tokens")
         reserve += budget if isinstance(budget, int) else 0
-    return min(reserve, ctx.window.max_output_tokens or reserve)
+    return min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
 
 
 def _block(part: Text | Image | ToolCall) -> dict[str, Any]:

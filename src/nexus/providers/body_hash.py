@@ -17,7 +17,7 @@ import msgspec
 from nexus.context import AssembledContext
 from nexus.providers import anthropic, gemini, openai
 from nexus.providers.turns import Fragment, Said
-from nexus.types.message import Message, Wire
+from nexus.types.message import Message, ProviderFormat
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,13 +52,13 @@ def body_hash(ctx: AssembledContext) -> str:
 
     Raises TypeError or ValueError where something in the body has no JSON form.
     """
-    form = _FORMS[ctx.window.wire]
+    form = _FORMS[ctx.accounting.model_info.wire]
     frame, said = _encode({**form.frame(ctx), form.key: []}), form.said(ctx)
     marked: dict[int, frozenset[int]] = {}
     for message, block in form.marked(ctx, said.found):
         marked[message] = marked.get(message, frozenset()) | {block}
     settled = min(said.settled, *marked, len(said.found))
-    name = f"hash:{ctx.window.wire}:{ctx.model}"
+    name = f"hash:{ctx.accounting.model_info.wire}:{ctx.model}"
     running = _kept(ctx, name, frame, settled) or _Running(
         frame, ctx.system_prompt, ctx.history.opening, 0, hashlib.sha256(frame[: -len(b"]}")])
     )
@@ -102,7 +102,7 @@ def _gemini(found: list[Fragment], index: int, _marked: frozenset[int]) -> dict[
     return {**message, "parts": gemini.ordered(found[index - 1]["parts"], message["parts"])} if index else message
 
 
-_FORMS: dict[Wire, _Form] = {
+_FORMS: dict[ProviderFormat, _Form] = {
     "openai": _Form("messages", openai.frame, openai.said, _item),
     "anthropic": _Form("messages", anthropic.frame, anthropic.said, _anthropic, anthropic.marks),
     "gemini": _Form("contents", gemini.frame, gemini.said, _gemini),

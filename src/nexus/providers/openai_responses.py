@@ -18,7 +18,7 @@ from nexus.providers.turns import Said, items, own
 from nexus.text.message_text import image_note, shown_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
-from nexus.types.openai_reasoning import phases, sent_back
+from nexus.types.openai_reasoning import phases, returnable_reasoning
 from nexus.types.tool_definition import ToolSpec
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -36,7 +36,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 def frame(ctx: AssembledContext) -> dict[str, Any]:
     """What stands before the items: model, settings, instructions, tools."""
     out: dict[str, Any] = {"model": ctx.model, "store": False, "prompt_cache_key": cache_key(ctx.session_label)}
-    if ctx.window.reasoning:
+    if ctx.accounting.model_info.reasoning:
         out["include"] = [ENCRYPTED]
     out.update(_settings(ctx.model_config))
     if ctx.system_prompt:
@@ -79,7 +79,7 @@ def _assistant(message: Message, *, own: bool) -> list[dict[str, Any]]:
                 found.append({"role": "assistant", "content": text, **({"phase": said} if said else {})})
             case ToolCall(id_, name, arguments):
                 found.append({"type": "function_call", "call_id": id_, "name": name, "arguments": arguments})
-            case Thinking() if own and (item := sent_back(part)):
+            case Thinking() if own and (item := returnable_reasoning(part)):
                 found.append(item)
             case _:
                 pass

@@ -6,17 +6,26 @@ from typing import Any
 
 import msgspec
 
-from nexus.context import AssembledContext, Face, Item, Manifest, PrefixReport
+from nexus.context import (
+    Accounting,
+    AssembledContext,
+    EngineState,
+    Manifest,
+    PrefixReport,
+    Provenance,
+    Renderers,
+    RepairReport,
+    TokenLine,
+)
 from nexus.errors import BadContext
-from nexus.policy import Withheld
+from nexus.policy import DeniedTool
 from nexus.tokens.anchor import Anchor
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.model import Model
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
-from nexus.types.repair_report import RepairReport
 from nexus.types.request import Identity, Routing
 from nexus.types.tool_definition import ToolSpec
 
@@ -47,23 +56,23 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "form": FORM,
             "current": plain(ctx.current),
             "event": plain(ctx.event),
-            "window": plain(ctx.window),
+            "window": plain(ctx.accounting.model_info),
             "budget": plain(ctx.token_budget),
-            "blocks": plain(ctx.blocks),
-            "items": plain(ctx.items),
+            "blocks": plain(ctx.provenance.blocks),
+            "items": plain(ctx.accounting.token_breakdown),
             "cut": plain(ctx.cut),
-            "manifest": plain(ctx.manifest),
-            "prefix": plain(ctx.prefix),
-            "opensTurn": ctx.opens_turn,
+            "manifest": plain(ctx.provenance.manifest),
+            "prefix": plain(ctx.accounting.prefix),
+            "opensTurn": ctx.provenance.starts_turn,
             "warnings": plain(ctx.warnings),
             "repairs": ctx.repairs.changes,
-            "anchor": plain(ctx.anchor),
-            "seen": plain(ctx.seen),
-            "leftOut": plain(ctx.left_out),
-            "withheld": plain(ctx.withheld),
-            "routing": plain(ctx.routing),
-            "identity": plain(ctx.identity),
-            "contextJson": ctx.context_json,
+            "anchor": plain(ctx.accounting.anchor),
+            "seen": plain(ctx.provenance.already_in_history),
+            "leftOut": plain(ctx.provenance.omitted_blocks),
+            "withheld": plain(ctx.provenance.denied_tools),
+            "routing": plain(ctx.provenance.routing),
+            "identity": plain(ctx.provenance.identity),
+            "contextJson": ctx.provenance.context_json,
             "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
@@ -71,7 +80,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
     }
 
 
-def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
+def from_json(saved: dict[str, Any], renderers: Renderers) -> AssembledContext:
     """The context that `to_json` saved; it can be shown and recorded again. Raises BadContext."""
     try:
         own = saved["nexus"]
@@ -97,23 +106,27 @@ def from_json(saved: dict[str, Any], face: Face) -> AssembledContext:
             permissions_granted=tuple(saved["permissionsGranted"]),
             source_event_id=saved["sourceEventId"],
             workspace_path=saved["workspacePath"],
-            window=msgspec.convert(own["window"], Model),
-            blocks=msgspec.convert(own["blocks"], tuple[Block, ...]),
-            items=msgspec.convert(own["items"], tuple[Item, ...]),
+            accounting=Accounting(
+                model_info=msgspec.convert(own["window"], Model),
+                prefix=msgspec.convert(own["prefix"], PrefixReport),
+                token_breakdown=msgspec.convert(own["items"], tuple[TokenLine, ...]),
+                anchor=msgspec.convert(own.get("anchor"), Anchor | None),
+            ),
+            provenance=Provenance(
+                manifest=msgspec.convert(own["manifest"], Manifest),
+                starts_turn=own["opensTurn"],
+                blocks=msgspec.convert(own["blocks"], tuple[Block, ...]),
+                already_in_history=msgspec.convert(own.get("seen", ()), tuple[Block, ...]),
+                omitted_blocks=msgspec.convert(own.get("leftOut", ()), tuple[Block, ...]),
+                denied_tools=msgspec.convert(own.get("withheld", ()), tuple[DeniedTool, ...]),
+                routing=msgspec.convert(own.get("routing", {}), Routing),
+                identity=msgspec.convert(own.get("identity", {}), Identity),
+                context_json=msgspec.convert(own.get("contextJson", {}), dict[str, Any]),
+            ),
             cut=msgspec.convert(own["cut"], Cut | None),
-            manifest=msgspec.convert(own["manifest"], Manifest),
-            prefix=msgspec.convert(own["prefix"], PrefixReport),
-            opens_turn=own["opensTurn"],
-            warnings=msgspec.convert(own["warnings"], tuple[Warned, ...]),
+            warnings=msgspec.convert(own["warnings"], tuple[ContextWarning, ...]),
             repairs=RepairReport(msgspec.convert(own["repairs"], dict[str, int])),
-            anchor=msgspec.convert(own.get("anchor"), Anchor | None),
-            seen=msgspec.convert(own.get("seen", ()), tuple[Block, ...]),
-            left_out=msgspec.convert(own.get("leftOut", ()), tuple[Block, ...]),
-            withheld=msgspec.convert(own.get("withheld", ()), tuple[Withheld, ...]),
-            routing=msgspec.convert(own.get("routing", {}), Routing),
-            identity=msgspec.convert(own.get("identity", {}), Identity),
-            context_json=msgspec.convert(own.get("contextJson", {}), dict[str, Any]),
-            face=face,
+            _engine=EngineState(renderers),
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         text = f"this is not a context that `nexus assemble --save` wrote ({_what(error)})"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nexus.context import Face
+from nexus.context import Renderers
 from nexus.providers import anthropic, gemini, openai
 from nexus.providers import body_hash as proof
 from nexus.providers import openai_responses as responses
 from nexus.render.context_json import to_json
 from nexus.render.report import report
 
-FACE = Face(
+RENDERERS = Renderers(
     openai=openai.body,
     anthropic=anthropic.body,
     gemini=gemini.body,

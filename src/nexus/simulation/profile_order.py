@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.context import AssembledContext, Item
+from nexus.context import AssembledContext, TokenLine
 from nexus.engine import NEXT_MESSAGE, Engine
-from nexus.profiles.user.registry import Found
+from nexus.profiles.user.registry import ResolvedProfile
 from nexus.providers.prompt_cache import price_of_break
-from nexus.types.block import Slot, Warned
+from nexus.types.block import ContextWarning, Slot
 from nexus.types.message import Text
 from nexus.types.profile import ONE_TURN, Profile
 from nexus.workspace.source_context import Desk, Gathered
@@ -88,23 +88,23 @@ class Looked(Struct, frozen=True):
     rows: tuple[Row, ...]
     history_tokens: int
     findings: tuple[Finding, ...]
-    warned: tuple[Warned, ...]
+    warned: tuple[ContextWarning, ...]
 
 
 def look(nx: Engine, name: str, *, session: str | None = None, model: str = "", budget: int | None = None) -> Looked:
     """The profile as a session's next call would have it. Raises UnknownProfile, BadProfile, and what `assemble` does."""
-    found = nx.profiles.found(name)
+    found = nx.profiles.resolve_with_source(name)
     ctx = nx.assemble(NEXT_MESSAGE, session=session, model=model, budget=budget, profile=name)
     rows = tuple(_rows(nx, found, ctx))
-    history = sum(item.tokens for item in ctx.items if item.slot == "history")
-    said = {"nexus:profile"} | {one.origin for one in found.warned}
-    warned = tuple(one for one in ctx.warnings if one.origin in said)
+    history = sum(item.tokens for item in ctx.accounting.token_breakdown if item.slot == "history")
+    said = {"nexus:profile"} | {one.source for one in found.warnings}
+    warned = tuple(one for one in ctx.warnings if one.source in said)
     profile = found.profile
     if "attachments" not in (*profile.system, *profile.current):
         text = "it does not name attachments: files that come with a message are not shown"
-        warned = (*warned, Warned("nexus:profile", text))
+        warned = (*warned, ContextWarning("nexus:profile", text))
     findings = tuple(_findings(rows, profile, ctx, history))
-    return Looked(name, found.origin, profile, ctx.model, rows, history, findings, warned)
+    return Looked(name, found.source, profile, ctx.model, rows, history, findings, warned)
 
 
 def changes_of(source: str) -> Volatility | Literal[""]:
@@ -112,28 +112,28 @@ def changes_of(source: str) -> Volatility | Literal[""]:
     return "turn" if fed_name(source) else VOLATILITY.get(source, "")
 
 
-def _rows(nx: Engine, found: Found, ctx: AssembledContext) -> Iterator[Row]:
+def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator[Row]:
     """Each source with what the account has of it: the blocks that it gives are found there by origin and name."""
-    request = ctx.request
+    request = ctx.provenance.request
     assert request is not None, "a context that was just assembled knows its request"
     profile, sources = found.profile, nx.profiles.sources(found)
     at_ms = request.event.at_ms or nx.clock_ms()
-    desk = Desk(request, nx.around, at_ms, str(nx.timezone), nx.kit.look())
-    items: dict[tuple[str, str], list[Item]] = {}
-    for item in ctx.items:
-        items.setdefault((item.origin, item.name.removesuffix(SEEN)), []).append(item)
+    desk = Desk(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
+    items: dict[tuple[str, str], list[TokenLine]] = {}
+    for item in ctx.accounting.token_breakdown:
+        items.setdefault((item.source, item.name.removesuffix(SEEN)), []).append(item)
     slots: tuple[tuple[Slot, tuple[str, ...]], ...] = (
         ("system", profile.system),
-        ("ahead", profile.ahead),
+        ("ahead", profile.preamble),
         ("current", profile.current),
     )
     for slot, names in slots:
         for name in names:
             source = sources.get(name, _nothing)
             blocks = source(desk)[0]
-            places = dict.fromkeys((block.origin, block.name) for block in blocks)
+            places = dict.fromkeys((block.source, block.name) for block in blocks)
             taken = [item for place in places for item in items.get(place, ())]
-            origins = tuple(dict.fromkeys(item.origin for item in taken))
+            origins = tuple(dict.fromkeys(item.source for item in taken))
             changes = changes_of(name)
             if not changes and source(_later(desk))[0] != blocks:
                 changes = "turn"
@@ -152,10 +152,12 @@ def _later(desk: Desk) -> Desk:
 
 def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[Finding]:
     system = [row for row in rows if row.slot in ("system", "ahead")]
-    opening = sum(item.tokens for item in ctx.items if item.slot == "system" and item.layer == "Session")
+    opening = sum(
+        item.tokens for item in ctx.accounting.token_breakdown if item.slot == "system" and item.layer == "Session"
+    )
     if opening:
         system.append(Row("system", "the session's instructions", "session", opening))
-    if profile.frozen:
+    if profile.freeze_system_prompt:
         stale = [row.source for row in system if row.slot == "system" and row.changes == "turn"]
         if stale:
             yield _stale(stale)
@@ -165,7 +167,7 @@ def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, hist
         if first is None:
             continue
         # In a form of one turn the history is that turn, in which all blocks stay.
-        to_end = volatility == "turn" and profile.form not in ONE_TURN
+        to_end = volatility == "turn" and profile.message_format not in ONE_TURN
         behind = [
             row for row in system[first:] if row.changes != "" and _rank(row) < ORDER.index(volatility) and row.tokens
         ]
@@ -204,7 +206,7 @@ def _finding(
     ctx: AssembledContext,
     profile: Profile,
 ) -> Finding:
-    price = price_of_break(tokens, ctx.window, prompt_tokens=ctx.token_budget.used.total)
+    price = price_of_break(tokens, ctx.accounting.model_info, prompt_tokens=ctx.token_budget.used.total)
     level: Level = "warning" if changes == "turn" else "note"
     often = "in each call" if level == "warning" else "whenever one of them changes"
     cost = "" if price is None else f", which costs {price:.6f} USD ({ctx.model})"

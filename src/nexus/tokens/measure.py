@@ -21,8 +21,8 @@ import msgspec
 from nexus.text.frames.beside import guarded
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import most_image_tokens
-from nexus.types.message import Image, Message, Note, Part, Size, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import phases, sent_back
+from nexus.types.message import Image, Message, Note, Part, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
+from nexus.types.openai_reasoning import phases, returnable_reasoning
 
 # Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
 _SLACK = 3
@@ -46,7 +46,7 @@ _IMAGE_LINE = "[image left out here: image/jpeg 12000x12000; this provider's too
 _encode = msgspec.json.Encoder().encode
 
 
-def message_tokens(message: Message, counter: TokenCounter) -> Size:
+def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
     """The base counts of a message, with three calls of the counter, one more for thinking and memory notes.
 
     Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
@@ -61,12 +61,12 @@ def message_tokens(message: Message, counter: TokenCounter) -> Size:
     )
     openai += _more_in_responses(message, counter)
     if not aside:
-        return Size(openai, anthropic, gemini)
+        return TokenSize(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in aside)
     # Beside a note, OpenAI's form has blocks for what alone would be a plain string.
     texts = sum(isinstance(part, (Text, Note)) for part in sent)
     block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in aside) else 0
-    return Size(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
+    return TokenSize(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
@@ -154,7 +154,7 @@ def _more_in_responses(message: Message, counter: TokenCounter) -> int:
         if isinstance(part, ToolResult):
             images = sum(isinstance(item, Image) for item in part.content)
             more += _OUTPUT_MORE + (_PIECE_MORE * (images + 1) if images else 0)
-        elif isinstance(part, Thinking) and (item := sent_back(part)):
+        elif isinstance(part, Thinking) and (item := returnable_reasoning(part)):
             sealed = item.pop("encrypted_content")
             more += counter.count(_canonical(item)) + _SLACK - (-len(sealed) // _SEALED_CHARS_A_TOKEN)
     return more

@@ -17,7 +17,7 @@ from msgspec import Struct
 from nexus.errors import BadModelEntry
 from nexus.tokens.model_lookup import REMEDY, all_spellings, family_of, find_row, plain_name, served_by
 from nexus.tokens.model_names import split_window
-from nexus.tokens.model_table import CacheRules, ModelRow, PriceRow, Wire, model_table, provider_table
+from nexus.tokens.model_table import CacheRules, ModelRow, PriceRow, ProviderFormat, model_table, provider_table
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """The window of a model that nobody knows (document 002)."""
@@ -47,7 +47,7 @@ class Model(Struct, frozen=True):
     provider: str
     vendor: str
     family: str
-    wire: Wire
+    wire: ProviderFormat
     context_tokens: int
     max_input_tokens: int
     max_output_tokens: int
@@ -69,7 +69,7 @@ class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
     same_as: str = ""
     provider: str | None = None
-    wire: Wire | None = None
+    wire: ProviderFormat | None = None
     context_tokens: int | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 
 from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, undated
-from nexus.tokens.model_table import ModelRow, Wire, model_rows, model_table, provider_table
+from nexus.tokens.model_table import ModelRow, ProviderFormat, model_rows, model_table, provider_table
 
 REMEDY = "Give it an entry of its own to be sure."
 
@@ -71,10 +71,10 @@ def family_of(name: str) -> tuple[str, str, float]:
     return found.family, found.vendor, found.token_factor
 
 
-def served_by(name: str, home: str, vendor: str) -> tuple[str, Wire]:
+def served_by(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:
     """Who serves a name, and on which wire: by its route, by Bedrock's or Vertex's form, else its home provider."""
-    makers: dict[str, Wire] = {"anthropic": "anthropic", "gemini": "gemini"}
-    wire: Wire = makers.get(vendor, "openai")
+    makers: dict[str, ProviderFormat] = {"anthropic": "anthropic", "gemini": "gemini"}
+    wire: ProviderFormat = makers.get(vendor, "openai")
     low = name.strip().lower()
     if is_bedrock(low) or low.startswith("arn:aws:bedrock"):
         return "bedrock", wire

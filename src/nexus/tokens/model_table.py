@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from nexus.types.message import Wire
+from nexus.types.message import ProviderFormat
 
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
     """What the first part of a name (`openrouter/…`) says: who serves, and on which wire ("" for the maker's own)."""
 
     provider: str
-    wire: Wire | Literal[""] = ""
+    wire: ProviderFormat | Literal[""] = ""
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):

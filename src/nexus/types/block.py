@@ -9,7 +9,7 @@ import hashlib
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Layer: TypeAlias = Literal["Workspace", "Persona", "Session", "Memory", "Event"]
 Slot: TypeAlias = Literal["system", "ahead", "history", "current"]
@@ -27,9 +27,9 @@ def text_hash(text: str) -> str:
 class Block(Struct, frozen=True):
     """One labelled piece of context.
 
-    `origin` is a path relative to the workspace, `nexus:NAME` for text that Nexus makes, `hook:PLUGIN/SOURCE` for a
+    `source` is a path relative to the workspace, `nexus:NAME` for text that Nexus makes, `hook:PLUGIN/SOURCE` for a
     plugin's, `fed:NAME` for an application's, `attachment:PATH` for a file that came with the event.
-    `left_out_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
+    `omitted_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
     the files whose text stands in it, by which a text that two sources reach is shown once. `continues` says that it
     stands in one message with the block before it, where blocks are messages.
     """
@@ -37,10 +37,10 @@ class Block(Struct, frozen=True):
     layer: Layer
     name: str
     text: str
-    origin: str
+    source: str = field(name="origin")
     slot: Slot = "system"
     trust: Trust = "workspace"
-    left_out_chars: int = 0
+    omitted_chars: int = field(default=0, name="left_out_chars")
     files: tuple[str, ...] = ()
     continues: bool = False
 
@@ -50,8 +50,8 @@ class Block(Struct, frozen=True):
         return text_hash(self.text)
 
 
-class Warned(Struct, frozen=True):
+class ContextWarning(Struct, frozen=True):
     """Something the user should know about one source: a cap that bit, two files for one purpose, a bad value."""
 
-    origin: str
-    text: str
+    source: str = field(name="origin")
+    message: str = field(name="text")

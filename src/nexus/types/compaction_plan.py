@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 
 Trigger: TypeAlias = Literal["context_limit", "overflow_recovery", "manual", "periodic"]
 
@@ -35,7 +35,7 @@ class CompactionPlan(Struct, frozen=True):
     covers_to: int
     first_kept: int
     kept_ord: int
-    asked: Place | None
+    asked: MessageRef | None
     previous: str
     after_mark: int
     head: int
@@ -48,11 +48,11 @@ class CompactionPlan(Struct, frozen=True):
     factor: float = 1.0
 
     @property
-    def start(self) -> Place:
+    def start(self) -> MessageRef:
         """The first message that is covered."""
-        return Place(self.covers_from, self.start_ord)
+        return MessageRef(self.covers_from, self.start_ord)
 
     @property
-    def until(self) -> Place:
+    def until(self) -> MessageRef:
         """The first message that is kept."""
-        return Place(self.first_kept, self.kept_ord)
+        return MessageRef(self.first_kept, self.kept_ord)

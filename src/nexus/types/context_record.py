@@ -51,7 +51,7 @@ def of_system(
             "snapshotAt": environment.at_ms,
             "snapshotHash": _hash_of(blocks, ORIGIN),
         },
-        "memory": [block.origin for block in blocks if block.layer == "Memory"] or None,
+        "memory": [block.source for block in blocks if block.layer == "Memory"] or None,
     }
 
 
@@ -62,7 +62,7 @@ def _attached(one: Attachment) -> dict[str, Any]:
 
 def _hash_of(blocks: Sequence[Block], name: str) -> str | None:
     """The hash of the file of that name, or of the block's text where it is made of no file."""
-    found = next((block for block in reversed(blocks) if block.origin.rsplit("/", 1)[-1] == name), None)
+    found = next((block for block in reversed(blocks) if block.source.rsplit("/", 1)[-1] == name), None)
     return (found.files[0] if found.files else found.hash)[:HASH_CHARS] if found is not None else None
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 
 ORIGIN = "nexus:environment"
 """The origin of the block that tells of it."""
@@ -59,7 +59,7 @@ class Environment(Struct, frozen=True):
     credentials: int = 0
     broken: tuple[str, ...] = ()
     at_ms: int = 0
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()
 
     def groups(self) -> tuple[Group, ...]:
         """The capabilities in groups: by category, then active, ready, setup (by need), broken."""

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from msgspec import Struct
 
-from nexus.types.ledger_entries import Row
+from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import Message
 
 OLDER_ENTRIES = "older entries"
@@ -23,17 +23,17 @@ MEMORY_ORIGIN = "nexus:shared_memory"
 """The origin of the blocks that tell of earlier turns in document 000's form."""
 
 
-class Earlier(Struct, frozen=True):
+class PreviousTurns(Struct, frozen=True):
     """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
 
     `pinned` are the messages before the turn that stay word for word, with the groups that they belong to.
     `most` is how many entries a block may show of them at present: a context that has little room asks for fewer.
     """
 
-    rows: Sequence[tuple[int, Row]] = ()
+    rows: Sequence[tuple[int, StoredMessage]] = ()
     summary: str = ""
-    pinned: Sequence[tuple[int, Row]] = ()
-    most: int = 20
+    pinned: Sequence[tuple[int, StoredMessage]] = ()
+    max_entries: int = 20
 
 
 SUMMARY_MARKER = "[Previous conversation summary]"
@@ -55,14 +55,14 @@ SESSION_SOURCE = "nexus:session-start"
 """What marks a first message of a session as one of ours: no text that a user writes can."""
 
 
-class Opens(Struct, frozen=True):
+class HistoryHeader(Struct, frozen=True):
     """What the first message says of the session's start ("": there is none), and what stands before a summary."""
 
-    begun: str = ""
-    heading: str = f"{SUMMARY_MARKER}\n"
+    started: str = ""
+    summary_heading: str = f"{SUMMARY_MARKER}\n"
 
 
-PLAIN = Opens()
+PLAIN = HistoryHeader()
 
 
 @dataclass(frozen=True, slots=True)

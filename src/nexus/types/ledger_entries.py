@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.message import Message, Size
+from nexus.types.message import Message, TokenSize
 
 EntryKind: TypeAlias = Literal[
     "messages", "completed", "failed", "clear", "compaction", "undone", "pin", "unpin", "lost"
@@ -20,26 +20,26 @@ STEPS: frozenset[str] = frozenset({"messages", "completed", "failed", "lost"})
 """Kinds that only go on with a conversation. All others are marks: they change how what was said is shown."""
 
 
-class Place(Struct, frozen=True, order=True, gc=False):
+class MessageRef(Struct, frozen=True, order=True, gc=False):
     """A message's position: its entry's `seq` on the path, and its order within the entry."""
 
     seq: int
     ord: int
 
 
-class Sized(Struct, frozen=True):
+class SizedMessage(Struct, frozen=True):
     """A message with its base counts, to be written."""
 
     message: Message
-    size: Size
+    size: TokenSize
 
 
-class Row(Struct, frozen=True, gc=False):
+class StoredMessage(Struct, frozen=True, gc=False):
     """A stored message: its place, the message, and its counts, taken once when it was written."""
 
-    place: Place
+    place: MessageRef
     message: Message
-    size: Size
+    size: TokenSize
 
 
 class Entry(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Entry(Struct, frozen=True):
     turn: int
     at_ms: int
     body: dict[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[StoredMessage, ...]
     hash: bytes
 
 
@@ -62,7 +62,7 @@ class NewEntry(Struct, frozen=True):
     """
 
     kind: EntryKind = "messages"
-    messages: tuple[Sized, ...] = ()
+    messages: tuple[SizedMessage, ...] = ()
     body: dict[str, Any] = {}
     at_ms: int = 0
     opens_turn: bool = False
@@ -90,7 +90,7 @@ class Compaction(Struct, frozen=True):
     call_tokens: int = 0
     duration_ms: int = 0
     kept_ord: int = 0
-    asked: Place | None = None
+    asked: MessageRef | None = None
 
 
 class Cut(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Cut(Struct, frozen=True):
     view: str
     number: int
     at_seq: int
-    first: Place
+    first: MessageRef
     marker: str
     left_out_messages: int
     left_out_tokens: int
@@ -118,8 +118,8 @@ class Cut(Struct, frozen=True):
     reason: Literal["over budget", "old images", "older entries"] = "over budget"
     clip_until: int = 0
     clip_tokens: int = 0
-    asked: Place | None = None
-    head: Place | None = None
+    asked: MessageRef | None = None
+    head: MessageRef | None = None
     task: bool = True
     request: bool = True
     passed: int = 0

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-Wire: TypeAlias = Literal["openai", "anthropic", "gemini"]
+ProviderFormat: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
 
-class Size(Struct, frozen=True, gc=False):
+class TokenSize(Struct, frozen=True, gc=False):
     """Base tokens of one message in each provider's JSON form, and `aside` of its thinking and memory notes.
 
     What is aside is sent only in some calls; it is not part of the three.
@@ -20,23 +20,23 @@ class Size(Struct, frozen=True, gc=False):
     openai: int
     anthropic: int
     gemini: int
-    aside: int = 0
+    optional: int = 0
 
     @property
     def tokens(self) -> int:
         """The largest of the three."""
         return max(self.openai, self.anthropic, self.gemini)
 
-    def on(self, wire: Wire) -> int:
+    def on(self, wire: ProviderFormat) -> int:
         """The tokens in one wire form."""
         return self.openai if wire == "openai" else self.anthropic if wire == "anthropic" else self.gemini
 
-    def __add__(self, other: Size) -> Size:
-        return Size(
+    def __add__(self, other: TokenSize) -> TokenSize:
+        return TokenSize(
             self.openai + other.openai,
             self.anthropic + other.anthropic,
             self.gemini + other.gemini,
-            self.aside + other.aside,
+            self.optional + other.optional,
         )
 
 
@@ -125,7 +125,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     model: str = ""
     meta: str = ""
 
-    def speaks(self) -> bool:
+    def has_content(self) -> bool:
         """Whether it holds anything but notes and blanks: a stamp of time in a tool loop does not."""
         return any(not (isinstance(p, Note) or (isinstance(p, Text) and not p.text.strip())) for p in self.parts)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.types.message import Message, Text, Thinking
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 _OPENING = '{"type":"reasoning"'
 
@@ -34,7 +34,7 @@ def is_reasoning_item(part: Thinking) -> bool:
     return part.signature.startswith(_OPENING)
 
 
-def sent_back(part: Thinking) -> dict[str, Any] | None:
+def returnable_reasoning(part: Thinking) -> dict[str, Any] | None:
     """The item that stands for this thinking in a later request; None if it may not go back.
 
     Without its encrypted content an item means something only to a server that stored it
@@ -43,7 +43,7 @@ def sent_back(part: Thinking) -> dict[str, Any] | None:
     if not is_reasoning_item(part):
         return None
     try:
-        item = _item.decode(legible(part.signature))
+        item = _item.decode(sanitize_text(part.signature))
     except msgspec.MsgspecError:
         return None
     item_id, sealed, summary = item.get("id"), item.get("encrypted_content"), item.get("summary")

@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from nexus.types.block import Layer
 
-Form: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
+MessageFormatName: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
 """How the conversation is shown: in real roles; the turn alone, with the user's words in [THIS_MOMENT] (document 000);
 or each message as an entry of document 001's turn log. `tagged_stable` leaves out earlier entries in blocks, by a cut."""
 
-ONE_TURN: frozenset[Form] = frozenset({"tagged", "tagged_stable"})
+ONE_TURN: frozenset[MessageFormatName] = frozenset({"tagged", "tagged_stable"})
 """Forms that show the turn alone; their blocks tell of what was said before."""
 
-FORMS: tuple[Form, ...] = get_args(Form)
+MESSAGE_FORMATS: tuple[MessageFormatName, ...] = get_args(MessageFormatName)
 
 SummaryMarker: TypeAlias = Literal["previous", "context"]
 """What a summary stands under: `[Previous conversation summary]` (document 002), or `[CONTEXT SUMMARY]` (document 004)."""
@@ -49,15 +49,15 @@ class Profile(Struct, frozen=True):
     """
 
     name: str
-    what: str
+    description: str
     system: tuple[str, ...]
     current: tuple[str, ...]
     shares: tuple[Share, ...] = ()
-    ahead: tuple[str, ...] = ()
-    form: Form = "roles"
+    preamble: tuple[str, ...] = ()
+    message_format: MessageFormatName = "roles"
     summary: SummaryMarker = "previous"
-    says_start: bool = False
-    frozen: bool = False
+    session_header: bool = False
+    freeze_system_prompt: bool = False
 
     def share(self, layer: Layer) -> Share:
         """The bounds of a layer."""

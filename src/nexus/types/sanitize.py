@@ -26,7 +26,7 @@ def arguments_as_object(arguments: str) -> str:
         return arguments
     if not arguments.strip() or arguments.strip() == "null":
         return "{}"
-    return msgspec.json.encode({"_unparsed": legible(arguments)}).decode()
+    return msgspec.json.encode({"_unparsed": sanitize_text(arguments)}).decode()
 
 
 def _levels(arguments: str) -> int:
@@ -41,6 +41,6 @@ def _levels(arguments: str) -> int:
     return deepest
 
 
-def legible(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """The text with lone surrogates, which no request body can carry, as U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 
 SkillPlace: TypeAlias = Literal["workspace", "user", "packaged"]
 """Where a skill lies: in the workspace's `skills`, in the user's, or with the package. The first of a name counts."""
@@ -45,7 +45,7 @@ class Skill(Struct, frozen=True):
     metadata: dict[str, str] = {}
 
 
-class Guide(Struct, frozen=True):
+class SkillInstructions(Struct, frozen=True):
     """A skill with its file's text, within the cap for files, and the file's size in characters.
 
     `capped` says what the cap kept out ("": nothing).
@@ -54,8 +54,8 @@ class Guide(Struct, frozen=True):
     skill: Skill
     text: str
     body_at: int = 0
-    left_out_chars: int = 0
-    capped: str = ""
+    omitted_chars: int = 0
+    is_truncated: str = ""
     chars: int = 0
 
     @property
@@ -71,6 +71,6 @@ class SkillsFound(Struct, frozen=True):
     """
 
     skills: tuple[Skill, ...] = ()
-    warnings: tuple[Warned, ...] = ()
-    guides: dict[str, Guide] = {}
+    warnings: tuple[ContextWarning, ...] = ()
+    instructions: dict[str, SkillInstructions] = {}
     unread: int = 0

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadTool
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """What all three providers accept."""
@@ -45,8 +45,8 @@ def checked_definitions(given: object, registry: object) -> tuple[dict[str, Any]
 
 def read_definition(given: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Name, description and schema of each tool in one definition. Raises BadTool."""
-    for definition in each([given]):
-        own: Mapping[str, Any] = inner(definition)
+    for definition in iter_definitions([given]):
+        own: Mapping[str, Any] = function_schema(definition)
         name = own.get("name") if isinstance(own, Mapping) else None
         if not isinstance(name, str) or not _NAME.match(name):
             raise BadTool(f"tool definition {str(given)[:80]!r} needs a name of letters, digits, _ and -, at most 64")
@@ -62,7 +62,7 @@ OWN = "x-nexus"
 _KEYS = ("category", "roles")
 
 
-class Offered(Struct, frozen=True):
+class ToolMetadata(Struct, frozen=True):
     """A tool as a policy sees it. `category` is empty if none is said; no `roles` means all of them."""
 
     name: str
@@ -70,22 +70,22 @@ class Offered(Struct, frozen=True):
     roles: tuple[str, ...] = ()
 
 
-def each(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The definitions one tool at a time: Gemini's form may have several in one."""
     for given in definitions:
         yield from given.get("function_declarations") or given.get("functionDeclarations") or (given,)
 
 
-def inner(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+def function_schema(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a tool's definition that has its name: OpenAI's form has it under `function`."""
     return definition.get("function") or definition
 
 
-def offered(definition: Mapping[str, Any]) -> Offered | None:
+def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
     """The tool that a definition of one tool is of; None if it has no name."""
     if not isinstance(definition, Mapping):
         return None
-    own = inner(definition)
+    own = function_schema(definition)
     name = own.get("name") if own is definition or isinstance(own, Mapping) else None
     if not isinstance(name, str):
         return None
@@ -97,12 +97,12 @@ def offered(definition: Mapping[str, Any]) -> Offered | None:
             under = cast("Mapping[str, object]", beside)
             said.update({key: under[key] for key in _KEYS if key in under})
     if not said:
-        return Offered(name)
+        return ToolMetadata(name)
     category, roles = said.get("category"), said.get("roles")
     several = (
         cast("Iterable[object]", roles) if isinstance(roles, (list, tuple)) else (() if roles is None else (roles,))
     )
-    return Offered(name, category if isinstance(category, str) else "", tuple(map(str, several)))
+    return ToolMetadata(name, category if isinstance(category, str) else "", tuple(map(str, several)))
 
 
 class ToolSpec(Struct, frozen=True, order=True):
@@ -144,7 +144,7 @@ def _canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]
     for given in definitions:
         for name, description, schema in read_definition(given):
             full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-            specs[name] = ToolSpec(name, legible(description), _sorted(full))
+            specs[name] = ToolSpec(name, sanitize_text(description), _sorted(full))
     return tuple(specs[name] for name in sorted(specs))
 
 
@@ -154,4 +154,4 @@ def _sorted(value: Any) -> Any:
         return {str(key): _sorted(named[key]) for key in sorted(named, key=str)}
     if isinstance(value, (list, tuple)):
         return [_sorted(item) for item in cast("Sequence[Any]", value)]
-    return legible(value) if isinstance(value, str) else value
+    return sanitize_text(value) if isinstance(value, str) else value

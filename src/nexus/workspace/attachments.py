@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nexus.errors import UnreadableFile
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.config import InstructionsConfig
 from nexus.types.request import Attachment
 from nexus.workspace.files.containment import read_given
@@ -29,7 +29,7 @@ def attachment_from_file(
     *,
     inside: Path | None = None,
     most_chars: int = MOST_CHARS,
-) -> tuple[Attachment, Warned | None]:
+) -> tuple[Attachment, ContextWarning | None]:
     """The file's text, or its lines from the first to the last of `lines` (from 1), and a warning if a cap bit.
 
     `inside` is the folder that the file has to lie in, where no user named it by hand. Raises UnreadableFile: no regular
@@ -57,7 +57,7 @@ def named_lines(given: str) -> tuple[str, tuple[int, int] | None]:
     return found["path"], (int(found["first"]), int(found["last"]))
 
 
-def _capped(path: str, wanted: list[str], first: int, most_chars: int) -> tuple[Attachment, Warned]:
+def _capped(path: str, wanted: list[str], first: int, most_chars: int) -> tuple[Attachment, ContextWarning]:
     """As many whole lines as the cap holds; of a first line that is longer, its beginning."""
     kept, chars = 0, 0
     while kept < len(wanted) and chars + len(wanted[kept]) <= most_chars:
@@ -67,7 +67,9 @@ def _capped(path: str, wanted: list[str], first: int, most_chars: int) -> tuple[
     left_out = sum(map(len, wanted)) - len(shown)
     told = f"[{left_out:,} more characters of {path} left out (cap {most_chars:,}); read the file for the rest]"
     last = first + max(kept, 1) - 1
-    warned = Warned(path, f"{left_out:,} of {left_out + len(shown):,} characters left out: the cap is {most_chars:,}")
+    warned = ContextWarning(
+        path, f"{left_out:,} of {left_out + len(shown):,} characters left out: the cap is {most_chars:,}"
+    )
     return Attachment(path, f"{shown.rstrip(chr(10))}\n{told}", first, last), warned
 
 

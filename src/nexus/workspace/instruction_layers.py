@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Trust, Warned
+from nexus.types.block import ContextWarning, Trust
 from nexus.workspace.files.reader import Files
 from nexus.workspace.files.templates import template_texts
 
@@ -35,7 +35,7 @@ class Folders:
     home: Path
     ancestors: tuple[Path, ...] = ()
     workspace: Path | None = None
-    warned: tuple[Warned, ...] = ()
+    warned: tuple[ContextWarning, ...] = ()
 
     def shown(self, folder: Path) -> str:
         """The folder as it is shown in front of a file's name: empty for the workspace, `../`, `~/.nexus/`, `/etc/`."""
@@ -131,7 +131,7 @@ def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int, *, hard_
     return tuple(made)
 
 
-def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[Warned, ...]]:
+def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning, ...]]:
     """The folders from the repository's root down to the one above the workspace."""
     user = user_home()
     if user is not None and (user == workspace or workspace in user.parents):
@@ -142,13 +142,13 @@ def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[Warned, ...]]:
         if os.path.lexists(folder / ".git"):
             if not _same_owner(folder, workspace):
                 note = f"its files are not read: {folder} is a repository of another user than the workspace's"
-                return (), (Warned(".git", note),)
+                return (), (ContextWarning(".git", note),)
             return tuple(reversed(above[1:])), ()
         if folder == user:
             return (), ()
     if len(workspace.parents) > MOST_ANCESTORS:
         note = f"there is no repository's root among the {MOST_ANCESTORS} folders above: instruction files there are not read"
-        return (), (Warned(".git", note),)
+        return (), (ContextWarning(".git", note),)
     return (), ()
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from nexus.errors import OverCap
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
-from nexus.types.history import Earlier
+from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
 from nexus.types.skill import SkillsFound
 from nexus.workspace.environment.snapshot import Snapshot
@@ -39,7 +39,7 @@ class Surroundings:
     config: Config = field(default_factory=Config)
     layers: tuple[FileLayer, ...] = ()
     mode: Mode = ""
-    warned: tuple[Warned, ...] = ()
+    warned: tuple[ContextWarning, ...] = ()
     shelves: Shelves = field(default_factory=Shelves, kw_only=True)
     clock: Clock = field(default="message", kw_only=True)
 
@@ -58,7 +58,7 @@ class Desk:
     at_ms: int
     timezone: str
     here: Snapshot = field(default_factory=Snapshot)
-    earlier: Earlier = field(default_factory=Earlier, kw_only=True)
+    earlier: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
     seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
 
@@ -68,7 +68,7 @@ class Desk:
         return self.around.files
 
 
-Gathered: TypeAlias = tuple[list[Block], list[Warned]]
+Gathered: TypeAlias = tuple[list[Block], list[ContextWarning]]
 Source: TypeAlias = Callable[[Desk], Gathered]
 
 

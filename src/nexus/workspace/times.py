@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.source_context import Desk
 
 _MINUTES = re.compile("[+\u2212-]?(?:0|[1-9][0-9]{0,3})")
@@ -46,7 +46,7 @@ FRESH_MS = 5 * 60 * 1000
 """In a tool loop a stamp that is older than this is followed by a new one."""
 
 
-def time_line(desk: Desk, origin: str = DATE_TIME_SOURCE) -> tuple[str, list[Warned]]:
+def time_line(desk: Desk, origin: str = DATE_TIME_SOURCE) -> tuple[str, list[ContextWarning]]:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`, and what is wrong with time or zone."""
     at, warned = local_time(desk, origin)
     return now_text(stamp(at)), warned
@@ -92,20 +92,20 @@ class Local:
     zone: str
 
 
-def local_time(desk: Desk, origin: str) -> tuple[Local, list[Warned]]:
+def local_time(desk: Desk, origin: str) -> tuple[Local, list[ContextWarning]]:
     """The time of the call's event. What is no time or no zone is a warning from `origin`; 1970 or UTC is shown then."""
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     try:
         at = datetime.fromtimestamp(desk.at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        warned.append(Warned(origin, f"{desk.at_ms} is no time in milliseconds: the earliest one is shown"))
+        warned.append(ContextWarning(origin, f"{desk.at_ms} is no time in milliseconds: the earliest one is shown"))
         at = datetime.fromtimestamp(0, UTC)
     if desk.timezone:
         try:
             name, zone = zone_of(desk.timezone)
             return Local(at, at.astimezone(zone), name), warned
         except OverflowError:
-            warned.append(Warned(origin, f"the time has no local form in {desk.timezone!r}: UTC is shown"))
+            warned.append(ContextWarning(origin, f"the time has no local form in {desk.timezone!r}: UTC is shown"))
         except ValueError as error:
-            warned.append(Warned(origin, f"{error}: UTC is shown"))
+            warned.append(ContextWarning(origin, f"{error}: UTC is shown"))
     return Local(at, None, "UTC"), warned

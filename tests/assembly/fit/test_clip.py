@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.assembly.fit.clip import LEAST_TOKENS, Clips, clip_results, clip_text
+from nexus.assembly.fit.clip import LEAST_TOKENS, TruncationLimits, truncate_results, truncate_text
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import text_tokens_json
 from nexus.types.message import Image, Message, Text, ToolResult, tool
@@ -21,7 +21,7 @@ def tokens(text: str) -> int:
 
 
 def test_head_and_tail_of_a_log_stay_by_whole_lines_with_a_line_that_names_the_way_to_the_whole() -> None:
-    short = clip_text(LOG, 500, COUNTER, "`nexus history SESSION --call call_7`")
+    short = truncate_text(LOG, 500, COUNTER, "`nexus history SESSION --call call_7`")
     lines, whole = short.split("\n"), LOG.split("\n")
     marker = next(index for index, line in enumerate(lines) if line.startswith("[…"))
     assert lines[:marker] == whole[:marker]
@@ -34,7 +34,7 @@ def test_head_and_tail_of_a_log_stay_by_whole_lines_with_a_line_that_names_the_w
 
 def test_json_stays_json_with_the_first_and_last_items() -> None:
     rows = [{"id": number, "name": f"user {number}", "note": "n" * 50} for number in range(500)]
-    short = clip_text(json.dumps({"total": 500, "rows": rows}), 800, COUNTER, "there")
+    short = truncate_text(json.dumps({"total": 500, "rows": rows}), 800, COUNTER, "there")
     body, _, marker = short.rpartition("\n")
     value = json.loads(body)
     assert value["total"] == 500
@@ -47,7 +47,7 @@ def test_json_stays_json_with_the_first_and_last_items() -> None:
 
 def test_json_numbers_keep_their_digits() -> None:
     value = {"big": 123456789012345678901234567890, "small": 0.1, "text": "x " * 4_000}
-    body = clip_text(json.dumps(value), 200, COUNTER).rpartition("\n")[0]
+    body = truncate_text(json.dumps(value), 200, COUNTER).rpartition("\n")[0]
     assert json.loads(body)["big"] == value["big"] and json.loads(body)["small"] == 0.1
 
 
@@ -62,43 +62,43 @@ def test_json_numbers_keep_their_digits() -> None:
     st.integers(0, 600),
 )
 def test_whatever_the_text_a_clip_is_within_the_limit_and_the_same_again(text: str, limit: int) -> None:
-    short = clip_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+    short = truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
     assert tokens(short) <= max(limit, LEAST_TOKENS)
-    assert short == clip_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+    assert short == truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
     if tokens(text) <= limit:
         assert short == text
 
 
 def test_many_megabytes_without_a_space_are_shortened_too() -> None:
-    assert tokens(clip_text("a" * 3_000_000, 100, COUNTER)) <= 100
-    assert tokens(clip_text("[" * 500_000, 100, COUNTER)) <= 100
-    assert tokens(clip_text('{"a":' * 5_000 + "1" + "}" * 5_000, 100, COUNTER)) <= 100
+    assert tokens(truncate_text("a" * 3_000_000, 100, COUNTER)) <= 100
+    assert tokens(truncate_text("[" * 500_000, 100, COUNTER)) <= 100
+    assert tokens(truncate_text('{"a":' * 5_000 + "1" + "}" * 5_000, 100, COUNTER)) <= 100
 
 
 def test_a_result_that_fits_is_the_same_object_and_others_keep_id_name_and_error() -> None:
     fits = tool("call_1", "short", "look")
-    assert clip_results(fits, 100, COUNTER, pictures=True) is fits
+    assert truncate_results(fits, 100, COUNTER, pictures=True) is fits
     message = tool("call_1", LOG, "look", is_error=True)
-    (short,) = clip_results(message, 100, COUNTER, pictures=True).results()
+    (short,) = truncate_results(message, 100, COUNTER, pictures=True).results()
     assert (short.call_id, short.name, short.is_error) == ("call_1", "look", True)
     (text,) = short.content
     assert isinstance(text, Text) and "--call call_1" in text.text
 
 
 def test_an_id_that_no_shell_takes_is_not_put_into_a_command() -> None:
-    (short,) = clip_results(tool("a; rm -rf /", LOG), 200, COUNTER, pictures=True).results()
+    (short,) = truncate_results(tool("a; rm -rf /", LOG), 200, COUNTER, pictures=True).results()
     assert "rm -rf" not in str(short.content)
 
 
 def test_images_of_older_results_become_a_line_and_stay_in_newer_ones() -> None:
     image = Image("image/png", "AAAA", width=8, height=4)
     message = Message("tool", (ToolResult("call_1", (Text("seen"), image)),))
-    assert clip_results(message, 100, COUNTER, pictures=True) is message
-    (short,) = clip_results(message, 100, COUNTER, pictures=False).results()
+    assert truncate_results(message, 100, COUNTER, pictures=True) is message
+    (short,) = truncate_results(message, 100, COUNTER, pictures=False).results()
     assert short.content == (Text("seen"), Text("[image/png 8x4 was shown here before; it is in the ledger]"))
 
 
 def test_limits_are_by_entry() -> None:
-    clips = Clips(1_000, 7, 100)
+    clips = TruncationLimits(1_000, 7, 100)
     assert [clips.limit(seq) for seq in (1, 7, 8)] == [100, 100, 1_000]
     assert clips.aged(7) and not clips.aged(8)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.assembly.fit.images import as_notes, freed, images_of
+from nexus.assembly.fit.images import freed_tokens, images_of, with_image_notes
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
 from nexus.types.message import Image, Message, Text, ToolResult, user
@@ -16,14 +16,14 @@ CHART = Image("image/png", "AAAA", width=640, height=480)
 
 
 def test_a_note_says_type_and_size_and_how_to_see_the_image_again() -> None:
-    told = as_notes(Message("user", (Text("see"), CHART), id="m1"))
+    told = with_image_notes(Message("user", (Text("see"), CHART), id="m1"))
     wanted = "[image/png 640x480 was shown here before; to see it again: `nexus history SESSION --images FOLDER`]"
     assert told == Message("user", (Text("see"), Text(wanted)), id="m1")
 
 
 def test_a_note_in_a_result_names_the_call_and_stands_where_the_image_stood() -> None:
     result = ToolResult("toolu_1", (Text("before"), CHART, Text("after")), "look")
-    (part,) = as_notes(Message("tool", (result,))).results()
+    (part,) = with_image_notes(Message("tool", (result,))).results()
     assert [item.text for item in part.content if isinstance(item, Text)] == [
         "before",
         "[image/png 640x480 was shown here before; to see it again: `nexus history SESSION --call toolu_1 --images FOLDER`]",
@@ -33,16 +33,16 @@ def test_a_note_in_a_result_names_the_call_and_stands_where_the_image_stood() ->
 
 @pytest.mark.parametrize("odd", ["x" * 41, "image/png`rm -rf /`", "a\nb", ""])
 def test_no_odd_name_gets_into_a_note(odd: str) -> None:
-    (note,) = as_notes(Message("user", (Image(odd, "AAAA"),))).parts
+    (note,) = with_image_notes(Message("user", (Image(odd, "AAAA"),))).parts
     assert isinstance(note, Text) and note.text.startswith("[an image was shown here before;")
-    (part,) = as_notes(Message("tool", (ToolResult(f"{odd}`", (CHART,)),))).results()
+    (part,) = with_image_notes(Message("tool", (ToolResult(f"{odd}`", (CHART,)),))).results()
     assert "--call" not in str(part.content)
 
 
 def test_what_has_no_image_to_show_stays_the_same_object() -> None:
     for message in (user("hello"), Message("user", (Image("image/png"), Text("x")))):
-        assert as_notes(message) is message
-        assert freed(message) == 0
+        assert with_image_notes(message) is message
+        assert freed_tokens(message) == 0
 
 
 images = st.builds(
@@ -59,7 +59,7 @@ def test_at_least_as_many_tokens_are_freed_as_was_reckoned_in_every_form(picture
         Message("user", (Text("see"), *pictures)),
         Message("tool", (ToolResult(call_id, (Text("seen"), *pictures), "look"),)),
     ):
-        before, after = message_tokens(message, COUNTER), message_tokens(as_notes(message), COUNTER)
+        before, after = message_tokens(message, COUNTER), message_tokens(with_image_notes(message), COUNTER)
         for wire in ("openai", "anthropic", "gemini"):
-            assert before.on(wire) - after.on(wire) >= freed(message) > 0
-        assert list(images_of(as_notes(message))) == []
+            assert before.on(wire) - after.on(wire) >= freed_tokens(message) > 0
+        assert list(images_of(with_image_notes(message))) == []

@@ -78,7 +78,7 @@ def test_a_cut_leaves_the_same_bytes_warm_cold_and_as_stored(history: list[Messa
             "And now?", session="s", model="gpt-4o", budget=10 * budget // 9
         )
         assert [body(warm) for body in BODIES.values()] == [body(cold) for body in BODIES.values()]
-        if warm.cut is None and warm.manifest.view == ctx.manifest.view:
+        if warm.cut is None and warm.provenance.manifest.view == ctx.provenance.manifest.view:
             before = json.dumps(ctx.to_openai()["messages"])[:-1]
             assert json.dumps(warm.to_openai()["messages"]).startswith(before)
 

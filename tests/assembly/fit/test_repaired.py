@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.assembly.fit import repair
-from nexus.context import AssembledContext
+from nexus.context import AssembledContext, RepairReport
 from nexus.engine import Engine
 from nexus.types.history import History
 from nexus.types.message import Message, Text, ToolCall, ToolResult, Unknown, assistant, tool, user
-from nexus.types.repair_report import RepairReport
 from support.hostile import HISTORIES
 from support.replay import append
 from support.validity import CHECKS
@@ -76,13 +75,13 @@ def test_repairing_a_beginning_and_stepping_on_is_the_full_pass(history: list[Me
             shown.extend(view for view, _, _ in repair.step(fold, message, plain=False))
         except repair.NotAppend:
             return
-    beginning = [*shown, *repair.closing(fold)]
+    beginning = [*shown, *repair.missing_results(fold)]
     for message in history[cut:]:
         try:
             shown.extend(view for view, _, _ in repair.step(fold, message, plain=False))
         except repair.NotAppend:
             return
-    lacking = repair.closing(fold)
+    lacking = repair.missing_results(fold)
     whole, report = nexus.repaired(history)
     assert nexus.repaired(history[:cut])[0] == beginning
     assert whole == [*shown, *lacking]

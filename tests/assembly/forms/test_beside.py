@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 import nexus
 from nexus import hookimpl
-from nexus.assembly.preamble import told
+from nexus.assembly.preamble import covered_messages
 from nexus.compat.nexus3.context import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import TAGGED
 from nexus.render.tagged import Ai, Human, parse_memory, parse_moment
 from nexus.types.block import Block
-from nexus.types.history import Earlier
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Image, Message, Note, Size, Text, ToolCall, assistant, tool, user
+from nexus.types.history import PreviousTurns
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Image, Message, Note, Text, TokenSize, ToolCall, assistant, tool, user
 from nexus.types.request import Attachment, Event
 from render.tagged.making import HOSTILE, marks
 from support.validity import CHECKS
@@ -32,7 +32,7 @@ PIXEL = Image("image/png", "iVBORw0KGgo=", width=1, height=1)
 WIDE = replace(
     TAGGED,
     name="wide",
-    ahead=(*TAGGED.ahead, "fed:plan", "memory_file"),
+    preamble=(*TAGGED.preamble, "fed:plan", "memory_file"),
     current=(*TAGGED.current, "memory", "fed:task", "mood", "friends"),
 )
 
@@ -86,7 +86,7 @@ def test_every_source_that_a_profile_places_is_shown_made_harmless_counted_and_r
     with opened(tmp_path, profiles={"wide": WIDE}) as nx:
         fed = {"plan": FORGED, "task": FORGED, "mood": FORGED}
         ctx = nx.assemble("hi", profile="wide", blocks=fed, user_profile={"friends_profile": FORGED})
-        assert [one.text for one in ctx.warnings] == []
+        assert [one.message for one in ctx.warnings] == []
         shown = "\n".join(text for message in ctx.messages for text in texts(message))
         for head in (
             "[Plan —",
@@ -99,8 +99,8 @@ def test_every_source_that_a_profile_places_is_shown_made_harmless_counted_and_r
             assert f"\n{head}" in f"\n{shown}", head
         assert shown.count("<\\/human_input>") == 8
         assert (seen(ctx)["heads"], seen(ctx)["tools"], seen(ctx)["tags"]) == (5, 0, 4), "four blocks and [MOOD]"
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
-        assert all(item.tokens for item in ctx.items if item.slot == "current")
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
+        assert all(item.tokens for item in ctx.accounting.token_breakdown if item.slot == "current")
         nx.record(ctx, nexus.AgentResult((assistant("yes"),)))
         assert nx.replay("main", 1).to_openai() == ctx.to_openai()
 
@@ -133,7 +133,7 @@ def test_a_time_that_no_calendar_has_is_the_clocks_with_a_warning(at_ms: int) ->
     with opened() as nx:
         ctx = nx.assemble(Event((Text("hi"),), at_ms=at_ms), profile="tagged")
         assert parse_moment(texts(ctx.messages[-1])[0]) == ("2025-12-10 16:00:00+08:00", "hi")
-        assert [(one.origin, "the clock's is shown" in one.text) for one in ctx.warnings] == [
+        assert [(one.source, "the clock's is shown" in one.message) for one in ctx.warnings] == [
             ("nexus:this_moment", True)
         ]
         assert str(at_ms) not in json.dumps(ctx.to_openai())
@@ -153,7 +153,7 @@ def test_a_zone_that_there_is_not_is_said_once_though_two_blocks_show_times() ->
     """Decided on all documents: times are "in the user's zone"; one that there is not is a warning."""
     with opened() as nx:
         ctx = nx.assemble(Event((Text("hi"),), timezone="Mars/Base"), profile="tagged")
-        assert [one.text for one in ctx.warnings] == ["there is no time zone 'Mars/Base': UTC is shown"]
+        assert [one.message for one in ctx.warnings] == ["there is no time zone 'Mars/Base': UTC is shown"]
 
 
 def test_a_sessions_first_line_and_a_time_alone_are_no_entries_of_the_memory() -> None:
@@ -187,17 +187,17 @@ def test_a_time_alone_in_the_turn_that_goes_on_is_shown_as_it_is() -> None:
 
 
 def sized_answer() -> Any:
-    from nexus.assembly.record import sized
+    from nexus.assembly.record import with_sizes
     from nexus.tokens.counter import get_counter
 
-    (made,) = sized((assistant("", ToolCall("c2", "look", "{}")),), get_counter())
+    (made,) = with_sizes((assistant("", ToolCall("c2", "look", "{}")),), get_counter())
     return made
 
 
 def test_what_is_told_is_named_by_its_own_places_whatever_stands_between() -> None:
     """Decided on 000: `tagged_stable` evicts "by a recorded cut", whose place has to be the right one."""
     rows = [
-        (1, Row(Place(seq, 0), message, Size(1, 1, 1)))
+        (1, StoredMessage(MessageRef(seq, 0), message, TokenSize(1, 1, 1)))
         for seq, message in enumerate(
             (
                 Message("user", (Text("[Session started: …]"),), source="nexus:session-start"),
@@ -208,7 +208,7 @@ def test_what_is_told_is_named_by_its_own_places_whatever_stands_between() -> No
             1,
         )
     ]
-    assert told(TAGGED, Earlier(rows)) == (2, frozenset({Place(2, 0), Place(4, 0)}))
+    assert covered_messages(TAGGED, PreviousTurns(rows)) == (2, frozenset({MessageRef(2, 0), MessageRef(4, 0)}))
 
 
 # the messages --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from nexus.render.turnlog.lines import beside_line, beside_of, entry_line, entry
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Place
+from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool
 from support.hostile import HISTORIES, PIXEL
 from support.replay import append
@@ -122,7 +122,7 @@ def test_calls_and_results_stay_real_pairs_and_nothing_is_written_anew() -> None
         for number in range(6):
             ctx = asked(nx, event)
             valid(ctx)
-            assert (ctx.prefix.state, ctx.cut) == ("extends" if number else "first", None)
+            assert (ctx.accounting.prefix.state, ctx.cut) == ("extends" if number else "first", None)
             assert list(ctx.messages[: len(before)]) == before
             before = list(ctx.messages)
             calls = [ToolCall(f"c{number}{one}", "look", "{}") for one in "ab"] if number in (0, 1, 3, 4) else []
@@ -165,10 +165,12 @@ def test_a_memory_that_the_history_shows_is_not_repeated(tmp_path: Path) -> None
     with opened(tmp_path) as nx:
         said(nx, "one")
         ctx = asked(nx, "two")
-        assert [block.name for block in ctx.seen] != []
+        assert [block.name for block in ctx.provenance.already_in_history] != []
         assert str(lines(ctx)).count("likes tea") == 1
         nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
-        assert [block.text for block in nx.replay("main", 2).seen] == [block.text for block in ctx.seen]
+        assert [block.text for block in nx.replay("main", 2).provenance.already_in_history] == [
+            block.text for block in ctx.provenance.already_in_history
+        ]
 
 
 def test_a_summary_is_a_system_entry_in_the_place_of_the_last_entry_that_it_stands_for() -> None:
@@ -190,7 +192,7 @@ def test_a_summary_is_a_system_entry_in_the_place_of_the_last_entry_that_it_stan
         }
         kept = [line["index"] for line in rest if "index" in line]
         assert kept == [5, 6, 7, 8, 10]  # 9 is the compaction's own in the log
-        assert ctx.prefix.causes == ("the history was compacted or cleared",)
+        assert ctx.accounting.prefix.causes == ("the history was compacted or cleared",)
         whole = [
             {**first, "index": 0, "content": "s", "turn": 0},
             *(line for line in (first, *rest) if "index" in line),
@@ -224,7 +226,9 @@ def test_a_cut_leaves_the_numbers_of_what_stays_and_says_so_in_a_system_entry() 
                 assert told[0]["content"]["text"].startswith("question 0 "), "the first task stays"
                 assert "[Earlier messages left out" not in str(ctx.system_prompt)
                 assert "Earlier messages left out" in ctx.report
-                assert ctx.prefix.causes == ("older messages were cut to stay within the budget",) or cuts == 1
+                assert (
+                    ctx.accounting.prefix.causes == ("older messages were cut to stay within the budget",) or cuts == 1
+                )
         assert cuts > 1
 
 
@@ -334,7 +338,7 @@ def test_any_history_is_valid_and_its_entries_are_those_of_the_written_log(histo
                 if isinstance(one["content"], dict):
                     one["content"].pop("reasoning", None)  # proven thinking stands apart
             assert entry == own
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
 
 
 @settings(max_examples=10, deadline=None)
@@ -355,7 +359,7 @@ def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
             body = {
                 name: value for name, value in own(ctx).items() if name != "temperature"
             }  # no field of every judge's
-            assert CHECKS[ctx.window.wire](body) == []
+            assert CHECKS[ctx.accounting.model_info.wire](body) == []
         replays(nx, walk)
 
 
@@ -376,8 +380,8 @@ def test_a_profile_of_which_the_form_changes_breaks_the_prefix_and_says_so(tmp_p
         mine.write_text('what = "mine"\nextends = "bare"\nform = "turnlog"\n')
         ctx = nx.assemble("next", profile="mine")
         assert [entry["index"] for entry in entries(ctx)] == [1, 2, 3]
-        assert ctx.prefix.causes == ("the conversation is shown in the form turnlog and was in roles",)
-        assert ctx.prefix.at == "the beginning of the history"
+        assert ctx.accounting.prefix.causes == ("the conversation is shown in the form turnlog and was in roles",)
+        assert ctx.accounting.prefix.at == "the beginning of the history"
 
 
 def test_the_log_of_a_path_can_be_read_in_pieces() -> None:
@@ -391,6 +395,6 @@ def test_the_log_of_a_path_can_be_read_in_pieces() -> None:
     for entry in path:
         pieces.add([entry])
         pieces.add(path[:1])
-    places = [Place(seq, order) for seq in range(9) for order in range(3)]
+    places = [MessageRef(seq, order) for seq in range(9) for order in range(3)]
     assert [whole.before(place) for place in places] == [pieces.before(place) for place in places]
-    assert PROFILES["turnlog"].form == "turnlog"
+    assert PROFILES["turnlog"].message_format == "turnlog"

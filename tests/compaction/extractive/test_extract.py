@@ -8,7 +8,7 @@ from compaction.conversations import PORTS, call, result, rows
 from nexus.compaction.extractive.extract import exact_names, extract
 from nexus.compaction.extractive.patterns import identifiers
 from nexus.compaction.extractive.statements import Finding
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, assistant, user
 
 
@@ -29,7 +29,7 @@ def found(*messages: Message, kind: str) -> list[str]:
 def test_a_rule_of_the_user_is_a_constraint_whole_and_with_its_place(sentence: str) -> None:
     findings = extract(rows(user(f"Hello there.\n{sentence}"))).findings
     rule = next(finding for finding in findings if finding.kind == "constraint")
-    assert rule.text == sentence and rule.place == Place(1, 0) and rule.weight >= 85
+    assert rule.text == sentence and rule.place == MessageRef(1, 0) and rule.weight >= 85
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,6 @@ def test_secrets_never_become_findings() -> None:
 
 
 def test_lines_of_an_earlier_summary_take_part_in_what_replaces_what() -> None:
-    earlier = [Finding("fact", "The port is 8080.", Place(0, 3), 75)]
+    earlier = [Finding("fact", "The port is 8080.", MessageRef(0, 3), 75)]
     told = extract(rows(user("The port is 9090.")), earlier)
     assert [finding.text for finding in told.findings if finding.kind == "fact"] == ["The port is 9090."]

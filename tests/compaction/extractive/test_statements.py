@@ -12,7 +12,7 @@ from nexus.compaction.extractive.extract import extract
 from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, Finding, sentences, weight_of
 from nexus.compaction.extractive.summary import summarize
 from nexus.compaction.extractive.tool_activity import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, told
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, assistant, user
 
 
@@ -78,7 +78,7 @@ def test_a_long_pasted_message_gives_no_plain_statements() -> None:
 
 
 def test_a_statement_weighs_the_same_when_it_is_read_back_from_a_summary() -> None:
-    told = [Finding("fact", text, Place(3, at), 1) for at, text in enumerate((
+    told = [Finding("fact", text, MessageRef(3, at), 1) for at, text in enumerate((
         "The port is 8080.", "Gate 530 is where the crew waits for us.", "The team next door reads these letters aloud.",
         "In read_file a.md: “Gate 530 is where the crew waits for us.”",
     ))]  # fmt: skip

@@ -10,7 +10,7 @@ from compaction.conversations import COUNTER, PORTS, Characters, call, result, r
 from nexus.compaction.check_summary import audit
 from nexus.compaction.extractive.extract import exact_names, extract
 from nexus.compaction.extractive.summary import parse, render, source_tokens, summarize
-from nexus.types.ledger_entries import Row
+from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import Message, Text, assistant, user
 from support.hostile import HISTORIES
 
@@ -60,7 +60,7 @@ GOLDEN = """## Task
 """
 
 
-def padded(before: list[Row]) -> list[Row]:
+def padded(before: list[StoredMessage]) -> list[StoredMessage]:
     """The rows and a long result that holds nothing, so that a summary is worth it."""
     last = before[-1].place.seq
     return [*before, *rows(call(90, "search", q="x"), result(90, "nothing here\n" * 400), first_seq=last + 1)]

@@ -257,7 +257,7 @@ def test_named_skills_stand_there_in_full_once_and_sorted_and_an_unknown_one_is_
     prompt = context.build_system_prompt(["b", "nope", "a", "b"])
     assert [prompt.count(text) for text in ("BODY A", "BODY B")] == [1, 1]
     assert prompt.index("BODY A") < prompt.index("BODY B")
-    assert ["nope" in note.text for note in context.warnings] == [True]
+    assert ["nope" in note.message for note in context.warnings] == [True]
     messages = context.build_messages([], "hi", skill_names=["a"])
     assert "BODY A" in messages[0]["content"] and "BODY B" not in messages[0]["content"]
     assert context.warnings == ()
@@ -278,7 +278,7 @@ def test_two_files_with_one_text_are_shown_once(tmp_path: Path) -> None:
     write(tmp_path, SOUL="the same", USER="the same")
     context = built(tmp_path)
     assert context.build_system_prompt().count("the same") == 1
-    assert any("the same text as SOUL.md" in note.text for note in context.warnings)
+    assert any("the same text as SOUL.md" in note.message for note in context.warnings)
 
 
 def test_a_file_over_the_cap_is_refused_where_caps_are_errors(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_the_zone_is_the_configurations_where_none_is_given(tmp_path: Path) -> N
     assert "Timezone: UTC\n\nhi" in built(tmp_path, timezone="").build_messages([], "hi")[-1]["content"]
     context = built(tmp_path, timezone="Mars/Olympus")
     context.build_messages([], "hi")
-    assert ["no time zone" in note.text for note in context.warnings] == [True]
+    assert ["no time zone" in note.message for note in context.warnings] == [True]
 
 
 def test_images_stand_between_the_metadata_and_the_text(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_an_image_that_cannot_be_read_is_a_warning_and_a_note_in_the_text(tmp_pa
     note, _, text = both[-1]["content"][2]["text"].partition("\n\n")
     assert note.startswith("[not shown: ") and "notes.png" in note
     assert text == "And this?"
-    assert ["not shown" in warned.text for warned in context.warnings] == [True]
+    assert ["not shown" in warned.message for warned in context.warnings] == [True]
     alone = context.build_messages([], "And this?", media=[str(tmp_path / "none.png")])[-1]["content"]
     assert alone.splitlines()[-1] == "And this?" and "\n\n[not shown: " in alone
 

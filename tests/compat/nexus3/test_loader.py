@@ -96,7 +96,7 @@ def test_files_are_read_for_each_load_and_what_was_left_out_is_said(home: Path, 
     write(here / "NEXUS.md", "You MUST ask.\n" + "words\n" * 5_000)
     found = loading.load()
     assert "You MUST ask." in found.prompt
-    assert [warned.origin for warned in found.warnings] == ["NEXUS.md"]
+    assert [warned.source for warned in found.warnings] == ["NEXUS.md"]
     write(here / "NEXUS.md", "Short now.")
     assert loading.load().warnings == ()
     write(home / "config.toml", '[instructions]\ncaps = "error"\n')

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nexus
 from compat.nexus3.talks import AT, Clock, call, manager, texts
 from compat.nexus3.test_truncation import STEPS, take
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, create_summary_message
 from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger
 from nexus.ledger.sqlite import SqliteLedger
@@ -158,7 +158,7 @@ def test_a_system_message_among_the_preserved_ones_is_not_taken_for_the_system_p
 def test_a_sessions_own_instructions_are_its_system_prompt() -> None:
     store = MemoryLedger()
     begun = (Message("system", (Text("Be brief."),)), user("Hello!"))
-    LedgerLogger(store).ledger.open_turn("main", sized(begun, get_counter()))
+    LedgerLogger(store).ledger.open_turn("main", with_sizes(begun, get_counter()))
     context = manager(logger=LedgerLogger(store))
     assert (context.system_prompt, texts(context.messages)) == ("Be brief.", ["Hello!"])
 

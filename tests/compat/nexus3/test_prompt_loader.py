@@ -146,7 +146,7 @@ def test_a_text_that_both_layers_have_stands_once(home: Path, monkeypatch: pytes
     loaded = PromptLoader().load()
     assert loaded.content.count("Be brief.") == 1
     assert loaded.project_path is None
-    assert "stands once" in loaded.warnings[0].text
+    assert "stands once" in loaded.warnings[0].message
 
 
 @pytest.mark.usefixtures("home")
@@ -154,7 +154,7 @@ def test_a_text_over_the_cap_is_cut_with_a_line_and_a_warning() -> None:
     write(Path.cwd() / "NEXUS.md", "line\n" * 6_000)
     loaded = PromptLoader().load()
     assert "more characters of NEXUS.md left out (cap 20,000)" in loaded.content
-    assert "left out" in loaded.warnings[0].text
+    assert "left out" in loaded.warnings[0].message
 
 
 def test_a_projects_file_may_not_lead_out_of_the_project_and_ones_own_may(home: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_projects_file_may_not_lead_out_of_the_project_and_ones_own_may(home: 
     loaded = PromptLoader().load()
     assert "# Personal Configuration\nmine" in loaded.content
     assert loaded.project_path is None
-    assert "outside" in loaded.warnings[0].text
+    assert "outside" in loaded.warnings[0].message
 
 
 def test_a_working_directory_that_was_deleted_is_said(home: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_a_warning_and_the_next_source_is_tried(home: Pat
     os.mkfifo(fifo)
     loaded = PromptLoader().load()
     assert loaded.personal_path == DEFAULTS
-    assert {warned.origin for warned in loaded.warnings} == {str(place), str(fifo)}
+    assert {warned.source for warned in loaded.warnings} == {str(place), str(fifo)}
 
 
 def test_a_loaded_prompt_has_the_printed_fields_first() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Permissions, Request
 from nexus.workspace.environment.snapshot import Snapshot
@@ -114,13 +114,13 @@ def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None)
 
 def test_the_source_gives_one_block_of_the_workspace_layer() -> None:
     """Document 002, "Physical Layer 1": Nexus environment (capabilities, skills summary)."""
-    found = Environment(EXAMPLE.capabilities, 12, ("twitter",), 5, (Warned("x", "odd"),))
+    found = Environment(EXAMPLE.capabilities, 12, ("twitter",), 5, (ContextWarning("x", "odd"),))
     (block,), warned = SOURCES["environment"](desk(found))
-    assert (block.layer, block.name, block.origin, block.slot, block.trust) == (
+    assert (block.layer, block.name, block.source, block.slot, block.trust) == (
         "Workspace", "environment", "nexus:environment", "system", "system"
     )  # fmt: skip
     assert block.text == DOCUMENTED
-    assert warned == [Warned("x", "odd")]
+    assert warned == [ContextWarning("x", "odd")]
     assert SOURCES["environment"](desk(None)) == ([], [])
     assert SOURCES["environment"](desk(Environment())) == ([], [])
 

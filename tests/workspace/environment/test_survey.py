@@ -158,7 +158,7 @@ def test_a_record_of_uses_in_another_form_is_a_warning(place: Place, text: str) 
     place.use(text)
     found = place.look()
     assert found.capabilities[0].state == "ready"
-    assert [one.origin for one in found.warnings] == [".nexus/used.json"]
+    assert [one.source for one in found.warnings] == [".nexus/used.json"]
 
 
 @pytest.mark.parametrize("value", ["x", None, True, -1, 1.5, [], {}])
@@ -168,7 +168,7 @@ def test_a_time_that_is_none_does_not_count(place: Place, value: Any) -> None:
     place.use(json.dumps({"notes": value, "other": 5}))
     found = place.look()
     assert [one.state for one in found.capabilities] == ["ready", "active"]
-    assert [one.text for one in found.warnings] == ["1 of its 2 times are none; they do not count"]
+    assert [one.message for one in found.warnings] == ["1 of its 2 times are none; they do not count"]
 
 
 def test_a_time_too_large_for_any_clock_is_no_trouble(place: Place) -> None:
@@ -189,7 +189,7 @@ def test_a_record_of_uses_outside_the_workspace_is_not_read(place: Place, tmp_pa
     (place.workspace / ".nexus").mkdir()
     (place.workspace / ".nexus" / "used.json").symlink_to(tmp_path / "used.json")
     assert place.one().state == "ready"
-    assert "outside" in place.look().warnings[0].text
+    assert "outside" in place.look().warnings[0].message
     (place.workspace / ".nexus" / "used.json").unlink()
     os.mkfifo(place.workspace / ".nexus" / "used.json")
     assert place.one().state == "ready"
@@ -204,7 +204,7 @@ def test_no_name_can_pass_for_a_part_of_the_list(place: Place, name: str) -> Non
     found = place.look()
     assert [(one.category, one.name) for one in found.capabilities] == [("General", "fine")]
     assert environment_text(found).count("\n") == environment_text(Environment(found.capabilities)).count("\n")
-    assert [one.origin for one in found.warnings] == ["skills/evil/SKILL.md"] * (2 if name else 0)
+    assert [one.source for one in found.warnings] == ["skills/evil/SKILL.md"] * (2 if name else 0)
 
 
 def test_names_in_any_script_are_names(place: Place) -> None:
@@ -218,7 +218,7 @@ def test_a_damaged_list_of_credentials_is_a_warning_and_variables_are_not_believ
     (place.home / index.FILE).write_text("{")
     found = place.look()
     assert (found.credentials, found.capabilities[0].state) == (0, "setup")
-    assert "credentials.json is no JSON. It was not touched" in found.warnings[0].text
+    assert "credentials.json is no JSON. It was not touched" in found.warnings[0].message
 
 
 def test_no_value_is_in_what_was_found(place: Place) -> None:

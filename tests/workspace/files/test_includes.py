@@ -17,7 +17,7 @@ from workspace.sources.gathering import context, told, write
 def shown(root: Path, **options: Any) -> tuple[str, dict[str, str]]:
     """The text of the local NEXUS.md's block, without its heading, and the warnings."""
     ctx = context(root, "instructions", **options)
-    text = next(block.text for block in ctx.blocks if block.origin == "NEXUS.md")
+    text = next(block.text for block in ctx.provenance.blocks if block.source == "NEXUS.md")
     return text.partition("\n\n")[2], told(ctx.warnings)
 
 
@@ -119,7 +119,7 @@ def test_an_ancestors_file_includes_from_its_own_folder_only(tmp_path: Path) -> 
     write(tmp_path, AGENTS="@docs/style.md", docs__style="Tabs.")
     write(tmp_path / "app", AGENTS="@../docs/style.md")
     ctx = context(tmp_path / "app", "instructions")
-    texts = {block.origin: block.text for block in ctx.blocks}
+    texts = {block.source: block.text for block in ctx.provenance.blocks}
     assert "<!-- ../docs/style.md -->\nTabs." in texts["../AGENTS.md"]
     assert texts["AGENTS.md"].endswith("\n\n@../docs/style.md")
     assert "outside of this folder" in told(ctx.warnings)["AGENTS.md"]
@@ -140,7 +140,7 @@ def test_includes_lead_as_deep_as_configured(tmp_path: Path) -> None:
 def test_a_claude_md_that_only_includes_agents_md_adds_nothing(tmp_path: Path) -> None:
     write(tmp_path, AGENTS="The rules.", CLAUDE="@AGENTS.md\n")
     ctx = context(tmp_path, "instructions")
-    assert [block.origin for block in ctx.blocks if block.trust == "workspace"] == ["AGENTS.md"]
+    assert [block.source for block in ctx.provenance.blocks if block.trust == "workspace"] == ["AGENTS.md"]
     assert told(ctx.warnings) == {"CLAUDE.md": "@AGENTS.md is not included: its text stands already, from AGENTS.md"}
 
 
@@ -154,9 +154,9 @@ def test_a_file_that_was_included_stands_once_though_it_is_an_instruction_or_boo
 def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@long.md", long="words of a long file\n" * 2_000)
     ctx = context(tmp_path, "instructions")
-    block = next(block for block in ctx.blocks if block.origin == "NEXUS.md")
+    block = next(block for block in ctx.provenance.blocks if block.source == "NEXUS.md")
     assert "more characters of long.md left out (cap 20,000)" in block.text
-    assert block.left_out_chars > 20_000
+    assert block.omitted_chars > 20_000
     assert "the cap is 20,000" in told(ctx.warnings)["long.md"]
     refusing = Config(instructions=InstructionsConfig(caps="error"))
     with pytest.raises(OverCap, match=r"long\.md has 41,999 characters"):
@@ -190,7 +190,7 @@ def rules(root: Path, config: Config | None = None) -> tuple[str, dict[str, str]
     """The rules of the profile `layered`, without their heading, and all warnings."""
     with nexus.open(root, ledger=":memory:", config=config or Config()) as nx:
         ctx = nx.assemble("hi")
-    return next(block.text for block in ctx.blocks if block.name == "rules").removeprefix(
+    return next(block.text for block in ctx.provenance.blocks if block.name == "rules").removeprefix(
         "# Workspace rules\n\n"
     ), told(ctx.warnings)
 
@@ -244,5 +244,5 @@ def test_rules_that_are_no_text_are_left_out_and_reported(tmp_path: Path) -> Non
     (tmp_path / "AGENTS.md").write_bytes(b"\x7fELF\0\0\0\1" * 20)
     with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
         ctx = nx.assemble("hi")
-    assert "rules" not in [block.name for block in ctx.blocks]
+    assert "rules" not in [block.name for block in ctx.provenance.blocks]
     assert "it is no text" in told(ctx.warnings)["AGENTS.md"]

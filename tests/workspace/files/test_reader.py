@@ -56,8 +56,8 @@ def shown(root: Path, name: str = "AGENTS.md", **options: object) -> str:
 def said(root: Path, name: str = "AGENTS.md", **options: object) -> str:
     """The warning, empty if none. What is refused shows nothing."""
     found, warned = Files(root, **options).read(name)  # pyright: ignore[reportArgumentType]
-    assert warned is None or not warned.text.startswith("left out") or found is None
-    return warned.text if warned else ""
+    assert warned is None or not warned.message.startswith("left out") or found is None
+    return warned.message if warned else ""
 
 
 # links ---------------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_folder_that_becomes_a_link_between_check_and_opening_leads_nowhere(
     found, warned = Files(root).read("memory/AGENTS.md")
     assert found is None
     assert warned is not None
-    assert warned.text.startswith("left out: it")
+    assert warned.message.startswith("left out: it")
 
 
 def test_a_file_that_becomes_a_link_between_check_and_opening_leads_nowhere(
@@ -332,7 +332,7 @@ def test_a_file_that_always_grows_is_shown_as_read_last_with_a_warning_and_not_k
         found, warned = reader.read("AGENTS.md")
     assert found is not None
     assert warned is not None
-    assert warned.text == "changed 3 times while it was read: it is shown as it was read last"
+    assert warned.message == "changed 3 times while it was read: it is shown as it was read last"
     again, calm = reader.read("AGENTS.md")
     assert again is not None
     assert (again.text.count("line"), calm) == (path.read_text().count("line"), None)
@@ -399,7 +399,7 @@ def test_a_workspace_that_is_gone_is_reported_for_each_file_that_it_had(root: Pa
     nx.assemble("hi")
     root.rename(tmp_path / "old")
     for _ in range(2):
-        warned = {note.origin: note.text for note in nx.assemble("hi").warnings}
+        warned = {note.source: note.message for note in nx.assemble("hi").warnings}
         assert warned["AGENTS.md"] == f"left out: the folder {root} is not there any more"
 
 
@@ -533,8 +533,8 @@ def test_a_name_that_leads_out_or_cannot_be_shown_is_refused(root: Path, name: s
     found, warned = Files(root).read(name)
     assert found is None
     assert warned is not None
-    assert warned.text.startswith(f"left out: {why}")
-    assert warned.origin.isprintable()
+    assert warned.message.startswith(f"left out: {why}")
+    assert warned.source.isprintable()
     names, trouble = Files(root).listed(name)
     assert names == []
     assert trouble is not None
@@ -556,7 +556,7 @@ def test_a_persona_cannot_name_a_file_outside_the_workspace(root: Path, tmp_path
     (root / "personas").mkdir()
     ctx = nexus.open(root, ledger=":memory:").assemble("hi", persona="../..")
     assert SECRET not in json.dumps(ctx.to_openai())
-    assert any("points outside the workspace" in note.text for note in ctx.warnings)
+    assert any("points outside the workspace" in note.message for note in ctx.warnings)
 
 
 def test_two_names_that_differ_only_in_capitals_are_reported_and_the_right_one_is_read(root: Path) -> None:
@@ -573,7 +573,7 @@ def test_a_file_that_is_only_there_in_other_capitals_is_named(root: Path) -> Non
     for _ in range(2):
         _, warned = reader.read("AGENTS.md")
         assert warned is not None
-        assert warned.text == "is not there, but agents.md is: capitals count in names"
+        assert warned.message == "is not there, but agents.md is: capitals count in names"
     (root / "agents.md").rename(root / "AGENTS.md")
     assert reader.read("AGENTS.md")[1] is None
 
@@ -596,9 +596,9 @@ def test_a_folder_that_is_a_link_to_outside_is_not_listed(root: Path, outside: P
     names, warned = Files(root).listed("skills")
     assert names == []
     assert warned is not None
-    assert warned.text.startswith("left out: it points outside the workspace")
+    assert warned.message.startswith("left out: it points outside the workspace")
     ctx = nexus.open(root, ledger=":memory:").assemble("hi")
-    assert "skills/" in {note.origin for note in ctx.warnings}
+    assert "skills/" in {note.source for note in ctx.warnings}
 
 
 def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
@@ -610,7 +610,7 @@ def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
     names, warned = Files(root).listed("skills")
     assert len(names) == 10
     assert warned is not None
-    assert warned.text == "has too many entries: not all were looked at"
+    assert warned.message == "has too many entries: not all were looked at"
 
 
 def test_a_new_folder_is_seen_in_the_next_call(root: Path) -> None:

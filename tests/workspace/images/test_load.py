@@ -237,7 +237,7 @@ def test_of_an_animation_the_first_frame_is_shown_and_that_is_told(form: str, tm
     (tmp_path / "moving").write_bytes(saved(frames[0], form, save_all=True, append_images=frames[1:]))
     image, told = read_image(tmp_path / "moving")
     assert image.media_type == "image/png" and shown(image).convert("RGB").getpixel((0, 0)) == (0, 0, 0)
-    assert told is not None and told.text == "only the first frame of the animation is shown"
+    assert told is not None and told.message == "only the first frame of the animation is shown"
 
 
 def test_ten_thousand_frames_cost_what_one_costs() -> None:
@@ -305,7 +305,7 @@ def test_one_bad_image_among_several_is_a_line_of_the_report_and_a_note_in_the_t
     names = [tmp_path / "bad.png", tmp_path / "good.png", tmp_path / "missing.png"]
     images, warned = images_of(names)
     assert [image.width for image in images] == [64]
-    assert [line.origin for line in warned] == [str(names[0]), str(names[2])]
+    assert [line.source for line in warned] == [str(names[0]), str(names[2])]
     parts, told = media_parts(names, Surroundings(), "gpt-4o")
     assert told == warned
     assert [type(part) for part in parts] == [Image, Text, Text]
@@ -320,7 +320,7 @@ def test_media_may_have_to_lie_in_the_workspace(tmp_path: Path) -> None:
     around = Surroundings(Files(workspace), config=Config(images=ImagesConfig(longest_edge=50)))
     parts, warned = media_parts(["in.png", "../out.png"], around, inside=True)
     assert isinstance(parts[0], Image) and parts[0].width == 50
-    assert len(warned) == 1 and "outside the workspace" in warned[0].text
+    assert len(warned) == 1 and "outside the workspace" in warned[0].message
     assert media_parts([tmp_path / "out.png"], around)[1] == []
 
 

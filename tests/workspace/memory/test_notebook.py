@@ -53,7 +53,7 @@ def test_history_is_beside_the_memory_file_that_contexts_show(tmp_path: Path) ->
     put(tmp_path, "memory/MEMORY.md", "- in the folder\n")
     notes = book(tmp_path)
     assert (notes.file, notes.log) == ("memory/MEMORY.md", "memory/HISTORY.md")
-    assert [note.text for note in notes.shown()[1]] == ["not used: memory/MEMORY.md stands in its place"]
+    assert [note.message for note in notes.shown()[1]] == ["not used: memory/MEMORY.md stands in its place"]
 
 
 def test_the_first_fact_of_a_template_takes_away_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
@@ -289,5 +289,7 @@ def test_the_context_has_the_same_text_in_the_system_slot_where_a_profile_says_s
     nx = nexus.open(tmp_path, ledger=":memory:", profiles={"mine": mine})
     ctx = nx.assemble("hi", profile="mine")
     assert ctx.system_prompt == MemoryStore(tmp_path).get_memory_context() == "# Memory\n\n- the index is GIN"
-    assert [(block.layer, block.slot, block.origin) for block in ctx.blocks] == [("Memory", "system", "MEMORY.md")]
-    assert [block.slot for block in nx.assemble("hi").blocks if block.layer == "Memory"] == ["current"]
+    assert [(block.layer, block.slot, block.source) for block in ctx.provenance.blocks] == [
+        ("Memory", "system", "MEMORY.md")
+    ]
+    assert [block.slot for block in nx.assemble("hi").provenance.blocks if block.layer == "Memory"] == ["current"]

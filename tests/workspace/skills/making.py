@@ -39,7 +39,7 @@ def opened(root: Path, **options: Any) -> Engine:
 
 def index(ctx: nexus.AssembledContext) -> str:
     """The text of the list of skills."""
-    return next(block.text for block in ctx.blocks if block.name == "skills")
+    return next(block.text for block in ctx.provenance.blocks if block.name == "skills")
 
 
 def line_of(ctx: nexus.AssembledContext, name: str) -> str:
@@ -50,4 +50,4 @@ def line_of(ctx: nexus.AssembledContext, name: str) -> str:
 
 def warned(ctx: nexus.AssembledContext, origin: str) -> str:
     """All that the report says of one origin."""
-    return "\n".join(note.text for note in ctx.warnings if note.origin == origin)
+    return "\n".join(note.message for note in ctx.warnings if note.source == origin)

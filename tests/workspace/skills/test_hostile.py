@@ -42,7 +42,7 @@ def test_a_skills_folder_that_is_a_link_out_of_the_workspace_is_not_followed(roo
     (root / "skills").symlink_to(tmp_path / "outside" / "skills")
     ctx = opened(root).assemble("hi")
     assert "SECRET" not in ctx.system_prompt
-    assert any("outside" in note.text for note in ctx.warnings)
+    assert any("outside" in note.message for note in ctx.warnings)
 
 
 def test_a_hard_link_to_a_file_that_is_no_skill_shows_nothing_of_it(root: Path, tmp_path: Path) -> None:
@@ -133,5 +133,5 @@ def test_a_request_can_name_thousands_of_skills_that_are_not_there(root: Path) -
     request = nexus.Request(nexus.Event((nexus.Text("hi"),)), skills=tuple(f"n{at}" for at in range(3_000)))
     ctx = opened(root).assemble_request(request)
     assert "there is no skill n0, n1, n2, n3, n4 and 2,995 more; there are: past-conversations" in [
-        note.text for note in ctx.warnings
+        note.message for note in ctx.warnings
     ]

@@ -81,7 +81,7 @@ def test_skills_marked_always_are_in_every_prompt_in_full_and_the_others_are_not
 def test_active_skills_stand_before_the_summary(root: Path) -> None:
     """Document 003, "build_system_prompt": after memory "Active skills", then "Skills summary"."""
     skill(root, "loud", "always: true")
-    names = [block.name for block in opened(root).assemble("hi").blocks]
+    names = [block.name for block in opened(root).assemble("hi").provenance.blocks]
     assert names[:3] == ["environment", "skill loud", "skills"]
 
 
@@ -91,10 +91,10 @@ def test_skills_that_a_request_names_are_in_full_sorted_and_without_repeats(root
     for name in ("c-skill", "a-skill", "b-skill"):
         skill(root, name)
     ctx = opened(root).assemble("hi", skills=["c-skill", "a-skill", "loud", "a-skill"])
-    names = [block.name for block in ctx.blocks if block.name.startswith("skill ")]
+    names = [block.name for block in ctx.provenance.blocks if block.name.startswith("skill ")]
     assert names == ["skill a-skill", "skill c-skill", "skill loud"]
     assert ctx.warnings == ()
-    assert opened(root).assemble("hi", skills="b-skill").blocks[1].name == "skill b-skill"
+    assert opened(root).assemble("hi", skills="b-skill").provenance.blocks[1].name == "skill b-skill"
 
 
 def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:
@@ -186,15 +186,15 @@ def test_a_skill_that_changes_changes_the_next_context_and_the_break_is_named(ro
     path.write_text(path.read_text().replace("How a-skill", "Now a-skill"))
     ctx = nx.assemble("more", session="s")
     assert "Now a-skill is done." in ctx.system_prompt
-    assert (ctx.prefix.state, "skills/a-skill/SKILL.md" in str(ctx.prefix)) == ("broken", True)
+    assert (ctx.accounting.prefix.state, "skills/a-skill/SKILL.md" in str(ctx.accounting.prefix)) == ("broken", True)
 
 
 def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path) -> None:
     skill(root, "long", "always: true", body="word " * 6_000)
     skill(root, "long-too", body="word " * 6_000)
     ctx = opened(root).assemble("hi")
-    block = next(block for block in ctx.blocks if block.name == "skill long")
-    assert len(block.text) < 20_200 and block.left_out_chars > 9_000
+    block = next(block for block in ctx.provenance.blocks if block.name == "skill long")
+    assert len(block.text) < 20_200 and block.omitted_chars > 9_000
     assert "more characters of skills/long/SKILL.md left out" in block.text
     assert "the cap is 20,000" in warned(ctx, "skills/long/SKILL.md")
     assert warned(ctx, "skills/long-too/SKILL.md") == ""
@@ -304,7 +304,7 @@ def texts(nx: nexus.engine.Engine, here: Snapshot) -> list[str]:
 def test_found_skills_gives_the_skills_of_all_places_by_name(root: Path, home: Path) -> None:
     skill(root, "b-skill", "provides: [x]", "category: Dev")
     skill(home, "a-skill")
-    found = found_skills(opened(root).around)
+    found = found_skills(opened(root).workspace_context)
     assert [(one.name, one.place) for one in found.skills] == [
         ("a-skill", "user"), ("b-skill", "workspace"), ("past-conversations", "packaged"),
     ]  # fmt: skip

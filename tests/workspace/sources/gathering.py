@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nexus
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 
 
@@ -37,9 +37,9 @@ def context(root: Path, *sources: str, **options: Any) -> nexus.AssembledContext
         return nx.assemble("hi", profile="mine")
 
 
-def told(warnings: tuple[Warned, ...]) -> dict[str, str]:
+def told(warnings: tuple[ContextWarning, ...]) -> dict[str, str]:
     """The warnings by their origin, joined."""
     found: dict[str, str] = {}
     for one in warnings:
-        found[one.origin] = f"{found[one.origin]}; {one.text}" if one.origin in found else one.text
+        found[one.source] = f"{found[one.source]}; {one.message}" if one.source in found else one.message
     return found

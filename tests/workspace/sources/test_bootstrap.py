@@ -21,7 +21,7 @@ def test_the_five_files_of_the_root_stand_in_the_printed_order_each_under_its_na
         ctx.system_prompt
         == "# AGENTS.md\n\na\n\n# SOUL.md\n\ns\n\n# USER.md\n\nu\n\n# TOOLS.md\n\nt\n\n# IDENTITY.md\n\ni"
     )
-    layers = [(block.origin, block.layer, block.trust) for block in ctx.blocks]
+    layers = [(block.source, block.layer, block.trust) for block in ctx.provenance.blocks]
     assert layers == [
         ("AGENTS.md", "Workspace", "workspace"),
         ("SOUL.md", "Persona", "workspace"),
@@ -44,7 +44,7 @@ def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_lin
     (tmp_path / "SOUL.md").write_bytes(templates()["SOUL.md"].replace("\n", "\r\n").encode())
     write(tmp_path, USER=templates()["USER.md"] + "- Name: Ada\n")
     ctx = context(tmp_path, "bootstrap")
-    assert [block.origin for block in ctx.blocks] == ["USER.md"]
+    assert [block.source for block in ctx.provenance.blocks] == ["USER.md"]
     assert "- Name: Ada" in ctx.system_prompt
     note = "left out: it is the untouched template that `nexus init` wrote"
     assert told(ctx.warnings) == {"AGENTS.md": note, "SOUL.md": note}
@@ -53,7 +53,7 @@ def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_lin
 def test_a_changed_template_is_shown_without_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
     write(tmp_path, SOUL=templates()["SOUL.md"] + "Kind.\n", USER=templates()["USER.md"].splitlines()[0] + "\n")
     ctx = context(tmp_path, "bootstrap")
-    assert [block.origin for block in ctx.blocks] == ["SOUL.md"]
+    assert [block.source for block in ctx.provenance.blocks] == ["SOUL.md"]
     assert "untouched" not in ctx.system_prompt
     assert ctx.system_prompt.startswith("# SOUL.md\n\n# Soul\n") and ctx.system_prompt.endswith("Kind.")
 
@@ -71,7 +71,7 @@ def test_one_file_over_its_cap_is_told_or_refused(tmp_path: Path) -> None:
 def test_two_bootstrap_files_with_one_text_stand_once(tmp_path: Path) -> None:
     write(tmp_path, SOUL="Kind.", IDENTITY="Kind.\n")
     ctx = context(tmp_path, "bootstrap")
-    assert [block.origin for block in ctx.blocks] == ["SOUL.md"]
+    assert [block.source for block in ctx.provenance.blocks] == ["SOUL.md"]
     assert "same text as SOUL.md" in told(ctx.warnings)["IDENTITY.md"]
 
 

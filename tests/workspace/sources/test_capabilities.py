@@ -147,9 +147,11 @@ def test_the_source_shows_the_tools_of_the_request_and_nothing_without_any(tmp_p
     nx = nexus.open(tmp_path, ledger=":memory:", profiles={"mine": mine})
     ctx = nx.assemble("hi", profile="mine", tools=[SEARCH])
     assert ctx.system_prompt == capabilities_text([SEARCH])
-    assert [(block.layer, block.slot, block.trust) for block in ctx.blocks] == [("Workspace", "system", "tool")]
+    assert [(block.layer, block.slot, block.trust) for block in ctx.provenance.blocks] == [
+        ("Workspace", "system", "tool")
+    ]
     assert re.search(r"web_search", str(ctx.to_openai()["tools"]))
-    assert nx.assemble("hi", profile="mine").blocks == ()
+    assert nx.assemble("hi", profile="mine").provenance.blocks == ()
 
 
 def test_the_text_comes_from_the_registry_and_changes_with_what_is_registered(tmp_path: Path) -> None:
@@ -162,10 +164,10 @@ def test_the_text_comes_from_the_registry_and_changes_with_what_is_registered(tm
     first = nx.assemble("hi", profile="mine", tools=registry)
     assert first.system_prompt == capabilities_text(registry.get_all_tool_definitions()) == capabilities_text([SEARCH])
     nx.record(first, nexus.AgentResult((nexus.assistant("hello"),)))
-    assert nx.assemble("again", profile="mine", tools=registry).prefix.state == "extends"
+    assert nx.assemble("again", profile="mine", tools=registry).accounting.prefix.state == "extends"
     registry.register(tool("send", "Send it"))
     second = nx.assemble("again", profile="mine", tools=registry)
     assert "### send\nSend it" in second.system_prompt
-    assert (second.prefix.state, "capabilities" in str(second.prefix.causes)) == ("broken", True)
+    assert (second.accounting.prefix.state, "capabilities" in str(second.accounting.prefix.causes)) == ("broken", True)
     registry.unregister("web_search")
     assert "web_search" not in nx.assemble("again", profile="mine", tools=registry).system_prompt

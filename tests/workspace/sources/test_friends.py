@@ -61,7 +61,7 @@ def test_the_settings_beside_a_profile_are_no_text_of_it(tmp_path: Path) -> None
     assert friend_text({"friends_profile": {**printed, "content": KNOWN}}) == KNOWN
     mine = Profile("mine", "", ("friends",), ())
     ctx = opened(tmp_path, mine).assemble("hi", profile="mine", user_profile={"friends_profile": printed})
-    assert (ctx.blocks, ctx.warnings) == ((), ())
+    assert (ctx.provenance.blocks, ctx.warnings) == ((), ())
 
 
 def test_lists_are_lines_and_numbers_are_texts() -> None:
@@ -98,18 +98,18 @@ def test_the_source_gives_a_block_of_the_persona_layer_in_the_slot_that_the_prof
         (Profile("mine", "", (), ("moment", "friends")), "current"),
     ):
         ctx = opened(tmp_path, profile).assemble("hi", profile="mine", user_profile={"friends_profile": KNOWN})
-        block = next(block for block in ctx.blocks if block.origin == "nexus:user_profile")
+        block = next(block for block in ctx.provenance.blocks if block.source == "nexus:user_profile")
         assert (block.layer, block.slot, block.trust) == ("Persona", slot, "user")
         assert block.text == f"About this friend:\n\n{KNOWN}"
-        assert sum(item.tokens for item in ctx.items) == ctx.token_budget.used.total
+        assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
 
 
 def test_without_a_profile_there_is_no_block_and_for_one_that_is_no_text_a_warning(tmp_path: Path) -> None:
     nx = opened(tmp_path, Profile("mine", "", ("friends",), ()))
-    assert nx.assemble("hi", profile="mine").blocks == ()
+    assert nx.assemble("hi", profile="mine").provenance.blocks == ()
     ctx = nx.assemble("hi", profile="mine", user_profile={"friends_profile": {"likes": "tea"}})
-    assert ctx.blocks == ()
-    assert [note.text for note in ctx.warnings] == [
+    assert ctx.provenance.blocks == ()
+    assert [note.message for note in ctx.warnings] == [
         "not shown: friends_profile is no text, and has none as its content"
     ]
 

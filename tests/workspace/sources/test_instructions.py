@@ -36,7 +36,7 @@ def repo(home: Path) -> Path:
 
 
 def blocks(ctx: nexus.AssembledContext) -> dict[str, str]:
-    return {block.origin: block.text for block in ctx.blocks if block.slot == "system"}
+    return {block.source: block.text for block in ctx.provenance.blocks if block.slot == "system"}
 
 
 def own(ctx: nexus.AssembledContext) -> dict[str, str]:
@@ -62,8 +62,10 @@ def test_layers_stand_from_global_over_ancestors_to_local_each_labelled_with_its
         "# Ancestor instructions (../CLAUDE.md)\n\nOf all packages.\n\n"
         "# Local instructions (NEXUS.md)\n\nOf the app."
     )
-    assert [block.trust for block in ctx.blocks if block.slot == "system"] == ["user"] * 2 + ["workspace"] * 3
-    assert {block.layer for block in ctx.blocks if block.slot == "system"} == {"Workspace"}
+    assert [block.trust for block in ctx.provenance.blocks if block.slot == "system"] == ["user"] * 2 + [
+        "workspace"
+    ] * 3
+    assert {block.layer for block in ctx.provenance.blocks if block.slot == "system"} == {"Workspace"}
     assert ctx.warnings == ()
 
 
@@ -171,7 +173,7 @@ def test_a_file_that_another_source_reaches_stands_once_wherever_it_stands(home:
     """AGENTS.md is an instruction file (document 004), a bootstrap file (003) and the rules (002)."""
     write(repo, AGENTS="Shared.", SOUL="Kind.")
     ctx = context(repo, "rules", "instructions", "bootstrap")
-    assert [block.origin for block in ctx.blocks if block.slot == "system"] == [
+    assert [block.source for block in ctx.provenance.blocks if block.slot == "system"] == [
         "AGENTS.md",
         "nexus:defaults/NEXUS.md",
         "SOUL.md",
@@ -194,7 +196,7 @@ def test_a_recorded_call_with_files_left_out_is_made_again_as_it_was(repo: Path)
         again = nx.replay("main", 1)
     assert again.system_prompt == ctx.system_prompt
     assert again.body_hash == ctx.body_hash
-    assert [block.files for block in again.blocks] == [block.files for block in ctx.blocks]
+    assert [block.files for block in again.provenance.blocks] == [block.files for block in ctx.provenance.blocks]
 
 
 @pytest.mark.usefixtures("home")
@@ -235,8 +237,8 @@ def test_all_files_together_have_a_cap_and_the_largest_give_way(repo: Path) -> N
         assert f"- ALWAYS do {at}" in ctx.system_prompt
         assert f"small {at}" in ctx.system_prompt
     assert len(ctx.warnings) == 6
-    assert all("all instruction files together may have 60,000" in one.text for one in ctx.warnings)
-    assert all(block.left_out_chars for block in ctx.blocks if "no weight" in block.text)
+    assert all("all instruction files together may have 60,000" in one.message for one in ctx.warnings)
+    assert all(block.omitted_chars for block in ctx.provenance.blocks if "no weight" in block.text)
 
 
 def test_no_number_of_files_in_a_workspace_shortens_the_users_own(home: Path, repo: Path) -> None:
@@ -365,5 +367,5 @@ def test_a_change_is_seen_by_the_next_call_and_named_as_what_moved_the_prefix(re
         put(repo / "AGENTS.md", "Two, longer.")
         ctx = nx.assemble("hi", profile="mine")
     assert "Two, longer." in ctx.system_prompt
-    assert ctx.prefix.state == "broken"
-    assert any("AGENTS.md" in cause for cause in ctx.prefix.causes)
+    assert ctx.accounting.prefix.state == "broken"
+    assert any("AGENTS.md" in cause for cause in ctx.accounting.prefix.causes)

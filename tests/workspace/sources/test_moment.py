@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.analysis.replay import Change
+from nexus.analysis.replay import ReplayOverrides
 from nexus.compaction.prompt import transcript
 from nexus.errors import EmptyEvent
 from nexus.recovery import recover
@@ -44,7 +44,7 @@ def message(given: Event | str, nx: nexus.Engine | None = None, **options: Any) 
 
 
 def warnings(given: Event, nx: nexus.Engine | None = None) -> dict[str, str]:
-    return {note.origin: note.text for note in (nx or opened()).assemble(given).warnings}
+    return {note.source: note.message for note in (nx or opened()).assemble(given).warnings}
 
 
 # order ---------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_all_calls_of_a_tool_loop_repeat_the_message_byte_for_byte(tmp_path: Pat
     third = nx.assemble([tool("c2", "rain")], model="gpt-4o")
     for ctx in (second, third):
         assert [one for one in ctx.to_openai()["messages"] if one["role"] == "user"] == [sent]
-        assert ctx.prefix.state == "extends"
+        assert ctx.accounting.prefix.state == "extends"
 
 
 def test_results_with_a_users_message_bring_its_attached_files_along() -> None:
@@ -342,7 +342,9 @@ def test_a_file_alone_is_something_to_say_and_nothing_at_all_is_not() -> None:
 def test_an_attached_file_is_shown_in_every_profile_and_counted_as_a_block() -> None:
     for profile in ("layered", "bare"):
         ctx = opened().assemble(event(attachments=(Attachment("a.txt", "x y z"),)), profile=profile)
-        assert [item.tokens > 5 for item in ctx.items if item.origin == "attachment:a.txt"] == [True]
+        assert [item.tokens > 5 for item in ctx.accounting.token_breakdown if item.source == "attachment:a.txt"] == [
+            True
+        ]
         assert "x y z" in json.dumps(ctx.to_openai())
 
 
@@ -403,7 +405,7 @@ def test_a_past_call_in_another_profile_keeps_the_files_that_its_user_attached(t
     nx = opened(tmp_path)
     ctx = nx.assemble(full())
     nx.record(ctx, nexus.AgentResult((assistant("read"),)))
-    other = nx.what_if("main", 1, Change(profile="bare")).to_openai()["messages"][-1]["content"]
+    other = nx.what_if("main", 1, ReplayOverrides(profile="bare")).to_openai()["messages"][-1]["content"]
     assert other == "[Attached file: a.txt]\n```\none two\n```\n\nread it"
 
 

@@ -57,13 +57,13 @@ def test_the_workspace_profile_has_the_documents_order_and_nothing_that_moves(tm
     with nexus.open(tmp_path, ledger=":memory:", clock_ms=lambda: next(now)) as nx:
         ctx = nx.assemble("hi", profile="workspace", tools=[READ_FILE])
         again = nx.assemble("hi", profile="workspace", tools=[READ_FILE])
-    assert [block.origin for block in ctx.blocks if block.slot == "system"] == [
+    assert [block.source for block in ctx.provenance.blocks if block.slot == "system"] == [
         "nexus:identity", "AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md",
         "memory/MEMORY.md", "skills/loud/SKILL.md", "nexus:skills",
     ]  # fmt: skip
     assert ctx.system_prompt == again.system_prompt
     assert "LOUD" in ctx.system_prompt and "QUIET" not in ctx.system_prompt
-    assert [block.name for block in ctx.blocks if block.slot == "current"] == ["runtime context"]
+    assert [block.name for block in ctx.provenance.blocks if block.slot == "current"] == ["runtime context"]
 
 
 def test_the_system_prompt_is_made_anew_for_every_message(tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_the_system_prompt_is_made_anew_for_every_message(tmp_path: Path) -> Non
         second = nx.assemble("hi", profile="workspace")
     assert "Kind." in first.system_prompt and "Kind." not in second.system_prompt
     assert "Stern." in second.system_prompt
-    assert (second.prefix.state, "SOUL.md" in str(second.prefix.causes)) == ("broken", True)
+    assert (second.accounting.prefix.state, "SOUL.md" in str(second.accounting.prefix.causes)) == ("broken", True)

@@ -89,7 +89,7 @@ def test_an_abbreviation_changes_with_the_season() -> None:
 def test_what_is_no_time_or_zone_is_a_warning(tmp_path: Path) -> None:
     nx = nexus.open(tmp_path, ledger=":memory:", clock_ms=lambda: AT)
     ctx = nx.assemble(Event((Text("hi"),), at_ms=10**18, timezone="Mars/Olympus"), profile="workspace")
-    told = [note.text for note in ctx.warnings if note.origin == "nexus:runtime-context"]
+    told = [note.message for note in ctx.warnings if note.source == "nexus:runtime-context"]
     assert [part in text for part, text in zip(("no time", "no time zone"), told, strict=True)] == [True, True]
 
 
@@ -126,4 +126,4 @@ def test_metadata_of_the_event_follow_the_block_and_stay_as_sent_in_later_calls(
     nx.record(ctx, nexus.AgentResult((nexus.assistant("hello"),)))
     later = nx.assemble("and?", profile="workspace")
     assert sent in later.to_openai()["messages"]
-    assert later.prefix.state == "extends"
+    assert later.accounting.prefix.state == "extends"

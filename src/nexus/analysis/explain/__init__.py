@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nexus.analysis.explain.history import HistoryTeller
-from nexus.analysis.explain.lines import EXCERPT_CHARS, Explanation, Line, State, block_line, excerpt, share
-from nexus.assembly.fit.cut import Fitted
-from nexus.assembly.token_report import scaled
-from nexus.context import AssembledContext, Item
+from nexus.analysis.explain.history import HistoryExplainer
+from nexus.analysis.explain.lines import EXCERPT_CHARS, ExplainedLine, Explanation, State, block_line, excerpt, share
+from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.token_report import to_provider_tokens
+from nexus.context import AssembledContext, TokenLine
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens, tools_tokens
 from nexus.types.ledger_entries import Entry
 from nexus.types.tool_definition import canonical
 
-__all__ = ["Explanation", "Line", "State", "explained"]
+__all__ = ["ExplainedLine", "Explanation", "State", "explain"]
 
 
-def explained(
+def explain(
     ctx: AssembledContext,
-    fitted: Fitted,
+    fitted: FitResult,
     entries: Iterable[Entry],
     marks: Sequence[Entry],
     counter: TokenCounter,
     call: str,
 ) -> Explanation:
     """The context explained. `entries` are the path's up to the window's head, `marks` those of them, newest first."""
-    history = HistoryTeller(ctx, fitted, marks).lines(entries)
+    history = HistoryExplainer(ctx, fitted, marks).lines(entries)
     lines = [*_system(ctx, counter), *_ahead(ctx), *history, *_current(ctx, fitted, counter)]
     return Explanation(
         ctx.session_label,
@@ -40,79 +40,81 @@ def explained(
         ctx.token_budget.available,
         ctx.token_budget.used.total,
         tuple(lines),
-        tuple(f"{warned.origin}: {warned.text}" for warned in ctx.warnings),
+        tuple(f"{warned.source}: {warned.message}" for warned in ctx.warnings),
     )
 
 
-def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Line]:
+def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[ExplainedLine]:
     """Blocks, framing and tools."""
-    blocks = {(block.origin, block.name): block for block in ctx.blocks}
+    blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
     for item in _items(ctx, "system"):
-        block = blocks.get((item.origin, item.name))
-        if item.origin == "nexus:tools":
+        block = blocks.get((item.source, item.name))
+        if item.source == "nexus:tools":
             yield from _tools(ctx, item, counter)
         elif block is None:
             why = "what stands around everything in a request"
-            yield Line("in", "framing", "system", item.name, why, item.tokens, item.tokens, origin=item.origin)
-        elif block.left_out_chars:
-            why = f"{block.left_out_chars:,} characters are beyond the size cap"
+            yield ExplainedLine("in", "framing", "system", item.name, why, item.tokens, item.tokens, source=item.source)
+        elif block.omitted_chars:
+            why = f"{block.omitted_chars:,} characters are beyond the size cap"
             yield block_line("clipped", item, why, block.text)
         else:
             yield block_line("in", item, "sent with every call", block.text)
-    for tool in ctx.withheld:
+    for tool in ctx.provenance.denied_tools:
         specs = canonical([tool.definition])
-        whole = scaled(tools_tokens([spec.definition() for spec in specs], counter), ctx.manifest.factor)
+        whole = to_provider_tokens(
+            tools_tokens([spec.definition() for spec in specs], counter), ctx.provenance.manifest.factor
+        )
         text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
-        yield Line("out", "tool", "system", tool.name, tool.why, 0, whole, origin="nexus:policy", text=text)
+        yield ExplainedLine("out", "tool", "system", tool.name, tool.why, 0, whole, source="nexus:policy", text=text)
 
 
-def _ahead(ctx: AssembledContext) -> Iterator[Line]:
+def _ahead(ctx: AssembledContext) -> Iterator[ExplainedLine]:
     """Blocks that are messages, and what stands around them."""
-    blocks = {(block.origin, block.name): block for block in ctx.blocks if block.slot == "ahead"}
+    blocks = {(block.source, block.name): block for block in ctx.provenance.blocks if block.slot == "ahead"}
     for item in _items(ctx, "ahead"):
-        block = blocks.get((item.origin, item.name))
+        block = blocks.get((item.source, item.name))
         if block is None:
             why = "what stands around the messages before the conversation"
-            yield Line("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, origin=item.origin)
+            yield ExplainedLine("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, source=item.source)
         else:
             yield block_line("in", item, "a message before the conversation", block.text)
 
 
-def _tools(ctx: AssembledContext, item: Item, counter: TokenCounter) -> Iterator[Line]:
+def _tools(ctx: AssembledContext, item: TokenLine, counter: TokenCounter) -> Iterator[ExplainedLine]:
     tools = ctx.tools
     sizes = [tools_tokens([tool.definition()], counter) for tool in tools]
     for tool, tokens in zip(tools, share(item.tokens, sizes), strict=True):
         why, text = "offered with this call", " ".join(tool.description.split())[:EXCERPT_CHARS]
-        yield Line("in", "tool", "system", tool.name, why, tokens, tokens, origin=item.origin, text=text)
+        yield ExplainedLine("in", "tool", "system", tool.name, why, tokens, tokens, source=item.source, text=text)
 
 
-def _current(ctx: AssembledContext, fitted: Fitted, counter: TokenCounter) -> Iterator[Line]:
+def _current(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
     """The blocks of the message, those that it does without, and the event."""
-    for block in ctx.seen:
+    for block in ctx.provenance.already_in_history:
         why = "already in the history: it is not repeated"
-        yield Line("in", "block", "current", block.name, why, 0, 0, origin=block.origin)
-    for block in ctx.left_out:
-        whole = scaled(counter.count(block.text), ctx.manifest.factor)
-        yield Line(
-            "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, origin=block.origin
+        yield ExplainedLine("in", "block", "current", block.name, why, 0, 0, source=block.source)
+    for block in ctx.provenance.omitted_blocks:
+        whole = to_provider_tokens(counter.count(block.text), ctx.provenance.manifest.factor)
+        yield ExplainedLine(
+            "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, source=block.source
         )
     *placed, event = _items(ctx, "current")
-    blocks = {(block.origin, block.name): block for block in ctx.blocks}
+    blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
     for item in placed:
-        yield block_line("in", item, "chosen for this message", blocks[item.origin, item.name].text)
-    shown = fitted.shown[fitted.ahead :]
+        yield block_line("in", item, "chosen for this message", blocks[item.source, item.name].text)
+    shown = fitted.visible[fitted.closing_count :]
     window = fitted.window
     sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
     told = fitted.given if len(fitted.given) == len(shown) else shown
     for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
-        whole = scaled(window.weight(given, message_tokens(given, counter)), ctx.manifest.factor)
+        whole = to_provider_tokens(window.weight(given, message_tokens(given, counter)), ctx.provenance.manifest.factor)
         short = message.parts != given.parts and whole > tokens
         why = "the event; shortened, the ledger will have the whole" if short else "the event"
         state: State = "clipped" if short else "in"
-        yield Line(
+        yield ExplainedLine(
             state, "event", "current", message.role, why, tokens, whole if short else tokens, text=excerpt(message)
         )
 
 
-def _items(ctx: AssembledContext, slot: str) -> list[Item]:
-    return [item for item in ctx.items if item.slot == slot]
+def _items(ctx: AssembledContext, slot: str) -> list[TokenLine]:
+    return [item for item in ctx.accounting.token_breakdown if item.slot == slot]

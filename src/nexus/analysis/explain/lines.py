@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.context import Item
-from nexus.types.ledger_entries import Place, Row
+from nexus.context import TokenLine
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Thinking, ToolCall, ToolResult
 
 State: TypeAlias = Literal["in", "clipped", "summarised", "out", "not shown"]
@@ -18,7 +18,7 @@ EXCERPT_CHARS = 120
 """What a line shows of a text."""
 
 
-class Line(Struct, frozen=True, omit_defaults=True):
+class ExplainedLine(Struct, frozen=True, omit_defaults=True):
     """One thing and what became of it.
 
     `tokens` is what it takes in this call, `whole` what all of it would take, in the provider's tokens. `place` is that
@@ -29,11 +29,11 @@ class Line(Struct, frozen=True, omit_defaults=True):
     kind: Kind
     slot: str
     name: str
-    why: str
+    reason: str
     tokens: int
-    whole: int
-    place: Place | None = None
-    origin: str = ""
+    full_tokens: int
+    place: MessageRef | None = None
+    source: str = ""
     text: str = ""
 
 
@@ -49,12 +49,12 @@ class Explanation(Struct, frozen=True):
     provider: str
     available: int
     used: int
-    lines: tuple[Line, ...]
+    lines: tuple[ExplainedLine, ...]
     warnings: tuple[str, ...] = ()
 
     def tokens(self, state: State) -> int:
         """What all things of a state would take if they were shown whole."""
-        return sum(line.whole for line in self.lines if line.state == state)
+        return sum(line.full_tokens for line in self.lines if line.state == state)
 
 
 def share(total: int, weights: Sequence[int]) -> list[int]:
@@ -89,19 +89,21 @@ def excerpt(message: Message) -> str:
     return " ".join((message.text() or ", ".join(words))[: 4 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
 
 
-def block_line(state: State, item: Item, why: str, text: str) -> Line:
+def block_line(state: State, item: TokenLine, why: str, text: str) -> ExplainedLine:
     """A block, as its line of the account says."""
     begins = " ".join(text[: 4 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
-    return Line(state, "block", item.slot, item.name, why, item.tokens, item.tokens, origin=item.origin, text=begins)
+    return ExplainedLine(
+        state, "block", item.slot, item.name, why, item.tokens, item.tokens, source=item.source, text=begins
+    )
 
 
-def message_line(state: State, row: Row, why: str, tokens: int, whole: int) -> Line:
+def message_line(state: State, row: StoredMessage, why: str, tokens: int, whole: int) -> ExplainedLine:
     """A message of the ledger."""
     text = excerpt(row.message)
-    return Line(state, "message", "history", row.message.role, why, tokens, whole, place=row.place, text=text)
+    return ExplainedLine(state, "message", "history", row.message.role, why, tokens, whole, place=row.place, text=text)
 
 
-def supplied_line(message: Message, tokens: int) -> Line:
+def supplied_line(message: Message, tokens: int) -> ExplainedLine:
     """What stands among the messages and is none of the ledger's."""
     why = "supplied: a call has no result" if message.role == "tool" else "supplied: a conversation starts with a user"
-    return Line("in", "supplied", "history", message.role, why, tokens, tokens, text=excerpt(message))
+    return ExplainedLine("in", "supplied", "history", message.role, why, tokens, tokens, text=excerpt(message))

@@ -37,27 +37,27 @@ _SHAPES = ((40, 2_000), (20, 800), (10, 400), (6, 200), (4, 120), (2, 80), (2, 4
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
-class Clips(Struct, frozen=True):
+class TruncationLimits(Struct, frozen=True):
     """The limits in a view, in base tokens: `tokens` for results up to entry `until`, `largest` for all others (0: none).
 
     Images in results up to entry `until` become a line of text, and all images up to entry `images` become notes.
     """
 
-    largest: int = 0
+    max_tokens: int = 0
     until: int = 0
     tokens: int = 0
     images: int = 0
 
     def limit(self, seq: int) -> int:
         """The limit for a result in entry `seq`; 0 if it has none."""
-        return self.tokens if seq <= self.until else self.largest
+        return self.tokens if seq <= self.until else self.max_tokens
 
     def aged(self, seq: int) -> bool:
         """Whether a result in entry `seq` is among the older ones, whose images become a line of text."""
         return seq <= self.until
 
 
-def clip_results(message: Message, limit: int, counter: TokenCounter, *, pictures: bool) -> Message:
+def truncate_results(message: Message, limit: int, counter: TokenCounter, *, pictures: bool) -> Message:
     """The message with the text of each result within `limit` base tokens; the same object where nothing is too large.
 
     `pictures` says whether images in results stay.
@@ -75,7 +75,7 @@ def clip_results(message: Message, limit: int, counter: TokenCounter, *, picture
     return replace(message, parts=tuple(parts)) if changed else message
 
 
-def clip_chars(message: Message, most: int) -> Message:
+def truncate_chars(message: Message, most: int) -> Message:
     """The message with the text of each result in at most `most` characters, head and tail; images in them stay.
 
     The same object where nothing is longer. This is document 003's measure; contexts are shortened by tokens.
@@ -86,7 +86,7 @@ def clip_chars(message: Message, most: int) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def clip_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> str:
+def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> str:
     """The text in at most `limit` base tokens: JSON thinned out and still JSON, anything else as its head and tail.
 
     A line says how many characters are left out, and `where` the whole is. A text that fits comes back as it is.
@@ -100,7 +100,7 @@ def clip_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> 
 def _content(result: ToolResult, limit: int, counter: TokenCounter, *, pictures: bool) -> tuple[Text | Image, ...]:
     images = [item for item in result.content if isinstance(item, Image)]
     whole = _words(result)
-    clipped = clip_text(whole, limit, counter, _where(result.call_id)) if limit else whole
+    clipped = truncate_text(whole, limit, counter, _where(result.call_id)) if limit else whole
     if clipped == whole and (pictures or not images):
         return result.content
     notes = () if pictures else tuple(Text(_pictured(image)) for image in images)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import KEEP_RECENT_TURNS, asked_from
-from nexus.assembly.fit.pins import merged
-from nexus.assembly.fit.token_sums import first_group, sums_if
+from nexus.assembly.fit.cut import KEEP_RECENT_TURNS, pending_request
+from nexus.assembly.fit.pins import merge_pins
+from nexus.assembly.fit.token_sums import first_group_within, projected_sums
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import shown_from
 from nexus.types.compaction_plan import RECOVER_TO, CompactionPlan, Trigger
-from nexus.types.ledger_entries import Entry, Place
+from nexus.types.ledger_entries import Entry, MessageRef
 
 SUMMARY_PART = 8
 """A summary may take this part of the room, and no more than `MOST_SUMMARY` base tokens."""
@@ -47,14 +47,14 @@ def plan_compaction(
     """
     if not window.groups:
         return None
-    sums = sums_if(window, 0, 0, window.head)
+    sums = projected_sums(window, 0, 0, window.head)
     limit = min(max(aim.room // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
     last = window.groups[-1]
     free = int(aim.share * aim.room) - beside - limit - _pinned(window, last)
-    index = min(first_group(window, sums, free), last)
+    index = min(first_group_within(window, sums, free), last)
     recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
     if aim.trigger == "manual":
-        quarter = first_group(window, sums, min(free, (sums[-1] - sums[0]) // 4))
+        quarter = first_group_within(window, sums, min(free, (sums[-1] - sums[0]) // 4))
         index = min(max(quarter, recent), last)
     elif sums[-1] - sums[recent] <= (_real_room(aim) - beside - limit - _pinned(window, recent)) // 2:
         index = min(index, recent)
@@ -65,7 +65,7 @@ def plan_compaction(
     least = 0 if aim.trigger == "manual" else int(LEAST_GAIN * aim.room)
     if kept <= start or covered - limit <= least or limit < LEAST_SUMMARY // 4:
         return None
-    request = asked_from(window, index)
+    request = pending_request(window, index)
     before = window.row_of[index] if index else 0
     previous = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
     return CompactionPlan(
@@ -95,13 +95,13 @@ def _real_room(aim: Aim) -> int:
     return int(min(aim.share / RECOVER_TO, 1.0) * aim.room)
 
 
-def _place(window: Window, index: int) -> Place:
+def _place(window: Window, index: int) -> MessageRef:
     return window.first if index == 0 else window.rows[window.row_of[index]].place
 
 
 def _pinned(window: Window, index: int) -> int:
     """Tokens of the session's start and the pins before message `index`, with the request that what follows answers."""
-    request = asked_from(window, index)
-    pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
+    request = pending_request(window, index)
+    pins = merge_pins(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
     own = sum(pin.tokens(window.wire, window.images) for pin in pins if pin.place < _place(window, index))
-    return window.begun_tokens + own
+    return window.header_tokens + own

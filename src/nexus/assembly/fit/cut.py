@@ -18,16 +18,23 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.clip import LEAST_TOKENS, clip_results
-from nexus.assembly.fit.omission_notice import marker_text, marker_tokens
-from nexus.assembly.fit.pins import Pinned, merged
-from nexus.assembly.fit.token_sums import first_group, group_before, images_pay, images_until, plain_until, sums_if
+from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_results
+from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
+from nexus.assembly.fit.pins import Pinned, merge_pins
+from nexus.assembly.fit.token_sums import (
+    first_group_within,
+    group_before,
+    image_eviction_pays_off,
+    image_notes_until,
+    projected_sums,
+    strip_thinking_until_seq,
+)
 from nexus.assembly.fit.window import Window, restart
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import shown_from
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.types.ledger_entries import Cut, Entry, Place
+from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
 
 Strategy: TypeAlias = Literal["oldest_first", "middle_out"]
@@ -60,20 +67,20 @@ HEAD = 0.30
 """What `middle_out` keeps in front of its marker, as a share of the room."""
 
 
-class Fixed(Struct, frozen=True):
+class FixedTokens(Struct, frozen=True):
     """Base counts of what is never cut besides the current event and the last group: `ahead` are blocks in messages."""
 
     system: int
     tools: int
-    ahead: int = 0
+    preamble: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.system + self.tools + self.ahead
+        return self.system + self.tools + self.preamble
 
 
-class Fitted(Struct, frozen=True):
+class FitResult(Struct, frozen=True):
     """What fits: the window to show, what stands after it, its tokens, and the cut if one was made.
 
     `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
@@ -82,18 +89,18 @@ class Fitted(Struct, frozen=True):
     """
 
     window: Window
-    shown: tuple[Message, ...]
-    ahead: int
+    visible: tuple[Message, ...]
+    closing_count: int
     closing_tokens: int
     current_tokens: int
     cut: Cut | None
-    shortened: int = 0
+    truncated_results: int = 0
     whole_tokens: int = 0
     spared: tuple[int, ...] = ()
     given: tuple[Message, ...] = ()
 
 
-class Site(Struct, frozen=True):
+class CutContext(Struct, frozen=True):
     """Where a cut belongs: session, view, the number of the view's next cut, and the newest compaction or clear.
 
     `floor` is the share that a cut keeps of what system, tools and event leave; `ceiling` that of the room which the
@@ -109,12 +116,12 @@ class Site(Struct, frozen=True):
     floor: float = LEAST_HISTORY
     ceiling: float = 1.0
     image_turns: int = 0
-    anew: bool = False
+    rewrites_prefix: bool = False
 
 
 def fit(
-    window: Window, room: int, fixed: Fixed, site: Site, counter: TokenCounter, event: tuple[Message, ...]
-) -> Fitted:
+    window: Window, room: int, fixed: FixedTokens, site: CutContext, counter: TokenCounter, event: tuple[Message, ...]
+) -> FitResult:
     """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall.
 
     Where it fits, old images may still become notes: that is a cut of its own, which leaves no message out.
@@ -125,22 +132,22 @@ def fit(
     most = whole - history + int(site.ceiling * room)
     if whole > min(room, most):
         try:
-            fitted = _Cutting(fitted, min(room, most), fixed, site, counter, event).made()
+            fitted = _Cutter(fitted, min(room, most), fixed, site, counter, event).fit()
         except BudgetTooSmall:
             if most >= room:
                 raise
             # What is never cut goes before a ceiling.
             if whole > room:
-                fitted = _Cutting(fitted, room, fixed, site, counter, event).made()
+                fitted = _Cutter(fitted, room, fixed, site, counter, event).fit()
     else:
-        until = images_until(window, site.image_turns)
-        if until > window.clips.images and images_pay(window, until, room, anew=site.anew):
-            noted = _Cutting(fitted, room, fixed, site, counter, event).of_images(until)
+        until = image_notes_until(window, site.image_turns)
+        if until > window.limits.images and image_eviction_pays_off(window, until, room, anew=site.rewrites_prefix):
+            noted = _Cutter(fitted, room, fixed, site, counter, event).of_images(until)
             fitted = noted if _total(noted, fixed) < whole else fitted
     return structs.replace(fitted, whole_tokens=whole)
 
 
-def asked_from(window: Window, index: int) -> Pinned | None:
+def pending_request(window: Window, index: int) -> Pinned | None:
     """The user's message that what is kept from message `index` on still answers, if it does not begin with one."""
     if index >= len(window.messages):
         return None
@@ -149,37 +156,37 @@ def asked_from(window: Window, index: int) -> Pinned | None:
     if (
         row is None or row.message.role == "assistant"
     ):  # what opens a conversation that an assistant begins is no request
-        before = next((pin for pin in window.pins if pin.place == window.asked), None)
-        return structs.replace(before, limit=window.clips.largest, kind="asked") if before is not None else None
+        before = next((pin for pin in window.pins if pin.place == window.pending_request), None)
+        return structs.replace(before, limit=window.limits.max_tokens, kind="asked") if before is not None else None
     if window.turns[at] == index or row.message.role != "user":
         return None
-    return Pinned(row.place, (row,), window.clips.largest, "asked")
+    return Pinned(row.place, (row,), window.limits.max_tokens, "asked")
 
 
-def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> Fitted:
+def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
     """The event as this window's history makes it appear, counted as it is shown."""
     seq = window.head + 1
-    limit, aged = window.clips.limit(seq), window.clips.aged(seq)
-    told = tuple(clip_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
+    limit, aged = window.limits.limit(seq), window.limits.aged(seq)
+    told = tuple(truncate_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
     spared: tuple[int, ...] = ()
     if window.pin_waits():
-        spared = tuple(at for at in repair.answering(window.fold, event) if told[at] is not event[at])
+        spared = tuple(at for at in repair.with_answers(window.fold, event) if told[at] is not event[at])
         told = event
     shown = tuple(repair.preview(window.fold, told))
     answers = any(message.role == "tool" for message in event)
-    ahead = 0 if answers else len(repair.closing(window.fold))
+    ahead = 0 if answers else len(repair.missing_results(window.fold))
     sizes = [message_tokens(message, counter) for message in shown]
-    tokens = [window.weight(message, size) + size.aside for message, size in zip(shown, sizes, strict=True)]
+    tokens = [window.weight(message, size) + size.optional for message, size in zip(shown, sizes, strict=True)]
     shortened = sum(said is not message for said, message in zip(told, event, strict=True))
-    return Fitted(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, 0, spared, event)
+    return FitResult(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, 0, spared, event)
 
 
-def _total(fitted: Fitted, fixed: Fixed) -> int:
+def _total(fitted: FitResult, fixed: FixedTokens) -> int:
     return fixed.total + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class _Measures:
+class _CutEstimates:
     """What every choice of a cut starts from: the effective tokens of each message, as sums, and what is never cut."""
 
     until: int
@@ -192,17 +199,17 @@ class _Measures:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cutting:
+class _Cutter:
     """One decision about a window that is over its room."""
 
-    fitted: Fitted
+    fitted: FitResult
     room: int
-    fixed: Fixed
-    site: Site
+    fixed: FixedTokens
+    site: CutContext
     counter: TokenCounter
     event: tuple[Message, ...]
 
-    def made(self) -> Fitted:
+    def fit(self) -> FitResult:
         """The first of the choices that fits, from the usual one to the last resort. Raises BudgetTooSmall."""
         fitted = self.fitted
         for cut in self._choices():
@@ -214,7 +221,7 @@ class _Cutting:
             "system": fixed.system,
             "tools": fixed.tools,
             "current event": fitted.current_tokens,
-            **({"blocks before the conversation": fixed.ahead} if fixed.ahead else {}),
+            **({"blocks before the conversation": fixed.preamble} if fixed.preamble else {}),
             "last group": kept.sums[-1] + fitted.closing_tokens,
             "marker of what is left out": kept.opening_tokens - kept.pinned_tokens,
         }
@@ -222,10 +229,10 @@ class _Cutting:
             parts["pinned messages"] = kept.pinned_tokens
         raise BudgetTooSmall(self.room, sum(parts.values()), parts)
 
-    def of_images(self, until: int) -> Fitted:
+    def of_images(self, until: int) -> FitResult:
         """What is left when images up to entry `until` are notes; all else stays as the cut in force has it."""
         window, site = self.fitted.window, self.site
-        before = window.cut or Cut(site.view, 0, 0, window.first, "", 0, 0, 0, asked=window.asked)
+        before = window.cut or Cut(site.view, 0, 0, window.first, "", 0, 0, 0, asked=window.pending_request)
         cut = structs.replace(
             before,
             number=site.number,
@@ -237,13 +244,15 @@ class _Cutting:
         return self._after(cut)
 
     def _plain(self) -> int:
-        return plain_until(self.fitted.window, answers=any(message.role == "tool" for message in self.event))
+        return strip_thinking_until_seq(
+            self.fitted.window, answers=any(message.role == "tool" for message in self.event)
+        )
 
-    def _after(self, cut: Cut) -> Fitted:
+    def _after(self, cut: Cut) -> FitResult:
         """What a cut leaves."""
         pins = (pin for pin in self.fitted.window.pins if pin.kind != "asked")
         asked = self._asked_at(cut.asked)
-        kept = restart(self.fitted.window, cut, self.site.mark, self.counter, merged(*pins, *asked))
+        kept = restart(self.fitted.window, cut, self.site.mark, self.counter, merge_pins(*pins, *asked))
         return _with_event(kept, self.event, self.counter, cut)
 
     def _choices(self) -> Iterator[Cut]:
@@ -254,7 +263,7 @@ class _Cutting:
         yield self._cut(least, index, head=head, keeps_summary=keeps_summary)
         last = least.last
         yield self._cut(least, last)
-        limit = window.clips.largest
+        limit = window.limits.max_tokens
         while limit > LEAST_TOKENS or (limit and least.until <= window.head):
             limit = max(limit // 2, LEAST_TOKENS)
             least = replace(least, until=window.head + 1, tokens=limit)
@@ -263,32 +272,32 @@ class _Cutting:
         yield self._cut(least, last, task=False)
         yield self._cut(least, last, asked=False, task=False)
 
-    def _measures(self) -> _Measures:
+    def _measures(self) -> _CutEstimates:
         """Which results are shortened, and what every message then takes."""
-        window, clips = self.fitted.window, self.fitted.window.clips
+        window, clips = self.fitted.window, self.fitted.window.limits
         plain = self._plain()
-        images = images_until(window, self.site.image_turns)
+        images = image_notes_until(window, self.site.image_turns)
         last = window.groups[-1] if window.groups else 0
-        marker = marker_tokens(self.site.session, window.wire, self.counter) + window.shape.around
+        marker = omission_notice_tokens(self.site.session, window.wire, self.counter) + window.shape.around
         until, tokens = clips.until, clips.tokens
-        whole = sums = sums_if(window, until, tokens, plain, images)
-        begin = first_group(window, whole, int(FRESH * self.room))
+        whole = sums = projected_sums(window, until, tokens, plain, images)
+        begin = first_group_within(window, whole, int(FRESH * self.room))
         seq = window.rows[window.row_of[begin]].place.seq if begin < len(window.messages) else window.head + 1
         beside = _total(self.fitted, self.fixed) - window.sums[-1]
         enough = images > clips.images and beside + whole[-1] <= ENOUGH * self.room
-        for part in AGED_PARTS if clips.largest and not enough else ():
-            limit = max(clips.largest // part, LEAST_TOKENS)
-            tried = sums_if(window, seq - 1, limit, plain, images)
+        for part in AGED_PARTS if clips.max_tokens and not enough else ():
+            limit = max(clips.max_tokens // part, LEAST_TOKENS)
+            tried = projected_sums(window, seq - 1, limit, plain, images)
             if whole[-1] - tried[-1] >= LEAST_GAIN * self.room:
                 until, tokens, sums = seq - 1, limit, tried
                 if beside + tried[-1] <= ENOUGH * self.room:
                     break
-        return _Measures(until, tokens, plain, sums, last, marker, images)
+        return _CutEstimates(until, tokens, plain, sums, last, marker, images)
 
-    def _usual(self, least: _Measures) -> tuple[int, int, bool]:
+    def _usual(self, least: _CutEstimates) -> tuple[int, int, bool]:
         """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
         window, closing, sums, room = self.fitted.window, self.fitted.closing_tokens, least.sums, self.room
-        base = self.fixed.total + self.fitted.current_tokens + window.begun_tokens
+        base = self.fixed.total + self.fitted.current_tokens + window.header_tokens
         summary = window.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
         shown = base + summary + window.lead_tokens + window.pinned_tokens + sums[-1] + closing
         if shown + (least.marker if window.cut else 0) <= ENOUGH * room:
@@ -303,7 +312,7 @@ class _Cutting:
         spent = never + (summary if keeps_summary else 0)
         free = room - spent
         low = max(int(LOW_MARK * room) - spent, int(self.site.floor * free))
-        index = first_group(window, sums, low - closing)
+        index = first_group_within(window, sums, low - closing)
         across = group_before(window, index)
         if sums[-1] - sums[across] + closing <= max(int(REACH * room) - spent, low):
             index = across
@@ -313,7 +322,7 @@ class _Cutting:
         index = min(index, least.last)
         return index, head if head < index else 0, keeps_summary
 
-    def _head(self, least: _Measures) -> int:
+    def _head(self, least: _CutEstimates) -> int:
         """Where the head that stays in front ends: some whole groups, chosen once and never again."""
         window = self.fitted.window
         if self.site.strategy != "middle_out" or window.cut or (self.site.mark and self.site.mark.body):
@@ -323,7 +332,7 @@ class _Cutting:
 
     def _cut(
         self,
-        least: _Measures,
+        least: _CutEstimates,
         index: int,
         *,
         head: int = 0,
@@ -335,11 +344,11 @@ class _Cutting:
         window, before, site = self.fitted.window, self.fitted.window.cut, self.site
         begin = window.row_of[index] if 0 < index < len(window.messages) else len(window.rows) if index else 0
         first = window.first if index == 0 else window.rows[begin].place if begin < len(window.rows) else None
-        first = first or Place(window.head + 1, 0)
-        request = asked_from(self.fitted.window, index)
+        first = first or MessageRef(window.head + 1, 0)
+        request = pending_request(self.fitted.window, index)
         lead = window.lead[0].place if window.lead else window.first
         until = window.rows[window.row_of[head]].place if head else before.head if before else None
-        pins = merged(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
+        pins = merge_pins(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
         hidden = [pin for pin in pins if pin.place < first and not (until and lead <= pin.place < until)]
         hidden = [pin for pin in hidden if (task or pin.kind != "task") and (asked or pin.kind != "asked")]
         passed = begin + (before.passed if before else 0)
@@ -349,7 +358,7 @@ class _Cutting:
         )
         tokens = max(tokens - sum(pin.tokens(window.wire, window.images) for pin in hidden), 0)
         lost = bool(site.mark and site.mark.body) and not keeps_summary
-        marker = marker_text(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
+        marker = omission_notice(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
         stays = (keeps_summary or not window.summary_tokens, asked, task)
         was = (
             (before.keeps_summary or not window.summary_tokens, before.request, before.task) if before else (True,) * 3
@@ -376,25 +385,25 @@ class _Cutting:
             images_until=least.images,
         )
 
-    def _staying(self, hidden: list[Pinned], first: Place) -> int:
+    def _staying(self, hidden: list[Pinned], first: MessageRef) -> int:
         """How many of the messages before `first`, which are neither cleared nor summarised, stay as pins."""
         begin = shown_from(self.site.mark)
         return sum(begin <= row.place < first for pin in hidden for row in pin.rows)
 
-    def _asked_at(self, place: Place | None) -> tuple[Pinned, ...]:
+    def _asked_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """The request at a place, from the pins or the rows."""
         window = self.fitted.window
         if place is None:
             return ()
         known = next((pin.rows for pin in window.pins if pin.place == place), ())
         rows = known or tuple(row for row in window.rows if row.place == place)
-        return (Pinned(place, rows, window.clips.largest, "asked"),) if rows else ()
+        return (Pinned(place, rows, window.limits.max_tokens, "asked"),) if rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
         """Tokens of the pins among the messages shown, after the head, that a cut at message `index` would hide."""
         window = self.fitted.window
         place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
         begin = window.rows[window.row_of[head]].place if head else window.first
-        request = asked_from(self.fitted.window, index)
-        pins = merged(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
+        request = pending_request(self.fitted.window, index)
+        pins = merge_pins(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
         return sum(pin.tokens(window.wire, window.images) for pin in pins if place is None or pin.place < place)

@@ -20,14 +20,14 @@ _PLAIN_TYPE = re.compile(r"[A-Za-z0-9/+.-]{1,40}\Z")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
-def as_notes(message: Message) -> Message:
+def with_image_notes(message: Message) -> Message:
     """The message with each image, also in results, as a note in its place; the same object if it has none."""
     if next(images_of(message), None) is None:
         return message
     return replace(message, parts=tuple(map(_part, message.parts)))
 
 
-def freed(message: Message, images: ImagePrice = ANY_MODEL) -> int:
+def freed_tokens(message: Message, images: ImagePrice = ANY_MODEL) -> int:
     """At least how many tokens fewer the message takes when its images are notes."""
     return sum(max(images.tokens(image) - NOTE_TOKENS, 0) for image in images_of(message))
 

@@ -6,13 +6,13 @@ import shlex
 
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.types.message import Message, Text, Wire
+from nexus.types.message import Message, ProviderFormat, Text
 
 LONGEST_NAME = 60
 """A marker names a session that is no longer and plain, so that the command in it can be copied."""
 
 
-def marker_text(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
+def omission_notice(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
     """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
     plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
@@ -24,7 +24,7 @@ def marker_text(session: str, messages: int, tokens: int, *, summary: bool = Fal
     )
 
 
-def marker_tokens(session: str, wire: Wire, counter: TokenCounter) -> int:
+def omission_notice_tokens(session: str, wire: ProviderFormat, counter: TokenCounter) -> int:
     """Base tokens of the largest marker for a session."""
-    largest = marker_text(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
+    largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)

@@ -15,14 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.clip import LEAST_TOKENS, clip_text
+from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
 from nexus.assembly.forms.protocol import Shape
 from nexus.ledger.replay import spoken
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
-from nexus.types.ledger_entries import Cut, Entry, Place, Row
-from nexus.types.message import ATTACHED, Image, Message, Note, Text, Wire
+from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
+from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text
 
 FRAME_TOKENS = 40
 """Allowance for what stands around the shortened text of a message."""
@@ -41,12 +41,12 @@ class Pinned(Struct, frozen=True):
     `limit` is how many base tokens of text it may show; 0, of a user's own pin, is all. `kind` says why it stays.
     """
 
-    place: Place
-    rows: tuple[Row, ...]
+    place: MessageRef
+    rows: tuple[StoredMessage, ...]
     limit: int = 0
     kind: PinKind = "pin"
 
-    def tokens(self, wire: Wire, images: ImagePrice = ANY_MODEL) -> int:
+    def tokens(self, wire: ProviderFormat, images: ImagePrice = ANY_MODEL) -> int:
         """Base tokens of the group when it is shown among what is left out, at most."""
         stored = sum(row.size.on(wire) + images.more_in(row.message) for row in self.rows)
         return min(stored, self.limit + FRAME_TOKENS) if self.is_large() else stored
@@ -56,17 +56,17 @@ class Pinned(Struct, frozen=True):
         return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)
 
 
-def asked_at(cut: Cut | None, mark: Entry | None) -> Place | None:
+def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | None:
     """The place of the user's message that the kept messages answer, as the cut in force or the compaction says."""
     if cut is not None:
         return cut.asked
     told = mark.body.get("asked") if mark is not None else None
-    return msgspec.convert(told, Place) if told else None
+    return msgspec.convert(told, MessageRef) if told else None
 
 
-def merged(*pins: Pinned) -> tuple[Pinned, ...]:
+def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:
     """The pins in order, each group once: as a user's pin, else as the first task, else as the present request."""
-    by_place: dict[Place, Pinned] = {}
+    by_place: dict[MessageRef, Pinned] = {}
     for pin in pins:
         known = by_place.get(pin.place)
         if known is None or _KINDS.index(pin.kind) < _KINDS.index(known.kind):
@@ -74,21 +74,21 @@ def merged(*pins: Pinned) -> tuple[Pinned, ...]:
     return tuple(by_place[place] for place in sorted(by_place))
 
 
-def within(pins: Iterable[Pinned], counter: TokenCounter, shape: Shape) -> list[list[Row]]:
+def within_limits(pins: Iterable[Pinned], counter: TokenCounter, shape: Shape) -> list[list[StoredMessage]]:
     """The rows of pins, each within its limit."""
     return [[_short(row, pin.limit, counter, shape) for row in pin.rows] for pin in pins]
 
 
-def _short(row: Row, limit: int, counter: TokenCounter, shape: Shape) -> Row:
+def _short(row: StoredMessage, limit: int, counter: TokenCounter, shape: Shape) -> StoredMessage:
     """The row with its text within a limit (0: none) and images as a line, counted anew, where it was larger."""
     if not limit or row.size.tokens <= limit + FRAME_TOKENS:
         return row
     pictures = sum(isinstance(part, Image) for part in row.message.parts)
     told = f"\n[{pictures} images were shown here; they are in the ledger]" if pictures else ""
     given, most = shape.given(row.message), max(limit - shape.around, LEAST_TOKENS)
-    text = clip_text(_told_by(given, bare=not pictures), most, counter, "`nexus history SESSION`")
+    text = truncate_text(_told_by(given, bare=not pictures), most, counter, "`nexus history SESSION`")
     message = replace(row.message, parts=(Text(shape.with_text(row.message, text + told)),))
-    return Row(row.place, message, message_tokens(message, counter))
+    return StoredMessage(row.place, message, message_tokens(message, counter))
 
 
 def _told_by(message: Message, *, bare: bool) -> str:
@@ -101,16 +101,16 @@ def _told_by(message: Message, *, bare: bool) -> str:
     return "\n\n".join(["\n".join(told), *([text] if text else [])]) if told else text
 
 
-def groups(
+def pinned_groups(
     read: Callable[[int, int], Iterable[Entry]],
-    pins: Collection[Place],
-    first: Place,
+    pins: Collection[MessageRef],
+    first: MessageRef,
     *,
     limit: int = 0,
     kind: PinKind = "pin",
 ) -> tuple[Pinned, ...]:
     """The groups of the pinned messages from `first` on, in order. `read` gives entries `after < seq <= until`."""
-    found: dict[Place, Pinned] = {}
+    found: dict[MessageRef, Pinned] = {}
     for place in sorted(pins):
         if place < first:
             continue
@@ -121,7 +121,7 @@ def groups(
     return tuple(found[place] for place in sorted(found))
 
 
-def first_task(read: Callable[[int, int], Iterable[Entry]], after: int, head: int) -> Row | None:
+def first_user_message(read: Callable[[int, int], Iterable[Entry]], after: int, head: int) -> StoredMessage | None:
     """The first message of a user's after an entry: what the session was begun for. None if there is none yet."""
     low = after
     while low < head:
@@ -135,23 +135,23 @@ def first_task(read: Callable[[int, int], Iterable[Entry]], after: int, head: in
     return None
 
 
-def row_at(read: Callable[[int, int], Iterable[Entry]], place: Place) -> Row | None:
+def message_at(read: Callable[[int, int], Iterable[Entry]], place: MessageRef) -> StoredMessage | None:
     """The row at a place."""
     return next((row for entry in read(place.seq - 1, place.seq) for row in spoken(entry) if row.place == place), None)
 
 
-def _group(rows: Iterable[Row], place: Place) -> tuple[Row, ...]:
+def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMessage, ...]:
     """The messages that can only be shown together with the one at a place: as the repair pairs and joins them.
 
     Empty where that message shows nothing.
     """
     fold, pieces = repair.Fold(started=True), Message("assistant", ())
-    group: list[Row] = []
+    group: list[StoredMessage] = []
     for row in rows:
         try:
             shown = repair.step(fold, row.message, plain=False)
         except repair.NotAppend:
-            pieces = repair.joined(pieces, row.message)
+            pieces = repair.join_pieces(pieces, row.message)
             fold.tail = None
             fold.waiting.clear()
             repair.step(fold, pieces, plain=False)
@@ -169,7 +169,7 @@ def _group(rows: Iterable[Row], place: Place) -> tuple[Row, ...]:
     return tuple(group) if any(row.place == place for row in group) else ()
 
 
-def _answers(row: Row, shown: Sequence[repair.Shown]) -> bool:
+def _answers(row: StoredMessage, shown: Sequence[repair.Shown]) -> bool:
     """Whether results that a message has are shown, whatever else it says."""
     own = {part.content for part in row.message.results()}
     return any(part.content in own for message, _, _ in shown for part in message.results())

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from nexus.context import RepairReport
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.repair_report import RepairReport
-from nexus.types.sanitize import arguments_as_object, legible
+from nexus.types.sanitize import arguments_as_object, sanitize_text
 
 INTERRUPTED = "[result unavailable: interrupted]"
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
@@ -70,7 +70,7 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
             new = [view for view, _, _ in step(fold, message, plain=False)]
         except NotAppend:
             assert pieces is not None
-            pieces = joined(pieces, message)
+            pieces = join_pieces(pieces, message)
             fold.done = before - counted
             before = fold.done.copy()
             new = [_rejoined(fold, shown.pop(), pieces)]
@@ -113,7 +113,7 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[Shown]:
     return shown
 
 
-def in_full(message: Message) -> int:
+def without_thinking_loss(message: Message) -> int:
     """How many parts of a message count in full: one that shows fewer than were stored must be counted anew."""
     return sum(
         1
@@ -122,7 +122,7 @@ def in_full(message: Message) -> int:
     )
 
 
-def closing(fold: Fold) -> list[Message]:
+def missing_results(fold: Fold) -> list[Message]:
     """The results that the open group still lacks, as one message for each call; leaves `fold` as it is."""
     return [
         Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
@@ -130,7 +130,7 @@ def closing(fold: Fold) -> list[Message]:
     ]
 
 
-def is_supplied(message: Message) -> bool:
+def is_synthetic_result(message: Message) -> bool:
     """Whether a message only says that a result is missing, and so belongs to no stored one."""
     return all(map(is_interruption, message.results()))
 
@@ -147,10 +147,10 @@ def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:
     """
     ahead = Fold(dict(fold.waiting), set(fold.answered), fold.used, fold.tail, fold.started)
     shown = [view for message in messages for view, _, _ in step(ahead, message, plain=False)]
-    return [*shown, *closing(ahead)]
+    return [*shown, *missing_results(ahead)]
 
 
-def answering(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
+def with_answers(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
     """The messages, by number, with a first result of a call that waits; a second one of a call is not shown."""
     waiting = set(fold.waiting)
     for at, message in enumerate(messages):
@@ -160,13 +160,13 @@ def answering(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
         waiting -= answered
 
 
-def joined(earlier: Message, later: Message) -> Message:
+def join_pieces(earlier: Message, later: Message) -> Message:
     """Two pieces of one assistant message as one."""
     return replace(earlier, parts=(*earlier.parts, *later.parts))
 
 
 def _close(fold: Fold) -> list[Shown]:
-    lacking = closing(fold)
+    lacking = missing_results(fold)
     if lacking:
         fold.done[_CLOSED] += len(lacking)
     fold.waiting, fold.answered = {}, set()
@@ -292,14 +292,14 @@ def _legible(part: Part) -> Part:
     """Lone surrogates, which no request body can carry, as U+FFFD."""
     match part:
         case Text(text) | Note(text=text):
-            return part if text.isascii() or legible(text) == text else replace(part, text=legible(text))
+            return part if text.isascii() or sanitize_text(text) == text else replace(part, text=sanitize_text(text))
         case ToolResult(content=content):
             if all(not isinstance(item, Text) or item.text.isascii() for item in content):
                 return part
-            seen = tuple(replace(i, text=legible(i.text)) if isinstance(i, Text) else i for i in content)
+            seen = tuple(replace(i, text=sanitize_text(i.text)) if isinstance(i, Text) else i for i in content)
             return part if seen == content else replace(part, content=seen)
         case Thinking(text=text):
-            return part if text.isascii() else replace(part, text=legible(text))
+            return part if text.isascii() else replace(part, text=sanitize_text(text))
         case _:
             return part
 

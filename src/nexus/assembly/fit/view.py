@@ -7,17 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.pins import Pinned, asked_at, first_task, groups, merged, row_at
-from nexus.assembly.fit.window import Window, extend, holds, start
+from nexus.assembly.fit.pins import (
+    Pinned,
+    first_user_message,
+    merge_pins,
+    message_at,
+    pending_request_ref,
+    pinned_groups,
+)
+from nexus.assembly.fit.window import Window, extend, is_current, start
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
 from nexus.ledger.replay import Live, shown_from, spoken
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
-from nexus.types.history import PLAIN, Opens
-from nexus.types.ledger_entries import Cut, Entry, Place, Row
-from nexus.types.message import Wire
-from nexus.types.profile import Form
+from nexus.types.history import PLAIN, HistoryHeader
+from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
+from nexus.types.message import ProviderFormat
+from nexus.types.profile import MessageFormatName
 
 LARGEST_PART = 4
 """A result of a tool may take this part of the view's size class."""
@@ -36,18 +43,18 @@ class View(Struct, frozen=True):
     """
 
     name: str
-    wire: Wire
+    wire: ProviderFormat
     model: str
-    largest: int
+    max_tool_result_tokens: int
     strategy: Strategy = "oldest_first"
-    task: bool = True
+    pin_first_message: bool = True
     image_turns: int = 0
     images: ImagePrice = ANY_MODEL
-    form: Form = "roles"
-    opens: Opens = PLAIN
+    message_format: MessageFormatName = "roles"
+    header: HistoryHeader = PLAIN
 
 
-class Reading(Struct, frozen=True):
+class LedgerView(Struct, frozen=True):
     """What a window is filled from: entries `after < seq <= until`, the path's head, what its marks add up to, its shape."""
 
     entries: Callable[[int, int | None], Iterable[Entry]]
@@ -56,7 +63,7 @@ class Reading(Struct, frozen=True):
     shape: Shape = AS_GIVEN
 
 
-def view_of(
+def build_view(
     profile: str,
     model: Model,
     available: int,
@@ -86,22 +93,22 @@ def size_class(available: int) -> int:
     return 1 << (max(available, 1).bit_length() - 1)
 
 
-def empty(view: View, counter: TokenCounter, shape: Shape = AS_GIVEN) -> Window:
+def empty_window(view: View, counter: TokenCounter, shape: Shape = AS_GIVEN) -> Window:
     """The window of a session that has nothing yet."""
-    nothing = Reading(lambda _after, _until: (), (0, b""), Live(), shape)
-    return filled(nothing, view, None, counter, task=False)[0]
+    nothing = LedgerView(lambda _after, _until: (), (0, b""), Live(), shape)
+    return fill_window(nothing, view, None, counter, task=False)[0]
 
 
-def filled(
-    reading: Reading, view: View, cut: Cut | None, counter: TokenCounter, *, task: bool
-) -> tuple[Window, Place | None]:
+def fill_window(
+    reading: LedgerView, view: View, cut: Cut | None, counter: TokenCounter, *, task: bool
+) -> tuple[Window, MessageRef | None]:
     """The view's window over a path, and the place of the session's first task, which stays where `task` says so."""
     live = reading.live
     mark = live.mark
-    if not holds(cut, mark, live.changed_at):
+    if not is_current(cut, mark, live.changed_at):
         cut = None
     first, own = _pins(reading, view, cut, task=task)
-    lead: Sequence[Row] = ()
+    lead: Sequence[StoredMessage] = ()
     if cut is not None and cut.head is not None:
         begin = shown_from(mark)
         before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in spoken(entry))
@@ -115,9 +122,9 @@ def filled(
         model=view.model,
         pins=own,
         lead=tuple(lead),
-        largest=view.largest,
+        largest=view.max_tool_result_tokens,
         images=view.images,
-        opens=view.opens,
+        opens=view.header,
         shape=reading.shape,
     )
     extend(window, reading.entries(place.seq - 1, None), counter, place)
@@ -126,16 +133,18 @@ def filled(
     return window, first
 
 
-def _pins(reading: Reading, view: View, cut: Cut | None, *, task: bool) -> tuple[Place | None, tuple[Pinned, ...]]:
+def _pins(
+    reading: LedgerView, view: View, cut: Cut | None, *, task: bool
+) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
     """The place of the first task, and the groups that stay: pinned ones, that task, and the request being answered."""
     mark, after = reading.live.mark, reading.live.cleared_at
-    begin = Place(after + 1, 0)
-    found = list(groups(reading.entries, reading.live.pins, begin))
-    asked = asked_at(cut, mark)
-    row = row_at(reading.entries, asked) if asked is not None else None
+    begin = MessageRef(after + 1, 0)
+    found = list(pinned_groups(reading.entries, reading.live.pins, begin))
+    asked = pending_request_ref(cut, mark)
+    row = message_at(reading.entries, asked) if asked is not None else None
     if row is not None:
-        found.append(Pinned(row.place, (row,), view.largest, "asked"))
-    first = first_task(reading.entries, after, reading.head[0]) if task else None
+        found.append(Pinned(row.place, (row,), view.max_tool_result_tokens, "asked"))
+    first = first_user_message(reading.entries, after, reading.head[0]) if task else None
     if first is not None:
-        found.append(Pinned(first.place, (first,), TASK_RESULTS * view.largest, "task"))
-    return first.place if first else None, merged(*found)
+        found.append(Pinned(first.place, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
+    return first.place if first else None, merge_pins(*found)

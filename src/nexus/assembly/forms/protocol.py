@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message
 
 
@@ -20,7 +20,7 @@ class Shape(Protocol):
         """Base tokens around a text."""
         ...
 
-    def mark(self, text: str, kind: str, before: Place, shown: Iterable[Row], /) -> str:
+    def mark(self, text: str, kind: str, before: MessageRef, shown: Iterable[StoredMessage], /) -> str:
         """A summary or marker (`kind`) that stands for what is before a place, but for the rows that are shown."""
         ...
 
@@ -42,7 +42,7 @@ class AsGiven:
 
     around = 0
 
-    def mark(self, text: str, _kind: str, _before: Place, _shown: Iterable[Row], /) -> str:
+    def mark(self, text: str, _kind: str, _before: MessageRef, _shown: Iterable[StoredMessage], /) -> str:
         """The text."""
         return text
 

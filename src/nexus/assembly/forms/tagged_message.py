@@ -12,9 +12,9 @@ from nexus.text.frames.beside import guarded_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import MOMENT_ORIGIN
-from nexus.types.ledger_entries import Entry, Row
+from nexus.types.ledger_entries import Entry, StoredMessage
 from nexus.types.message import Image, Message, Note, Text
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 OTHER_MOMENTS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-time", MOMENT_ORIGIN)
 """Origins of the notes that do not stand beside the frame: the time is in it, and other forms tell it in their words."""
@@ -30,11 +30,13 @@ def framed(message: Message) -> Message:
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
-    aside = [Text(guarded_note(legible(note.text), note.origin)) for note in notes if note.origin not in OTHER_MOMENTS]
+    aside = [
+        Text(guarded_note(sanitize_text(note.text), note.origin)) for note in notes if note.origin not in OTHER_MOMENTS
+    ]
     images = [part for part in message.parts if isinstance(part, Image)]
     if not (times or aside or images or message.text()):
         return message  # a time that stands alone
-    text = moment_block(time, legible(message.text()))
+    text = moment_block(time, sanitize_text(message.text()))
     return replace(message, parts=(*aside, Text(text), *images))
 
 
@@ -44,6 +46,6 @@ def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
     return replace(entry, rows=tuple(rows))
 
 
-def _framed_row(row: Row, counter: TokenCounter) -> Row:
+def _framed_row(row: StoredMessage, counter: TokenCounter) -> StoredMessage:
     message = framed(row.message)
-    return row if message is row.message else Row(row.place, message, message_tokens(message, counter))
+    return row if message is row.message else StoredMessage(row.place, message, message_tokens(message, counter))

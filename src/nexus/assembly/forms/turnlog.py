@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import Reading
+from nexus.assembly.fit.view import LedgerView
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
 from nexus.render.turnlog import times
 from nexus.render.turnlog.entry import LogEntry, Position, Unit
@@ -20,9 +20,9 @@ from nexus.render.turnlog.units import units
 from nexus.render.turnlog.write import entries_for, position_after
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.types.ledger_entries import Entry, Place, Row
+from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult
-from nexus.types.profile import Form
+from nexus.types.profile import MessageFormatName
 
 AROUND_TOKENS = 90
 """What the fields of an entry and the key of a mark take at most, with room for the signs that JSON adds to a text."""
@@ -38,7 +38,7 @@ class Log:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._places: list[Place] = []
+        self._places: list[MessageRef] = []
         self._before: list[Position] = []
         self._next = Position()
         self.head = 0
@@ -57,7 +57,7 @@ class Log:
                 self._next = position_after(unit, self._next)
             self.head = entry.seq
 
-    def before(self, place: Place) -> Position:
+    def before(self, place: MessageRef) -> Position:
         """Where the first entry of a message stands, or of the next one from that place on."""
         at = bisect_left(self._places, place)
         return self._before[at] if at < len(self._places) else self._next
@@ -69,15 +69,17 @@ class Log:
             rows = tuple(self._row(row, known.get(row.place)) for row in entry.rows)
             yield replace(entry, rows=rows)
 
-    def _row(self, row: Row, unit: Unit | None) -> Row:
+    def _row(self, row: StoredMessage, unit: Unit | None) -> StoredMessage:
         message = row.message
         if message.role == "tool" or unit is None:
             message = _beside(message)
         else:
             message = logged(unit, message, self.before(row.place))
-        return row if message is row.message else Row(row.place, message, message_tokens(message, self._counter))
+        return (
+            row if message is row.message else StoredMessage(row.place, message, message_tokens(message, self._counter))
+        )
 
-    def mark(self, text: str, kind: str, before: Place, shown: Iterable[Row]) -> str:
+    def mark(self, text: str, kind: str, before: MessageRef, shown: Iterable[StoredMessage]) -> str:
         """A system entry in the place of the last one that it stands for: of those before a place that are not shown."""
         at = self.before(before)
         seen = {index for row in shown if row.place < before for index in self._indexes(row.place)}
@@ -87,13 +89,13 @@ class Log:
         time = times.written(at.at_us or 0)
         return entry_line(LogEntry(max(index, 0), at.turn, time, "system", text), kind)
 
-    def _indexes(self, place: Place) -> range:
+    def _indexes(self, place: MessageRef) -> range:
         """The indexes of a message's entries."""
-        return range(self.before(place).index, self.before(Place(place.seq, place.ord + 1)).index)
+        return range(self.before(place).index, self.before(MessageRef(place.seq, place.ord + 1)).index)
 
     def event(self, messages: tuple[Message, ...], after: int, principal: str) -> tuple[Message, ...]:
         """The event's messages with the entries that they will have."""
-        at = self.before(Place(after + 1, 0))
+        at = self.before(MessageRef(after + 1, 0))
         told: list[Message] = []
         for message in messages:
             if message.role == "tool":
@@ -113,12 +115,12 @@ class Log:
         return with_said(next((part.text for part in message.parts if isinstance(part, Text)), ""), text)
 
 
-def shape_of(form: Form, counter: TokenCounter) -> Shape:
+def shape_of(form: MessageFormatName, counter: TokenCounter) -> Shape:
     """The shape of a form at the beginning of a path."""
     return Log(counter) if form == "turnlog" else AS_GIVEN
 
 
-def as_shaped(reading: Reading, shape: Shape) -> Reading:
+def as_shaped(reading: LedgerView, shape: Shape) -> LedgerView:
     """What is read of a path, in a shape that goes on to its head."""
     if not isinstance(shape, Log):
         return reading

@@ -15,7 +15,7 @@ from nexus.types.history import OLDER_ENTRIES
 from nexus.types.profile import ONE_TURN
 
 
-def compare(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Window) -> PrefixReport:
+def compare_manifests(before: Mapping[str, Any] | None, now: Mapping[str, Any], window: Window) -> PrefixReport:
     """The prefix report of the call with manifest `now`, whose last recorded call in the same view had `before`."""
     if before is None:
         return PrefixReport("first")

@@ -24,7 +24,7 @@ from nexus.tokens.model import Model
 from nexus.types.block import Block
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 _ALL = (
     ("model", "the model"),
@@ -36,7 +36,7 @@ _ALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PrefixCosts:
     """What the two prompts are measured by, in base tokens. `blocks` are the system slot's tokens and UTF-8 bytes by name.
 
     `ahead` are those of the blocks that are messages.
@@ -53,17 +53,17 @@ class Ground:
     factor: float
     model: Model
     current: int = 0
-    ahead: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    preamble_blocks: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
 
-def named(block: Block) -> str:
+def block_key(block: Block) -> str:
     """A system block's name in a manifest."""
-    return f"{block.origin} ({block.name})"
+    return f"{block.source} ({block.name})"
 
 
-def measured(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tuple[int, int]]:
+def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tuple[int, int]]:
     """The base tokens and UTF-8 bytes of the system slot's blocks, by name."""
-    texts = ((named(block), legible(block.text)) for block in blocks)
+    texts = ((block_key(block), sanitize_text(block.text)) for block in blocks)
     return {name: (text_tokens_json(text, counter), len(text.encode())) for name, text in texts}
 
 
@@ -72,10 +72,10 @@ def pinned_places(window: Window, spared: Iterable[int] = ()) -> tuple[tuple[int
 
     `spared` are the event's messages, by number, that are such results.
     """
-    return tuple(sorted(window.pins_shown() | {(window.head + 1, at, 0) for at in spared}))
+    return tuple(sorted(window.visible_pins() | {(window.head + 1, at, 0) for at in spared}))
 
 
-def shown_before(before: Mapping[str, Any], window: Window, mark: Entry | None) -> list[Message] | None:
+def previously_visible(before: Mapping[str, Any], window: Window, mark: Entry | None) -> list[Message] | None:
     """The messages of the last call, from the window as it was before a cut; None where that window is another one.
 
     Only those up to its head where other turns came between, or where results that it lacked may have come.
@@ -83,7 +83,7 @@ def shown_before(before: Mapping[str, Any], window: Window, mark: Entry | None) 
     now = {"cut": window.cut.number if window.cut else 0, "mark": mark.seq if mark else 0}
     now |= {
         "pins": pinned_places(window),
-        "pin_kinds": [pin.kind for pin in window.hidden()],
+        "pin_kinds": [pin.kind for pin in window.hidden_pins()],
         "first": (window.first.seq, window.first.ord),
     }
     head = int(before.get("head", 0))
@@ -95,13 +95,15 @@ def shown_before(before: Mapping[str, Any], window: Window, mark: Entry | None) 
     return messages[: _until(window, head)[0]] if between else messages
 
 
-def located(report: PrefixReport, before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) -> PrefixReport:
+def locate_break(
+    report: PrefixReport, before: Mapping[str, Any], now: Mapping[str, Any], ground: PrefixCosts
+) -> PrefixReport:
     """The report of a broken prefix with the first thing that differs, what stays stable, what is lost, and its price.
 
     `byte` is where a block of the system slot begins that differs, in the slot's text; None for anything else.
     """
     at, stable, byte = _first(before, now, ground)
-    ahead = sum(tokens for tokens, _ in ground.ahead.values())
+    ahead = sum(tokens for tokens, _ in ground.preamble_blocks.values())
     shown = ground.tools + ground.system + ahead + ground.window.tokens
     lost = int(max(min(int(before.get("base", 0)), shown) - stable, 0) * ground.factor)
     price = price_of_break(lost, ground.model, prompt_tokens=int((shown + ground.current) * ground.factor))
@@ -115,7 +117,7 @@ def located(report: PrefixReport, before: Mapping[str, Any], now: Mapping[str, A
     )
 
 
-def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) -> tuple[str, int, int | None]:
+def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: PrefixCosts) -> tuple[str, int, int | None]:
     """The first thing that differs, the base tokens before it, and the byte of the system slot where it begins."""
     for name, what in _ALL:
         if before.get(name) != now[name]:
@@ -125,11 +127,11 @@ def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) ->
     fixed = ground.tools + ground.system
     if list(before.get("ahead", {}).items()) != list(now.get("ahead", {}).items()):
         return _ahead(before.get("ahead", {}), now.get("ahead", {}), ground)
-    fixed += sum(tokens for tokens, _ in ground.ahead.values())
+    fixed += sum(tokens for tokens, _ in ground.preamble_blocks.values())
     if before.get("form", "roles") != now.get("form", "roles"):
         return "the beginning of the history", fixed, None
     if ground.earlier is not None:
-        index, tokens = common(ground.earlier, ground.window, ground.counter)
+        index, tokens = common_prefix_tokens(ground.earlier, ground.window, ground.counter)
         return f"message {index + 1} of the history", fixed + tokens, None
     moved = any(before.get(name) != now[name] for name in ("mark", "cut")) or not _same_places(before, now)
     head = int(before.get("head", 0))
@@ -139,7 +141,7 @@ def _first(before: Mapping[str, Any], now: Mapping[str, Any], ground: Ground) ->
     return f"message {index + 1} of the history", fixed + tokens, None
 
 
-def common(earlier: Sequence[Message], window: Window, counter: TokenCounter) -> tuple[int, int]:
+def common_prefix_tokens(earlier: Sequence[Message], window: Window, counter: TokenCounter) -> tuple[int, int]:
     """How many messages a window begins with that an earlier prompt began with too, and their base tokens."""
     index = 0
     for old, new in zip(earlier, chain(window.opening, window.messages), strict=False):
@@ -153,7 +155,7 @@ def common(earlier: Sequence[Message], window: Window, counter: TokenCounter) ->
     return index, window.opening_tokens + window.sums[index - opening]
 
 
-def _block(before: Mapping[str, str], now: Mapping[str, str], ground: Ground) -> tuple[str, int, int | None]:
+def _block(before: Mapping[str, str], now: Mapping[str, str], ground: PrefixCosts) -> tuple[str, int, int | None]:
     tokens, byte = ground.tools, 0
     old = iter(before.items())
     for name, digest in now.items():
@@ -164,13 +166,13 @@ def _block(before: Mapping[str, str], now: Mapping[str, str], ground: Ground) ->
     return "the end of the system slot", tokens, byte
 
 
-def _ahead(before: Mapping[str, str], now: Mapping[str, str], ground: Ground) -> tuple[str, int, int | None]:
+def _ahead(before: Mapping[str, str], now: Mapping[str, str], ground: PrefixCosts) -> tuple[str, int, int | None]:
     """The first block between system slot and conversation that differs."""
     tokens, old = ground.tools + ground.system, iter(before.items())
     for name, digest in now.items():
         if next(old, None) != (name, digest):
             return f"{name} before the conversation", tokens, None
-        tokens += ground.ahead[name][0]
+        tokens += ground.preamble_blocks[name][0]
     return "the end of the blocks before the conversation", tokens, None
 
 

@@ -24,7 +24,7 @@ from nexus.compaction.extractive.statements import (
 )
 from nexus.compaction.extractive.tool_activity import deeds, is_quoted, told
 from nexus.text.redact import redact
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text
 
 REQUEST, ASKED = "Newest request: ", "Asked the user: "
@@ -47,7 +47,7 @@ class Extract(Struct, frozen=True):
     replaced: int = 0
 
 
-def extract(rows: Iterable[Row], earlier: Sequence[Finding] = (), task: str = "") -> Extract:
+def extract(rows: Iterable[StoredMessage], earlier: Sequence[Finding] = (), task: str = "") -> Extract:
     """The findings of these rows after those of an earlier summary; later values have replaced earlier ones among both.
 
     `task` is the first request as an earlier summary has it; without one it is the first user's text in these rows. Time is linear in the text. Of one message at most 60,000 characters are searched.
@@ -79,13 +79,13 @@ def _still_true(task: str, kept: Sequence[Finding]) -> str:
     return task
 
 
-def _said(row: Row) -> str:
+def _said(row: StoredMessage) -> str:
     text = "\n".join(part.text for part in row.message.parts if isinstance(part, Text))
     text = bounded(text)
     return redact(spoken(text) if row.message.role == "user" else text).text.strip()
 
 
-def _statements(row: Row, text: str) -> list[Finding]:
+def _statements(row: StoredMessage, text: str) -> list[Finding]:
     """The sentences of one message that are worth keeping by their cues."""
     by_user = row.message.role in ("user", "system")
     found: list[Finding] = []
@@ -122,13 +122,13 @@ def _is_uncued(finding: Finding) -> bool:
     return finding.kind == "fact" and finding.weight in (EXACT, PLAIN)
 
 
-def _shown_anyway(said: Sequence[tuple[Row, str]], task: str) -> str:
+def _shown_anyway(said: Sequence[tuple[StoredMessage, str]], task: str) -> str:
     """The first request, and the newest if its line holds all of it, on one line: they are not said twice."""
     newest = [text for row, text in said if row.message.role == "user" and text][-1:]
     return " ".join(" ".join([task, *(text for text in newest if len(text) <= _REQUEST_CHARS)]).split())
 
 
-def _questions(said: Sequence[tuple[Row, str]], task: str) -> list[Finding]:
+def _questions(said: Sequence[tuple[StoredMessage, str]], task: str) -> list[Finding]:
     """The newest request if it is not the task itself, and what was asked and not answered after it."""
     found: list[Finding] = []
     asked_by_user = [
@@ -144,7 +144,7 @@ def _questions(said: Sequence[tuple[Row, str]], task: str) -> list[Finding]:
     return found
 
 
-def _recent(said: Sequence[tuple[Row, str]]) -> list[Finding]:
+def _recent(said: Sequence[tuple[StoredMessage, str]]) -> list[Finding]:
     """The last things said, newest with most weight."""
     heard = [(row, text) for row, text in said if text and row.message.role != "system"][-8:]
     return [
@@ -153,7 +153,7 @@ def _recent(said: Sequence[tuple[Row, str]]) -> list[Finding]:
     ]
 
 
-def _line(row: Row, text: str) -> str:
+def _line(row: StoredMessage, text: str) -> str:
     return f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
 
 
@@ -188,10 +188,10 @@ def _bare(finding: Finding) -> str:
     return finding.text.partition(": ")[2] if finding.kind == "recent" or finding.asked else finding.text
 
 
-def _names(said: Sequence[tuple[Row, str]], kept: Sequence[Finding]) -> list[Finding]:
+def _names(said: Sequence[tuple[StoredMessage, str]], kept: Sequence[Finding]) -> list[Finding]:
     """Identifiers of what was said, heavier when named often or by the user; those of replaced statements left out."""
     weights: dict[str, int] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, MessageRef] = {}
     stated = " ".join(finding.text for finding in kept)
     for row, text in said:
         for sentence in sentences(text):

@@ -13,8 +13,8 @@ from msgspec import Struct
 from nexus.compaction.extractive import patterns as cues
 from nexus.compaction.extractive import values as slots
 from nexus.compaction.extractive.patterns import Kind, identifiers
-from nexus.types.ledger_entries import Place
-from nexus.types.sanitize import legible
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.sanitize import sanitize_text
 
 
 class Finding(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Finding(Struct, frozen=True):
 
     kind: Kind
     text: str
-    place: Place
+    place: MessageRef
     weight: int
     asked: bool = False
 
@@ -60,7 +60,7 @@ def bounded(text: str) -> str:
     """The text, or its first 40,000 and last 20,000 characters if it has more; no control or invisible characters."""
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
-    return _CONTROL.sub(" ", legible(text))
+    return _CONTROL.sub(" ", sanitize_text(text))
 
 
 def spoken(text: str) -> str:

@@ -13,7 +13,7 @@ from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import PLAIN, Finding, truncate_line, weight_of
 from nexus.compaction.extractive.tool_activity import VALUE_WEIGHT, is_quoted
 from nexus.tokens.counter import TokenCounter
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
 TASK = "## Task"
@@ -85,7 +85,7 @@ def parse(summary: str) -> tuple[str, list[Finding]]:
         elif heading == TASK:
             task.append(line.removeprefix(">").removeprefix(" "))
         elif line.lstrip("-*> "):
-            found += _read(line, kinds, Place(0, number))
+            found += _read(line, kinds, MessageRef(0, number))
     text = "\n".join(task).strip()
     return ("" if text == NO_TASK else text), found
 
@@ -103,7 +103,7 @@ def _section(title: str) -> tuple[str, Sequence[Kind]]:
     return title, ("fact",)
 
 
-def _read(line: str, kinds: Sequence[Kind], place: Place) -> list[Finding]:
+def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Finding]:
     text = truncate_line(line.removeprefix("- ").removeprefix("* "), _LINE_CHARS)
     kind: Kind = kinds[0] if kinds else "fact"
     if kind == "identifier":
@@ -168,7 +168,7 @@ class Summary(Struct, frozen=True):
 
 
 def summarize(
-    rows: Sequence[Row], limit_tokens: int, counter: TokenCounter, *, previous: str = "", focus: str = ""
+    rows: Sequence[StoredMessage], limit_tokens: int, counter: TokenCounter, *, previous: str = "", focus: str = ""
 ) -> Summary:
     """A summary of the previous summary and these rows in at most `limit_tokens`, and smaller than both by a tenth.
 
@@ -209,7 +209,7 @@ def focused(found: Extract, focus: str) -> Extract:
     )
 
 
-def source_tokens(rows: Sequence[Row], counter: TokenCounter, previous: str = "") -> int:
+def source_tokens(rows: Sequence[StoredMessage], counter: TokenCounter, previous: str = "") -> int:
     """The tokens of the previous summary and of all text, tool arguments and results in the rows, without framing."""
     return counter.count(previous) + sum(counter.count(_text(row.message)) for row in rows)
 

@@ -27,7 +27,7 @@ from nexus.compaction.extractive.statements import (
     truncate_line,
 )
 from nexus.text.redact import redact
-from nexus.types.ledger_entries import Place, Row
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
 
 RULE_WEIGHT, VALUE_WEIGHT = 48, 42
@@ -49,7 +49,7 @@ def is_quoted(line: str) -> bool:
     return _QUOTED.match(line) is not None
 
 
-def told(rows: Iterable[Row]) -> list[Finding]:
+def told(rows: Iterable[StoredMessage]) -> list[Finding]:
     """The sentences of the results in these rows that state a rule or an exact value. Time is linear in the text."""
     calls: dict[str, ToolCall] = {}
     found: list[Finding] = []
@@ -187,15 +187,17 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 class _Work:
     """What is known so far: calls that wait for their result, the last error of each kind of call, files by their fate."""
 
-    waiting: dict[str, tuple[ToolCall, Place, str]] = field(default_factory=dict[str, tuple[ToolCall, Place, str]])
-    files: dict[str, tuple[str, Place]] = field(default_factory=dict[str, tuple[str, Place]])
+    waiting: dict[str, tuple[ToolCall, MessageRef, str]] = field(
+        default_factory=dict[str, tuple[ToolCall, MessageRef, str]]
+    )
+    files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
     errors: dict[str, Finding] = field(default_factory=dict[str, Finding])
     since: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     solved: list[Finding] = field(default_factory=list[Finding])
     commands: dict[str, Finding] = field(default_factory=dict[str, Finding])
 
 
-def deeds(rows: Iterable[Row]) -> list[Finding]:
+def deeds(rows: Iterable[StoredMessage]) -> list[Finding]:
     """Files, commands and errors of the tool calls in these rows; of a command that was run again, the last outcome."""
     work = _Work()
     for row in rows:
@@ -211,7 +213,7 @@ def deeds(rows: Iterable[Row]) -> list[Finding]:
     return [*found, *work.commands.values(), *work.solved, *work.errors.values()]
 
 
-def _asked(work: _Work, call: ToolCall, place: Place) -> None:
+def _asked(work: _Work, call: ToolCall, place: MessageRef) -> None:
     given = _arguments(call)
     name = call.name.rsplit("__", 1)[-1].lower()
     command = _command(given) if name in SHELL_TOOLS or "command" in given else ""
@@ -230,7 +232,7 @@ def _asked(work: _Work, call: ToolCall, place: Place) -> None:
         work.waiting[call.id] = (call, place, command)
 
 
-def _touch(work: _Work, fate: str, path: str, place: Place) -> None:
+def _touch(work: _Work, fate: str, path: str, place: MessageRef) -> None:
     path = redact(truncate_line(path, 200)).text.strip()
     if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
         return
@@ -242,7 +244,7 @@ def _touch(work: _Work, fate: str, path: str, place: Place) -> None:
                 changed.append(path)
 
 
-def _answered(work: _Work, result: ToolResult, place: Place) -> None:
+def _answered(work: _Work, result: ToolResult, place: MessageRef) -> None:
     call, _, command = work.waiting.pop(result.call_id)
     name = call.name.rsplit("__", 1)[-1].lower()
     text = redact(bounded("\n".join(part.text for part in result.content if isinstance(part, Text)))).text

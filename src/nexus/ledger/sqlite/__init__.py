@@ -36,7 +36,7 @@ from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
 from nexus.ledger.text_encoding import original, storable
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
 
 T = TypeVar("T")
 
@@ -244,7 +244,7 @@ class SqliteLedger:
         with self._reading() as reader:
             return reader.marks(thread)
 
-    def instructions(self, thread: int) -> Sequence[Row]:
+    def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """The leading system messages of the path's first entry."""
         with self._reading() as reader:
             return reader.instructions(thread)

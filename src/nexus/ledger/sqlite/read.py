@@ -22,7 +22,7 @@ from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment, Thread
 from nexus.ledger.sqlite.read_sessions import SessionReader
 from nexus.ledger.text_encoding import from_json, original, storable
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Calibration, Cut, Entry, Row
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Calibration, Cut, Entry, StoredMessage
 
 _cut = msgspec.json.Decoder(Cut)
 
@@ -231,9 +231,9 @@ class Reader(SessionReader):
                     return seq
         return 0
 
-    def instructions(self, thread: int) -> Sequence[Row]:
+    def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """The leading system messages of the path's first entry."""
-        rows: list[Row] = []
+        rows: list[StoredMessage] = []
         for entry in self.entries(thread, 0, 1):
             for row in entry.rows:
                 if row.message.role != "system":

@@ -8,7 +8,7 @@ from nexus.ledger.search_text import all_text, phrases
 from nexus.ledger.sessions import Hit, Query, Segment, SessionFacts, SessionInfo
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.text_encoding import original, storable
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 
 _SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
 
@@ -87,7 +87,7 @@ def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, .
         reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
     text = all_text(row.message.parts)
     at_ms = row.message.at_ms or entry.at_ms
-    return Hit(thread, Place(seq, order), entry.turn, row.message.role, at_ms, text, labels)
+    return Hit(thread, MessageRef(seq, order), entry.turn, row.message.role, at_ms, text, labels)
 
 
 def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from nexus.errors import BadProfile
 from nexus.profiles.user.toml import NAME, NAME_RULE
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.config.files import LAYER_FOLDER, OutsideFolder, SettingsFile, why
 from nexus.workspace.files.containment import State, state_of
 from nexus.workspace.files.reader import is_young
@@ -45,33 +45,33 @@ class ProfileFiles:
             if folder not in (self.home, Path(os.path.realpath(self.home))):  # resolve() raises for a circle of links
                 self._workspace_folder = os.path.join(folder, FOLDER, "")  # noqa: PTH118 - as above
 
-    def own(self, name: str) -> SettingsFile | None:
+    def user_files(self, name: str) -> SettingsFile | None:
         """The user's file of that name, TOML before Python; None if there is none."""
         return self._there(self._own_folder, name, TOML) or self._there(self._own_folder, name, PYTHON)
 
-    def workspaces(self, name: str) -> SettingsFile | None:
+    def workspace_files(self, name: str) -> SettingsFile | None:
         """The workspace's file of that name, which is TOML; None if there is none."""
         return self._there(self._workspace_folder, name, TOML)
 
-    def refused(self, name: str) -> SettingsFile | None:
+    def rejected_files(self, name: str) -> SettingsFile | None:
         """The workspace's Python file of that name, which is not run; None if there is none."""
         return self._there(self._workspace_folder, name, PYTHON)
 
-    def double(self, name: str) -> SettingsFile | None:
+    def duplicates(self, name: str) -> SettingsFile | None:
         """The user's Python file of a name that has a TOML file too, which goes before it."""
         python = self._there(self._own_folder, name, PYTHON)
         return python if self._there(self._own_folder, name, TOML) is not None else None
 
-    def names(self) -> tuple[list[str], list[Warned]]:
+    def names(self) -> tuple[list[str], list[ContextWarning]]:
         """The names of all files, sorted, and what is to be said about files whose names can be none."""
         names: set[str] = set()
-        warned: list[Warned] = []
+        warned: list[ContextWarning] = []
         for folder in (self._own_folder, self._workspace_folder):
             try:
                 paths = [*_entries(Path(folder))] if folder else []
             except OSError as error:
                 text = f"no profile of this folder can be used: it cannot be read ({why(error)})"
-                warned.append(Warned(collapse_whitespace(self._file(Path(folder)).origin), text))
+                warned.append(ContextWarning(collapse_whitespace(self._file(Path(folder)).origin), text))
                 continue
             for path in paths:
                 if path.suffix not in (PYTHON, TOML) or path.name.startswith("."):
@@ -80,7 +80,7 @@ class ProfileFiles:
                     names.add(path.stem)
                 else:
                     warned.append(
-                        Warned(collapse_whitespace(self._file(path).origin), f"left out: expected {NAME_RULE}")
+                        ContextWarning(collapse_whitespace(self._file(path).origin), f"left out: expected {NAME_RULE}")
                     )
         return sorted(names), warned
 

@@ -14,8 +14,8 @@ from nexus.plugins.guard import UnfitAnswer, said
 from nexus.plugins.hooks import Hooks
 from nexus.plugins.load import LOAD_MS, guarded
 from nexus.plugins.validate import profiles_of, sources_of
-from nexus.profiles.user.toml import check
-from nexus.types.block import Warned
+from nexus.profiles.user.toml import validate_profile
+from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.workspace.config.files import SettingsFile
 from nexus.workspace.source_context import Source
@@ -23,9 +23,9 @@ from nexus.workspace.source_context import Source
 EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"
 
 
-def run(
+def load_profile(
     text: str, name: str, file: SettingsFile, hooks: Hooks
-) -> tuple[Profile, dict[str, Source], tuple[Warned, ...]]:
+) -> tuple[Profile, dict[str, Source], tuple[ContextWarning, ...]]:
     """The profile that a Python file sets as `profile`, under the file's name, its `sources`, and what to say of them.
 
     `sources` are functions as a plugin has them (`nexus.plugins`). Raises BadProfile, also for a program that fails.
@@ -33,7 +33,7 @@ def run(
     module, note = hooks.guard.call(str(file.path), "running it", partial(_run, text, name, file), timeout_ms=LOAD_MS)
     if module is None:
         raise BadProfile(
-            file.origin, "", f"Python that runs ({note.text.removesuffix(': it is left out') if note else ''})"
+            file.origin, "", f"Python that runs ({note.message.removesuffix(': it is left out') if note else ''})"
         )
     given: Any = getattr(module, "profile", None)
     if not isinstance(given, Profile):
@@ -44,8 +44,8 @@ def run(
     except UnfitAnswer as error:
         raise BadProfile(file.origin, "", f"{EXPECTED}, and `sources`, functions by name ({error})") from error
     own = {one: guarded(hooks.guard, file.path.name, one, function) for one, function in functions.items()}
-    check(profile, {**hooks.sources, **own}, file.origin)
-    return profile, own, tuple(Warned(file.origin, note) for note in notes)
+    validate_profile(profile, {**hooks.sources, **own}, file.origin)
+    return profile, own, tuple(ContextWarning(file.origin, note) for note in notes)
 
 
 def _run(text: str, name: str, file: SettingsFile) -> ModuleType:

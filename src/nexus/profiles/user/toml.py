@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from nexus.errors import BadProfile
 from nexus.types.block import LAYERS
-from nexus.types.profile import FORMS, ONE_TURN, SUMMARY_MARKERS, Form, Profile, Share, SummaryMarker
+from nexus.types.profile import (
+    MESSAGE_FORMATS,
+    ONE_TURN,
+    SUMMARY_MARKERS,
+    MessageFormatName,
+    Profile,
+    Share,
+    SummaryMarker,
+)
 from nexus.workspace.sources.app_blocks import NAMED, PREFIX, fed_name
 
 MOST_SOURCES = 100
@@ -49,21 +57,21 @@ class LayerShares(Struct, frozen=True, forbid_unknown_fields=True):
     Event: Bounds = Bounds()
 
 
-class Draft(Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileDraft(Struct, frozen=True, forbid_unknown_fields=True):
     """A profile as its file has it: its own lists, or what is otherwise than in the one that it extends.
 
     `without` takes sources out; then those of `before` and `after` are placed beside others that stand there.
     """
 
-    what: str = ""
+    description: str = ""
     extends: str = ""
-    form: Form | None = None
+    message_format: MessageFormatName | None = None
     summary: SummaryMarker | None = None
-    says_start: bool | None = None
-    frozen: bool | None = None
+    session_header: bool | None = None
+    freeze_system_prompt: bool | None = None
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
-    ahead: tuple[str, ...] | None = None
+    preamble: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
     before: dict[str, str | tuple[str, ...]] = {}
     after: dict[str, str | tuple[str, ...]] = {}
@@ -71,28 +79,28 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @lru_cache(maxsize=64)
-def draft_of(text: str, file: str) -> Draft:
+def parse_profile(text: str, file: str) -> ProfileDraft:
     """What a file's text says; `file` is what errors call it. Raises BadProfile."""
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadProfile(file, "", f"TOML ({_short(str(error))})") from error
     try:
-        draft = msgspec.convert(found, Draft)
+        draft = msgspec.convert(found, ProfileDraft)
     except msgspec.ValidationError as error:
         _refuse(error, file)
     if not draft.extends and draft.system is None and draft.current is None:
         raise BadProfile(file, "", "`extends`, or the lists `system` and `current`")
-    if len(draft.what) > MOST_WHAT:
+    if len(draft.description) > MOST_WHAT:
         raise BadProfile(file, "what", f"at most {MOST_WHAT} characters")
     return draft
 
 
-def profile_of(draft: Draft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
+def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
     """The profile that a draft makes of what it extends (None: nothing). Raises BadProfile."""
     slots = {
         "system": list(draft.system if draft.system is not None else base.system if base else ()),
-        "ahead": list(draft.ahead if draft.ahead is not None else base.ahead if base else ()),
+        "ahead": list(draft.preamble if draft.preamble is not None else base.preamble if base else ()),
         "current": list(draft.current if draft.current is not None else base.current if base else ()),
     }
     for slot, names in slots.items():
@@ -109,37 +117,39 @@ def profile_of(draft: Draft, name: str, base: Profile | None, sources: Collectio
     plain = base or Profile(name, "", (), ())
     made = Profile(
         name,
-        draft.what or (f"{base.name}, changed" if base else ""),
+        draft.description or (f"{base.name}, changed" if base else ""),
         tuple(slots["system"]),
         tuple(slots["current"]),
         _shares(draft.shares, plain.shares),
         tuple(slots["ahead"]),
-        draft.form or plain.form,
+        draft.message_format or plain.message_format,
         draft.summary or plain.summary,
-        plain.says_start if draft.says_start is None else draft.says_start,
-        plain.frozen if draft.frozen is None else draft.frozen,
+        plain.session_header if draft.session_header is None else draft.session_header,
+        plain.freeze_system_prompt if draft.freeze_system_prompt is None else draft.freeze_system_prompt,
     )
-    check(made, sources, file)
+    validate_profile(made, sources, file)
     return made
 
 
-def check(profile: Profile, sources: Collection[str], file: str) -> None:
+def validate_profile(profile: Profile, sources: Collection[str], file: str) -> None:
     """Raises BadProfile for sources that there are not or that stand twice, and shares out of range."""
-    for slot, names in (("system", profile.system), ("ahead", profile.ahead), ("current", profile.current)):
+    for slot, names in (("system", profile.system), ("ahead", profile.preamble), ("current", profile.current)):
         if len(names) > MOST_SOURCES:
             raise BadProfile(file, slot, f"at most {MOST_SOURCES} sources, not {len(names):,}")
         for source in names:
             if source not in sources and not fed_name(source):
                 raise BadProfile(file, slot, _known(source, sources))
-    twice = [one for one, times in Counter((*profile.system, *profile.ahead, *profile.current)).items() if times > 1]
+    twice = [one for one, times in Counter((*profile.system, *profile.preamble, *profile.current)).items() if times > 1]
     if twice:
-        named = (("system", profile.system), ("ahead", profile.ahead), ("current", profile.current))
+        named = (("system", profile.system), ("ahead", profile.preamble), ("current", profile.current))
         slot = next(name for name, sources_ in named if twice[0] in sources_)
         raise BadProfile(file, slot, f"each source once; {twice[0]!r} stands there more than once")
     for share in profile.shares:
         _check_share(share, file)
-    if profile.says_start and profile.form in ONE_TURN:
-        raise BadProfile(file, "says_start", f"false with the form {profile.form}, which shows one turn alone")
+    if profile.session_header and profile.message_format in ONE_TURN:
+        raise BadProfile(
+            file, "says_start", f"false with the form {profile.message_format}, which shows one turn alone"
+        )
 
 
 def _check_share(share: Share, file: str) -> None:
@@ -194,11 +204,11 @@ def _refuse(error: msgspec.ValidationError, file: str) -> NoReturn:
     where, said = place[1] if place else "", _PLACE.sub("", str(error))
     unknown = _UNKNOWN.search(said)
     if unknown is not None:
-        known = Draft if not where else LayerShares if where == "shares" else Bounds
+        known = ProfileDraft if not where else LayerShares if where == "shares" else Bounds
         key = f"{where}.{_short(unknown[1])}".removeprefix(".")
         raise BadProfile(file, key, f"one of the keys {', '.join(known.__struct_fields__)}") from error
     if said.startswith("Invalid enum value"):
-        allowed = SUMMARY_MARKERS if where == "summary" else FORMS
+        allowed = SUMMARY_MARKERS if where == "summary" else MESSAGE_FORMATS
         raise BadProfile(file, where, f"one of {', '.join(allowed)}") from error
     kinds: list[str] = re.findall(r"`([^`]*)`", said)
     wanted: list[str] = (

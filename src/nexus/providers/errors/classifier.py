@@ -12,7 +12,7 @@ from nexus.providers.errors import messages as patterns
 from nexus.providers.errors.extract import Said, read
 from nexus.providers.errors.messages import Counted, Rule, TooMuch, plain_code
 from nexus.types.request import TokenUsage
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 
 Kind: TypeAlias = Literal["overflow", "rate_limit", "other"]
 
@@ -243,9 +243,9 @@ def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[
 def _code_of(said: Said, known: frozenset[str]) -> str:
     """The first code, type or class name that is among the known ones, with its field; empty if none is."""
     found = (f"{field}:{value}" for field, value in said.codes if plain_code(value) in known)
-    return legible(next(found, ""))
+    return sanitize_text(next(found, ""))
 
 
 def _shown(text: str) -> str:
-    clean = " ".join(legible(text[: 4 * SHOWN_CHARS]).split())
+    clean = " ".join(sanitize_text(text[: 4 * SHOWN_CHARS]).split())
     return clean if len(clean) <= SHOWN_CHARS else f"{clean[: SHOWN_CHARS - 1]}…"

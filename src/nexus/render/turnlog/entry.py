@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message
 
 LogRole: TypeAlias = Literal["system", "user", "assistant"]
@@ -80,10 +80,10 @@ class Unit(Struct, frozen=True):
     principal: str = ""
     summary: str = ""
     about: dict[str, Any] = {}
-    kept: Place | None = None
+    kept: MessageRef | None = None
     kept_from: int | None = None
-    place: Place = Place(0, 0)
-    result_places: tuple[Place, ...] = ()
+    place: MessageRef = MessageRef(0, 0)
+    result_places: tuple[MessageRef, ...] = ()
 
 
 def entry_text(entry: LogEntry) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nexus.render.turnlog.entry import LogEntry, Position, Unit, printed_entry
 from nexus.render.turnlog.extra import lost
 from nexus.render.turnlog.write import entries_for, without_extra
-from nexus.types.ledger_entries import Entry, Place
+from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
 
 FACTS = "turnlog"
@@ -26,7 +26,7 @@ class _Draft:
 
     unit: Unit
     results: list[Message] = field(default_factory=list[Message])
-    places: list[Place] = field(default_factory=list[Place])
+    places: list[MessageRef] = field(default_factory=list[MessageRef])
 
     def done(self) -> Unit:
         if not self.results:
@@ -70,13 +70,13 @@ def units(
 
 def _started(entry: Entry, undone: Collection[int]) -> Unit | None:
     """The unit that a mark begins; None for all other entries."""
-    place, body = Place(entry.seq, 0), entry.body
+    place, body = MessageRef(entry.seq, 0), entry.body
     if entry.kind == "clear":
         return Unit("clear", at_ms=entry.at_ms, facts=_facts(entry), place=place)
     if entry.kind != "compaction" or entry.seq in undone:
         return None
     first = body.get("first_kept", 0)
-    kept = Place(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None
+    kept = MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None
     tokens = body.get("tokens_before")
     about: dict[str, Any] = {"trigger": str(body.get("trigger") or "manual")}
     if type(tokens) is int and tokens:
@@ -97,7 +97,7 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
     Every message is in it, whatever was compacted or cleared. Pins, ends of turns and undone compactions are not.
     """
     at = Position()
-    places: list[Place] = []
+    places: list[MessageRef] = []
     indexes: list[int] = []
     for unit in units(entries, undone):
         if isinstance(unit, Entry):

@@ -12,7 +12,7 @@ from nexus.render.tagged import LIMIT, merged
 from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
 from nexus.services.context.prompts import PromptManager
 from nexus.services.context.reading import read_rows
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.tool_definition import ToolSource, checked_definitions
 from nexus.types.user_profile import known_of
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
@@ -46,7 +46,7 @@ class Dialogue:
 
     messages: list[dict[str, str]]
     tools: list[dict[str, Any]]
-    warnings: tuple[Warned, ...]
+    warnings: tuple[ContextWarning, ...]
     left_out: Mapping[str, int]
 
 
@@ -72,7 +72,7 @@ class ContextBuilder:
         self.limit = limit
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.prompts = PromptManager()
-        self.warnings: tuple[Warned, ...] = ()
+        self.warnings: tuple[ContextWarning, ...] = ()
 
     async def build_context(
         self,
@@ -102,7 +102,7 @@ class ContextBuilder:
         current_run_id: str = "",
     ) -> Dialogue:
         """The same with the tools' definitions and a report."""
-        warned: list[Warned] = []
+        warned: list[ContextWarning] = []
         registry = self.tool_registry
         tools: tuple[dict[str, Any], ...] = ()
         if registry is not None:
@@ -117,7 +117,7 @@ class ContextBuilder:
         return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), left_out)
 
     async def _memory(
-        self, owner_key: str, timezone_offset: int | str, current_run_id: str, warned: list[Warned]
+        self, owner_key: str, timezone_offset: int | str, current_run_id: str, warned: list[ContextWarning]
     ) -> tuple[str, dict[str, int]]:
         left_out: dict[str, int] = {}
         block = MemoryFormatter.format_shared_memory(
@@ -143,11 +143,13 @@ class ContextBuilder:
             asked *= 2
         return []
 
-    def _friend(self, user_profile: object, warned: list[Warned]) -> str:
+    def _friend(self, user_profile: object, warned: list[ContextWarning]) -> str:
         """What is known of the user; where that is nothing, what the configuration says of every user."""
         text, strange = known_of(user_profile)
         if strange:
-            warned.append(Warned(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content"))
+            warned.append(
+                ContextWarning(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content")
+            )
         profile = user_profile if text else self._defaults()
         return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
 

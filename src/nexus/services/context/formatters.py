@@ -24,8 +24,8 @@ from nexus.render.tagged import (
     use_of,
 )
 from nexus.services.context.reading import MOMENT, read_calls, read_rows, read_text, read_time, read_zone
-from nexus.types.block import Warned
-from nexus.types.sanitize import legible
+from nexus.types.block import ContextWarning
+from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import friend_text
 
 
@@ -39,19 +39,19 @@ class MemoryFormatter:
         *,
         timezone_offset: object = 0,
         current_run_id: str = "",
-        warned: list[Warned] | None = None,
+        warned: list[ContextWarning] | None = None,
         left_out: dict[str, int] | None = None,
     ) -> str:
         """The newest `limit` entries after merging, oldest first, of rows that come newest first.
 
         Rows of the current run are left out. `left_out` gets how many rows are not shown, by their role or the reason.
         """
-        notes: list[Warned] = [] if warned is None else warned
+        notes: list[ContextWarning] = [] if warned is None else warned
         rows = read_rows(history, notes)[::-1]
         shown = remembered(rows, read_zone(timezone_offset, notes), limit=limit, current_run_id=current_run_id)
         if left_out is not None:
             left_out.update(shown.left_out)
-        return legible(memory_block(shown.entries))
+        return sanitize_text(memory_block(shown.entries))
 
     @staticmethod
     def _merge_messages_by_run_id(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ class FriendsInfoFormatter:
     @staticmethod
     def format_friends_info(user_profile: Mapping[str, Any] | None) -> str:
         """The text of `friends_profile`, else of `learning`, in the profile or its `prompt_overrides`; else the placeholder."""
-        return legible(friends_block(friend_text(user_profile)))
+        return sanitize_text(friends_block(friend_text(user_profile)))
 
 
 class MomentFormatter:
@@ -95,20 +95,20 @@ class MomentFormatter:
         timezone_offset: int | str,
         *,
         now_ms: int | None = None,
-        warned: list[Warned] | None = None,
+        warned: list[ContextWarning] | None = None,
     ) -> str:
         """The input with its time in the user's zone: `timestamp_utc`, or `now_ms` (else the clock) where that is none."""
-        notes: list[Warned] = [] if warned is None else warned
+        notes: list[ContextWarning] = [] if warned is None else warned
         zone = read_zone(timezone_offset, notes)
         given: object = timestamp_utc
         at = UNKNOWN_TIME
         if given not in (None, ""):
             at = moment_time(read_time(given), zone)
             if at == UNKNOWN_TIME:
-                notes.append(Warned(MOMENT, "the timestamp is no time that can be read: the clock's is shown"))
+                notes.append(ContextWarning(MOMENT, "the timestamp is no time that can be read: the clock's is shown"))
         if at == UNKNOWN_TIME:
             at = moment_time(time.time_ns() // 1_000_000 if now_ms is None else now_ms, zone)
         wrong: Counter[str] = Counter()
         text = read_text(current_input, wrong)
-        notes.extend(Warned(MOMENT, f"{what} ({number:,})") for what, number in wrong.items() if number)
-        return legible(moment_block(at, text))
+        notes.extend(ContextWarning(MOMENT, f"{what} ({number:,})") for what, number in wrong.items() if number)
+        return sanitize_text(moment_block(at, text))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nexus.render.tagged.blocks import capabilities_block
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.workspace.prompts.core_identity import CORE_IDENTITY
 
 __all__ = ["CORE_IDENTITY", "PromptManager"]
@@ -21,4 +21,4 @@ class PromptManager:
 
     def get_capabilities_prompt(self, tool_definitions: Iterable[Mapping[str, Any]]) -> str:
         """The block [CAPABILITIES] of definitions in any provider's form, sorted by name. Raises BadTool."""
-        return legible(capabilities_block(tool_definitions))
+        return sanitize_text(capabilities_block(tool_definitions))

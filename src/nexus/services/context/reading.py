@@ -13,7 +13,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
 from nexus.render.tagged.entries import Call, Row, is_shown
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.times import zone_of
 
 HISTORY, MOMENT = "nexus:history", "nexus:moment"
@@ -23,18 +23,18 @@ _SECONDS = 1e11
 """A time that is a number is in seconds up to this one (the year 5138), and in milliseconds above."""
 
 
-def read_rows(history: object, warned: list[Warned]) -> list[Row]:
+def read_rows(history: object, warned: list[ContextWarning]) -> list[Row]:
     """The rows of a history in the order given. What is no row, no text, no call or no time is counted in a warning."""
     if not isinstance(history, Iterable) or isinstance(history, (str, bytes, Mapping)):
         if history is not None:
             kind = type(cast("object", history)).__name__
-            warned.append(Warned(HISTORY, f"not shown: the history is {kind} and no list of rows"))
+            warned.append(ContextWarning(HISTORY, f"not shown: the history is {kind} and no list of rows"))
         return []
     wrong: Counter[str] = Counter()
     given = list(cast("Iterable[object]", history))
     rows = [_row(cast("Mapping[str, Any]", one), wrong) for one in given if isinstance(one, Mapping)]
     wrong["rows that are no dict: left out"] = len(given) - len(rows)
-    warned.extend(Warned(HISTORY, f"{what} ({number:,})") for what, number in sorted(wrong.items()) if number)
+    warned.extend(ContextWarning(HISTORY, f"{what} ({number:,})") for what, number in sorted(wrong.items()) if number)
     return rows
 
 
@@ -70,14 +70,14 @@ def read_time(value: object) -> int | None:
     return int(value if abs(value) > _SECONDS else value * 1000)
 
 
-def read_zone(offset: object, warned: list[Warned]) -> tzinfo:
+def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
     """The zone of minutes as `getTimezoneOffset` gives them, also as text, or of an IANA name; else UTC and a warning."""
     given = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
     text = "" if given is None else str(given).strip()
     try:
         return zone_of(text or "0")[1]
     except ValueError as error:
-        warned.append(Warned(MOMENT, f"{error}: UTC is shown"))
+        warned.append(ContextWarning(MOMENT, f"{error}: UTC is shown"))
         return UTC
 
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import msgspec
 
-from nexus.assembly.token_report import scaled
+from nexus.assembly.token_report import to_provider_tokens
 from nexus.providers.prompt_cache import Call, Segment
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import price_of
 from nexus.tokens.model import Model
-from nexus.types.message import Image, Message, ToolResult, Wire
+from nexus.types.message import Image, Message, ProviderFormat, ToolResult
 
 MARK = "cache_control"
 
@@ -69,7 +69,7 @@ class Cutter:
             bare = _countable(block, images)
             text = frame + msgspec.json.encode(bare).decode() + ","
             base = self._counter.count(text) + sum(self._image(data) for data in images)
-            tokens = scaled(base, self._model.token_factor)
+            tokens = to_provider_tokens(base, self._model.token_factor)
             # Blocks with different images may have the same text, so such a block stays whole.
             whole = self._model.wire == "anthropic" or bool(images)
             parts = [name] if whole else [text[at : at + SLICE].encode() for at in range(0, len(text), SLICE)]
@@ -90,7 +90,7 @@ class Cutter:
         return self._price.tokens(Image("image/png")) if known is None else known
 
 
-def _blocks(body: dict[str, Any], wire: Wire) -> Iterator[tuple[str, Any]]:
+def _blocks(body: dict[str, Any], wire: ProviderFormat) -> Iterator[tuple[str, Any]]:
     """The body's blocks in the order in which the provider reads them, each with the text that frames it."""
     if wire == "gemini":
         config: dict[str, Any] = body.get("config", {})

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from nexus.assembly.record import sized
-from nexus.assembly.token_report import scaled
+from nexus.assembly.record import with_sizes
+from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext
 from nexus.engine import Engine, open_engine
 from nexus.errors import BudgetTooSmall, EmptyEvent
@@ -114,8 +114,8 @@ class Replay:
         if whole is None:
             return None
         groups = self._groups = self._grouped(whole)
-        uncut = whole.to_wire(self.model.wire)
-        bodies = {"nexus": None if fitted is None else fitted.to_wire(self.model.wire)}
+        uncut = whole.to_provider(self.model.wire)
+        bodies = {"nexus": None if fitted is None else fitted.to_provider(self.model.wire)}
         return bodies | {name: self._chosen(whole, uncut, groups, choose) for name, choose in CHOICES.items()}
 
     def course(self, growth: int, least: int) -> Course:
@@ -169,7 +169,7 @@ class Replay:
             return uncut
         numbers = [*kept, *range(free, len(groups.sizes))]
         messages = [message for number in numbers for message in groups.members[number]]
-        return replace(ctx, history=History.of(messages)).to_wire(self.model.wire)
+        return replace(ctx, history=History.of(messages)).to_provider(self.model.wire)
 
     def _size(self, message: Message) -> int:
         """Base tokens in the model's wire form."""
@@ -177,7 +177,7 @@ class Replay:
         if found is None:
             sent = message if self._sends_thinking(message) else _without_thinking(message)
             size = message_tokens(sent, self._whole.counter)
-            found = self._sizes[message] = size.on(self.model.wire) + size.aside
+            found = self._sizes[message] = size.on(self.model.wire) + size.optional
         return found
 
     def _sends_thinking(self, message: Message) -> bool:
@@ -186,7 +186,7 @@ class Replay:
 
     def _scaled(self, base: int) -> int:
         """Base tokens as the model's own, rounded up."""
-        return scaled(base, self.model.token_factor)
+        return to_provider_tokens(base, self.model.token_factor)
 
 
 def _copy(nx: Engine) -> Engine:
@@ -195,18 +195,18 @@ def _copy(nx: Engine) -> Engine:
         "model": nx.model,
         "timezone": nx.timezone,
         "models": nx.models,
-        "config": nx.around.config,
+        "config": nx.workspace_context.config,
         "home": nx.profiles.files.home,
-        "profiles": nx.profiles.given,
-        "mode": nx.around.mode,
-        "clock": nx.around.clock,
+        "profiles": nx.profiles.app_profiles,
+        "mode": nx.workspace_context.mode,
+        "clock": nx.workspace_context.clock,
     }
     return open_engine(nx.workspace, ledger=":memory:", counter=nx.counter, **given)
 
 
 def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = False) -> None:
     if messages:
-        entry = NewEntry(messages=sized(messages, engine.counter), opens_turn=opens_turn)
+        entry = NewEntry(messages=with_sizes(messages, engine.counter), opens_turn=opens_turn)
         engine.store.commit(Routing().session, Commit((entry,)))
 
 

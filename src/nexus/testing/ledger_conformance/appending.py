@@ -25,14 +25,14 @@ from nexus.testing.ledger_conformance.making import (
     thread_of,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
-from nexus.types.ledger_entries import Commit, Committed, NewEntry, Place, Sized
+from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import (
     Image,
     Message,
     Note,
-    Size,
     Text,
     Thinking,
+    TokenSize,
     ToolCall,
     ToolResult,
     Unknown,
@@ -74,7 +74,7 @@ def every_field(case: Case) -> None:
     (read,) = case.store.entries(done.thread)
     equal([row.message for row in read.rows], [user("first"), said], "the messages")
     equal([row.size for row in read.rows], [size_of(user("first")), size_of(said)], "their counts")
-    equal([row.place for row in read.rows], [Place(1, 0), Place(1, 1)], "their places")
+    equal([row.place for row in read.rows], [MessageRef(1, 0), MessageRef(1, 1)], "their places")
     equal((read.seq, read.kind, read.turn, read.at_ms), (1, "messages", 1, 99), "the entry")
     equal(read.body, body, "the entry's body")
 
@@ -142,7 +142,7 @@ def unreadable_values(case: Case) -> None:
         Message("user", (Text("x"),), meta={}),  # pyright: ignore[reportArgumentType]
         Message("user", None),  # pyright: ignore[reportArgumentType]
     )
-    entries = [NewEntry(messages=(Sized(one, Size(1, 1, 1)),)) for one in wrong]
+    entries = [NewEntry(messages=(SizedMessage(one, TokenSize(1, 1, 1)),)) for one in wrong]
     entries += [NewEntry(body=deep), NewEntry(body=None), NewEntry(body=[1])]  # pyright: ignore[reportArgumentType]
     for new in entries:
         with raises(BadEntry, f"an entry with {new.messages or type(new.body)}"):
@@ -263,7 +263,7 @@ def instructions(case: Case) -> None:
     append(case.store, "main", system)
     append(case.store, "without", "hello", system)
     found = [(row.place, row.message) for row in case.store.instructions(1)]
-    equal(found, [(Place(1, 0), system), (Place(1, 1), system)], "the instructions")
+    equal(found, [(MessageRef(1, 0), system), (MessageRef(1, 1), system)], "the instructions")
     equal(list(case.store.instructions(2)), [], "the instructions of a session that begins otherwise")
     put(case.store, "empty")
     equal(list(case.store.instructions(3)), [], "the instructions of an empty session")

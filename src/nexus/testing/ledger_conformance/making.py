@@ -8,8 +8,18 @@ from collections.abc import Callable, Sequence
 from nexus.ledger.sessions import SessionFacts
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import holds
-from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, EntryKind, NewEntry, Place, Sized
-from nexus.types.message import Message, Size, user
+from nexus.types.ledger_entries import (
+    AssemblyRow,
+    Commit,
+    Committed,
+    Cut,
+    Entry,
+    EntryKind,
+    MessageRef,
+    NewEntry,
+    SizedMessage,
+)
+from nexus.types.message import Message, TokenSize, user
 
 HOSTILE = "nul \x00 half \ud83d other \udc4d mark \x1a word \x1a0000 bell \x07 end"
 """Text with everything that databases refuse, cut off, or that the stored form itself uses."""
@@ -18,16 +28,16 @@ WAIT_SECONDS = 30.0
 """How long a check waits for its own threads before it says that they hang."""
 
 
-def sized(*said: Message | str) -> tuple[Sized, ...]:
+def sized(*said: Message | str) -> tuple[SizedMessage, ...]:
     """Messages with counts that follow from their text; a plain text is a user's message."""
     messages = [user(one) if isinstance(one, str) else one for one in said]
-    return tuple(Sized(one, size_of(one)) for one in messages)
+    return tuple(SizedMessage(one, size_of(one)) for one in messages)
 
 
-def size_of(message: Message) -> Size:
+def size_of(message: Message) -> TokenSize:
     """Counts that differ in each wire form."""
     length = len(message.text())
-    return Size(length + 1, length + 3, length + 2, 1)
+    return TokenSize(length + 1, length + 3, length + 2, 1)
 
 
 def entry(*said: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
@@ -57,7 +67,7 @@ def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionFact
 
 def cut(view: str, number: int, at_seq: int) -> Cut:
     """A view's decision, made at the head `at_seq`."""
-    return Cut(view, number, at_seq, Place(at_seq, 0), "[left out]", at_seq, at_seq * 10, at_seq)
+    return Cut(view, number, at_seq, MessageRef(at_seq, 0), "[left out]", at_seq, at_seq * 10, at_seq)
 
 
 def manifest(view: str, number: int, at_ms: int = 7) -> AssemblyRow:

@@ -21,7 +21,7 @@ from nexus.testing.ledger_conformance.making import (
     thread_of,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
-from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, NewEntry, Place
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, MessageRef, NewEntry
 
 checks = Checks()
 
@@ -107,8 +107,8 @@ def pins(case: Case) -> None:
     store = case.store
     put(store, "main", entry("one", "two"), mark("pin", seq=1, ord=1), entry("three"), mark("pin", seq=3, ord=0))
     put(store, "main", mark("unpin", seq=1, ord=1))
-    equal(replay.live(store.marks(1)).pins, (Place(3, 0),), "the pins")
-    wanted = {1: (), 2: (Place(1, 1),), 3: (Place(1, 1),), 4: (Place(1, 1), Place(3, 0))}
+    equal(replay.live(store.marks(1)).pins, (MessageRef(3, 0),), "the pins")
+    wanted = {1: (), 2: (MessageRef(1, 1),), 3: (MessageRef(1, 1),), 4: (MessageRef(1, 1), MessageRef(3, 0))}
     for at_seq, places in wanted.items():
         found = replay.live(store.marks(store.fork("branch", "main", at_seq))).pins
         equal(found, places, f"the pins of a fork at {at_seq}")
@@ -122,7 +122,9 @@ def pins(case: Case) -> None:
             put(store, "main", NewEntry("pin", body=dict(body)))
     put(store, "branch", entry("new"), mark("pin", seq=2, ord=0))
     equal(
-        replay.live(store.marks(thread_of(store, "branch"))).pins, (Place(2, 0),), "a pin of the same commit's message"
+        replay.live(store.marks(thread_of(store, "branch"))).pins,
+        (MessageRef(2, 0),),
+        "a pin of the same commit's message",
     )
     equal(texts(store, "main"), ["one", "two", "three"], "the texts")
 

@@ -22,8 +22,8 @@ from nexus.testing.ledger_conformance.making import (
     thread_of,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
-from nexus.types.ledger_entries import Commit, Committed, NewEntry, Sized
-from nexus.types.message import Image, Message, Size, user
+from nexus.types.ledger_entries import Commit, Committed, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, TokenSize, user
 
 checks = Checks()
 
@@ -85,7 +85,7 @@ def key_twice_in_a_commit(case: Case) -> None:
 def counts_are_no_payload(case: Case) -> None:
     """Other counts of the same messages make no other payload, and the first ones stay."""
     append(case.store, "main", "one", key="k")
-    recounted = NewEntry(messages=(Sized(user("one"), Size(9, 9, 9)),), opens_turn=True, keys=("k",))
+    recounted = NewEntry(messages=(SizedMessage(user("one"), TokenSize(9, 9, 9)),), opens_turn=True, keys=("k",))
     equal(put(case.store, "main", recounted).added, 0, "entries added")
     equal(entries(case.store, "main")[0].rows[0].size, sized("one")[0].size, "the counts")
 

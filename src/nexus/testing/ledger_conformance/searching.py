@@ -7,7 +7,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import equal
 from nexus.testing.ledger_conformance.making import HOSTILE, append, thread_of
 from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
-from nexus.types.ledger_entries import Place
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 
 checks = Checks()
@@ -172,8 +172,8 @@ def what_a_hit_says(case: Case) -> None:
     store.move([NewMove("second name", thread, "shared")])
     names = ("main", "second name")
     wanted = [
-        Hit(thread, Place(3, 0), 3, "user", 8, "needle without a time of its own", names),
-        Hit(thread, Place(2, 1), 2, "assistant", 6, "the Needle", names),
+        Hit(thread, MessageRef(3, 0), 3, "user", 8, "needle without a time of its own", names),
+        Hit(thread, MessageRef(2, 1), 2, "assistant", 6, "the Needle", names),
     ]
     equal(store.search(Query("needle", order="newest")), wanted, "the hits")
 

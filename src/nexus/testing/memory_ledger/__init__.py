@@ -32,7 +32,7 @@ from nexus.testing.memory_ledger import search as memory_search
 from nexus.testing.memory_ledger import write as memory_write
 from nexus.testing.memory_ledger.names import alias_of, move_of
 from nexus.testing.memory_ledger.rows import END, Rows
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, Row
+from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
 
 
 class MemoryLedger:
@@ -196,9 +196,9 @@ class MemoryLedger:
         with self._rows() as rows:
             return rows.marks(thread)
 
-    def instructions(self, thread: int) -> Sequence[Row]:
+    def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """The leading system messages of the path's first entry."""
-        found: list[Row] = []
+        found: list[StoredMessage] = []
         for entry in self.entries(thread, 0, 1):
             for row in entry.rows:
                 if row.message.role != "system":

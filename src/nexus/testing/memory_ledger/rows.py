@@ -19,7 +19,7 @@ from nexus.ledger.records import AssemblyRecord, CalibrationRecord, DecisionReco
 from nexus.ledger.sessions import Segment, Thread
 from nexus.ledger.text_encoding import from_json, original
 from nexus.testing.memory_ledger.names import Names
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, EntryKind, Row
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, EntryKind, StoredMessage
 
 _cut = msgspec.json.Decoder(Cut)
 
@@ -40,7 +40,7 @@ class ThreadRows:
         self.decisions: dict[str, list[DecisionRecord]] = {}
         self.assemblies: dict[tuple[str, int], AssemblyRecord] = {}
         self.mark_seqs: list[int] = []
-        self.read: dict[int, tuple[Row, ...]] = {}
+        self.read: dict[int, tuple[StoredMessage, ...]] = {}
 
     def copy(self) -> ThreadRows:
         """The same thread, to be changed."""

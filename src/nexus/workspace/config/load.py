@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadConfig
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.workspace.config.files import OutsideFolder, SettingsFile, settings_files, why
 from nexus.workspace.environment import mcp
@@ -70,7 +70,7 @@ class Configuration:
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[str, ...] = ()
     servers: tuple[McpServer, ...] = ()
-    warned: tuple[Warned, ...] = ()
+    warned: tuple[ContextWarning, ...] = ()
     own_names: tuple[str, ...] = ()
 
 
@@ -81,14 +81,14 @@ class _Merging:
     values: dict[str, Any]
     origins: dict[str, str]
     files: list[str] = field(default_factory=list[str])
-    warned: list[Warned] = field(default_factory=list[Warned])
+    warned: list[ContextWarning] = field(default_factory=list[ContextWarning])
 
     def take(self, given: Mapping[str, Any], origin: str, *, trusted: bool) -> None:
         for key, value in given.items():
             if trusted or _may(key, value, self.values[key]):
                 self.values[key], self.origins[key] = value, origin
             elif value != self.values[key]:
-                self.warned.append(Warned(origin, f"{key} is not taken from a workspace's file: {_why(key)}"))
+                self.warned.append(ContextWarning(origin, f"{key} is not taken from a workspace's file: {_why(key)}"))
 
 
 def read_configuration(
@@ -122,7 +122,7 @@ def values_of(config: Config) -> dict[str, Any]:
     return dict(_leaves(msgspec.to_builtins(config), Config))
 
 
-def _given(file: SettingsFile, warned: list[Warned]) -> dict[str, Any] | None:
+def _given(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] | None:
     """The values that a file sets, by dotted key; None if it is not there. Raises BadConfig.
 
     A workspace's file that leads out of its folder is not there, with a warning.
@@ -133,7 +133,7 @@ def _given(file: SettingsFile, warned: list[Warned]) -> dict[str, Any] | None:
         text = file.text()
     except (OSError, ValueError) as error:
         if not file.own and isinstance(error, OutsideFolder):
-            warned.append(Warned(file.origin, f"left out: {error}"))
+            warned.append(ContextWarning(file.origin, f"left out: {error}"))
             return None
         raise BadConfig(file.origin, "", why(error)) from error
     if text is None:

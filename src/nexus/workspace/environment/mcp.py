@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.config.files import SettingsFile, why
 
 FILE_NAME = "mcp.json"
@@ -42,14 +42,14 @@ _SET_HERE = frozenset({"name", "origin", "own", "other"})
 _KEYS = frozenset(McpServer.__struct_fields__) - _SET_HERE
 
 
-def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], tuple[str, ...], list[Warned]]:
+def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], tuple[str, ...], list[ContextWarning]]:
     """The servers sorted by name, the files that were read, and a warning for each file or entry that cannot be used.
 
     Of two servers with one name the later layer's counts.
     """
     servers: dict[str, McpServer] = {}
     read: list[str] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for file in files:
         entries = _entries(file, warned)
         if entries is None:
@@ -61,33 +61,35 @@ def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], 
                 continue
             if name in servers:
                 note = f"the MCP server {name!r} takes the place of the one in {servers[name].origin}"
-                warned.append(Warned(file.origin, note))
+                warned.append(ContextWarning(file.origin, note))
             servers[name] = server
     return tuple(servers[name] for name in sorted(servers)), tuple(read), warned
 
 
-def _entries(file: SettingsFile, warned: list[Warned]) -> dict[str, Any] | None:
+def _entries(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] | None:
     """The entries of a file; None if there is no such file, or it holds none, which is warned of."""
     try:
         text = file.text()
         found: Any = json.loads(text) if text is not None else None
     except (OSError, ValueError, RecursionError) as error:
         told = f"it is not JSON: {error}" if isinstance(error, (json.JSONDecodeError, RecursionError)) else why(error)
-        warned.append(Warned(file.origin, f"left out: {told}"))
+        warned.append(ContextWarning(file.origin, f"left out: {told}"))
         return None
     if text is None:
         return None
     servers = cast("dict[str, Any]", found).get("mcpServers") if isinstance(found, dict) else None
     if not isinstance(servers, dict):
-        warned.append(Warned(file.origin, 'left out: it has no object "mcpServers"'))
+        warned.append(ContextWarning(file.origin, 'left out: it has no object "mcpServers"'))
         return None
     return cast("dict[str, Any]", servers)
 
 
-def _server(name: str, entry: Any, file: SettingsFile, warned: list[Warned]) -> McpServer | None:
+def _server(name: str, entry: Any, file: SettingsFile, warned: list[ContextWarning]) -> McpServer | None:
     if not isinstance(entry, dict) or not name.strip():
         warned.append(
-            Warned(file.origin, f"the MCP server {name!r} is left out: it needs a name, and an object as its entry")
+            ContextWarning(
+                file.origin, f"the MCP server {name!r} is left out: it needs a name, and an object as its entry"
+            )
         )
         return None
     fields = cast("dict[str, Any]", entry)
@@ -97,9 +99,11 @@ def _server(name: str, entry: Any, file: SettingsFile, warned: list[Warned]) -> 
     try:
         server = msgspec.convert(made, McpServer)
     except msgspec.ValidationError as error:
-        warned.append(Warned(file.origin, f"the MCP server {name!r} is left out: {error}"))
+        warned.append(ContextWarning(file.origin, f"the MCP server {name!r} is left out: {error}"))
         return None
     if bool(server.command) == bool(server.url):
-        warned.append(Warned(file.origin, f'the MCP server {name!r} is left out: it needs either "command" or "url"'))
+        warned.append(
+            ContextWarning(file.origin, f'the MCP server {name!r} is left out: it needs either "command" or "url"')
+        )
         return None
     return server

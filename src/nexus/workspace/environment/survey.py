@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from nexus.errors import CredentialError
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.skill import Skill
 from nexus.workspace.credentials.index import Entry
@@ -74,7 +74,7 @@ def survey(around: Surroundings, credentials: Credentials, now_ms: int, probe: P
         known = credentials.entries(declared(skills))
     except CredentialError as error:
         known = {}
-        warned.append(Warned("nexus:credentials", str(error)))
+        warned.append(ContextWarning("nexus:credentials", str(error)))
     best: dict[tuple[str, str], Capability] = {}
     for skill in sorted(skills, key=lambda one: one.name):
         judged = _judged(skill, probe, known, used=skill.name in used)
@@ -157,17 +157,21 @@ def _in_words(needs: set[str]) -> str:
     return f"needs {', '.join(words[:NEEDS_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _listed(skill: Skill, judged: Capability, warned: list[Warned]) -> Iterator[Capability]:
+def _listed(skill: Skill, judged: Capability, warned: list[ContextWarning]) -> Iterator[Capability]:
     """What a skill provides, each under its name. A name that could be taken for a part of the list is not listed."""
     category = skill.category.strip() or GENERAL
     if not _plain(category):
-        warned.append(Warned(skill.origin, f"its category {category[:80]!r} is not shown: it is not a few plain words"))
+        warned.append(
+            ContextWarning(skill.origin, f"its category {category[:80]!r} is not shown: it is not a few plain words")
+        )
         category = GENERAL
     for name in skill.provides or (skill.name,):
         if _plain(name):
             yield msgspec.structs.replace(judged, name=name, category=category)
         else:
-            warned.append(Warned(skill.origin, f"its capability {name[:80]!r} is not listed: it is no plain name"))
+            warned.append(
+                ContextWarning(skill.origin, f"its capability {name[:80]!r} is not listed: it is no plain name")
+            )
 
 
 def _plain(text: str) -> bool:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from nexus.errors import OverCap
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.config import InstructionsConfig
 from nexus.workspace.files.markdown import Fence, closed, fences
 from nexus.workspace.files.reader import FileText
@@ -74,7 +74,7 @@ class Expansion:
 
     config: InstructionsConfig
     seen: dict[str, str]
-    warned: list[Warned] = field(default_factory=list[Warned])
+    warned: list[ContextWarning] = field(default_factory=list[ContextWarning])
     hashes: list[str] = field(default_factory=list[str])
     left_out: int = 0
     count: int = 0
@@ -107,7 +107,9 @@ class Expansion:
         asked = f"{place.prefix}{name}" if self._within[1:] else place.origin
         if self.count >= MOST_INCLUDES or self.looked_for >= MOST_LOOKED_FOR:
             if not self.full:
-                self.warned.append(Warned(asked, f"@{path} and further ones are not included: they are too many"))
+                self.warned.append(
+                    ContextWarning(asked, f"@{path} and further ones are not included: they are too many")
+                )
             self.full = True
             return None
         self.looked_for += 1
@@ -119,7 +121,7 @@ class Expansion:
             return self._refused(asked, path, "it is outside of this folder")
         found, note = place.files.read(inner)
         if found is None and note is not None:
-            return self._refused(asked, path, note.text.removeprefix("left out: "))
+            return self._refused(asked, path, note.message.removeprefix("left out: "))
         if found is None:
             is_path = "/" in path or "." in path
             return self._refused(asked, path, "there is no such file, or it is empty") if is_path else None
@@ -128,12 +130,12 @@ class Expansion:
             return self._refused(asked, path, f"its text stands already, from {self.seen[found.hash]}")
         return self._put_in(place, inner, found, note)
 
-    def _put_in(self, place: Place, inner: str, found: FileText, note: Warned | None) -> str:
+    def _put_in(self, place: Place, inner: str, found: FileText, note: ContextWarning | None) -> str:
         origin = f"{place.prefix}{inner}"
         if found.left_out_chars and self.config.caps == "error":
             raise OverCap(origin, found.chars, self.config.file_chars)
         if note is not None:
-            self.warned.append(Warned(origin, note.text))
+            self.warned.append(ContextWarning(origin, note.message))
         self.count += 1
         self.seen[found.hash] = origin
         self.hashes.append(found.hash)
@@ -142,4 +144,4 @@ class Expansion:
         return f"<!-- {origin} -->\n{text}\n<!-- end of {origin} -->"
 
     def _refused(self, asked: str, path: str, why: str) -> None:
-        self.warned.append(Warned(asked, f"@{path} is not included: {why}"))
+        self.warned.append(ContextWarning(asked, f"@{path} is not included: {why}"))

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nexus.errors import WorkspaceMissing
-from nexus.types.block import Warned, text_hash
+from nexus.types.block import ContextWarning, text_hash
 from nexus.workspace.files.containment import MOVED, State, alike_in, folders_in, opened, state_of, trouble_with
 from nexus.workspace.files.templates import begun
 from nexus.workspace.files.text_decoding import decoded
@@ -76,27 +76,27 @@ class Files:
     templates: frozenset[str] = frozenset()
     hard_links: bool = False
     _base: str = field(init=False)
-    _seen: dict[str, tuple[State | None, FileText | None, Warned | None]] = field(
-        default_factory=dict[str, tuple[State | None, FileText | None, Warned | None]]
+    _seen: dict[str, tuple[State | None, FileText | None, ContextWarning | None]] = field(
+        default_factory=dict[str, tuple[State | None, FileText | None, ContextWarning | None]]
     )
-    _lists: dict[str, tuple[State | None, list[str], Warned | None]] = field(
-        default_factory=dict[str, tuple[State | None, list[str], Warned | None]]
+    _lists: dict[str, tuple[State | None, list[str], ContextWarning | None]] = field(
+        default_factory=dict[str, tuple[State | None, list[str], ContextWarning | None]]
     )
 
     def __post_init__(self) -> None:
         self._base = os.path.join(self.root, "")  # noqa: PTH118 - put before every name that is read
 
-    def read(self, name: str) -> tuple[FileText | None, Warned | None]:
+    def read(self, name: str) -> tuple[FileText | None, ContextWarning | None]:
         """The file's text, or None when it is absent, empty or refused; and what the user should know about it."""
         if trouble := trouble_with(name):
-            return None, Warned(repr(name)[1:-1], f"left out: {trouble}")
+            return None, ContextWarning(repr(name)[1:-1], f"left out: {trouble}")
         path = f"{self._base}{name}"
         try:
             key = state_of(os.stat(path))  # noqa: PTH116 - hot path
         except (FileNotFoundError, NotADirectoryError):
             return None, self._absent(name)
         except OSError as error:
-            return None, Warned(name, f"cannot be read: {error.strerror or error}")
+            return None, ContextWarning(name, f"cannot be read: {error.strerror or error}")
         known = self._seen.get(name)
         if known is None or known[0] != key:
             known = self._seen[name] = self._load(name, key)
@@ -106,10 +106,10 @@ class Files:
         """The names of the folders inside the folder `name`, sorted; none if it is not there."""
         return self.listed(name)[0]
 
-    def listed(self, name: str) -> tuple[list[str], Warned | None]:
+    def listed(self, name: str) -> tuple[list[str], ContextWarning | None]:
         """The names of the folders inside the folder `name`, sorted, and what the user should know about it."""
         if trouble := trouble_with(name):
-            return [], Warned(repr(name)[1:-1], f"left out: {trouble}")
+            return [], ContextWarning(repr(name)[1:-1], f"left out: {trouble}")
         try:
             key = state_of(os.stat(f"{self._base}{name}"))  # noqa: PTH116 - as above
         except OSError:
@@ -119,43 +119,47 @@ class Files:
             known = self._lists[name] = self._list(name)
         return known[1], known[2]
 
-    def _absent(self, name: str) -> Warned | None:
+    def _absent(self, name: str) -> ContextWarning | None:
         """What to say about a file that is not there: nothing, unless its folder is gone or a name is nearly the same."""
         known = self._seen.get(name)
         if known is not None and known[1] is not None and not self.root.is_dir():
-            return Warned(name, f"left out: the folder {self.root} is not there any more")
+            return ContextWarning(name, f"left out: the folder {self.root} is not there any more")
         if known is None or known[1] is not None or known[2] is not None:
             others = ", ".join(alike_in(self.root, name))
-            note = Warned(name, f"is not there, but {others} is: capitals count in names") if others else None
+            note = ContextWarning(name, f"is not there, but {others} is: capitals count in names") if others else None
             known = self._seen[name] = (None, None, note)
         return known[2]
 
-    def _list(self, name: str) -> tuple[State | None, list[str], Warned | None]:
+    def _list(self, name: str) -> tuple[State | None, list[str], ContextWarning | None]:
         try:
             found, state, whole = _again(lambda: folders_in(self.root, name))
         except OSError as error:
-            return None, [], Warned(f"{name}/", f"left out: {error.strerror or error}")
-        note = None if whole else Warned(f"{name}/", "has too many entries: not all were looked at")
+            return None, [], ContextWarning(f"{name}/", f"left out: {error.strerror or error}")
+        note = None if whole else ContextWarning(f"{name}/", "has too many entries: not all were looked at")
         return None if state is None or is_young(state) else state, found, note
 
-    def _load(self, name: str, key: State) -> tuple[State | None, FileText | None, Warned | None]:
+    def _load(self, name: str, key: State) -> tuple[State | None, FileText | None, ContextWarning | None]:
         """The state under which what was read holds (None: for this call only), the text, and what to say."""
         try:
             state, data = _again(lambda: self._bytes(name), until=_is_steady)
         except FileNotFoundError:
             return None, None, None
         except OSError as error:
-            return None if error.errno == MOVED else key, None, Warned(name, f"left out: {error.strerror or error}")
+            return (
+                None if error.errno == MOVED else key,
+                None,
+                ContextWarning(name, f"left out: {error.strerror or error}"),
+            )
         text, told = decoded(data[:READ_BYTES], cut=len(data) > READ_BYTES)
         others = ", ".join(alike_in(self.root, name))
         if others:
             told = (*told, f"differs only in capitals from {others}: on some systems they are one file")
         if state is None:
             told = (*told, f"changed {TRIES} times while it was read: it is shown as it was read last")
-        warned = Warned(name, "; ".join(told)) if told else None
+        warned = ContextWarning(name, "; ".join(told)) if told else None
         found, said = self._shown(name, data, text, warned)
         if warned is not None and said is not None and said != warned:
-            said = Warned(name, f"{warned.text}; {said.text}")
+            said = ContextWarning(name, f"{warned.message}; {said.message}")
         return None if state is None or others or is_young(state) else state, found, said
 
     def _bytes(self, name: str) -> tuple[State | None, bytes]:
@@ -170,15 +174,17 @@ class Files:
                 size += len(chunk)
             return before if state_of(os.fstat(handle)) == before else None, b"".join(chunks)
 
-    def _shown(self, name: str, data: bytes, text: str, warned: Warned | None) -> tuple[FileText | None, Warned | None]:
+    def _shown(
+        self, name: str, data: bytes, text: str, warned: ContextWarning | None
+    ) -> tuple[FileText | None, ContextWarning | None]:
         if not text.strip():
             return None, warned
         if len(data) > READ_BYTES:
             note = f"only the first {READ_BYTES:,} bytes were read, and of these the cap's {self.file_chars:,} characters kept"
             found, _ = _capped(name, text.strip("\n"), self.file_chars, None)
-            return found, Warned(name, note)
+            return found, ContextWarning(name, note)
         if text.strip() in self.templates:
-            return None, Warned(name, "left out: it is the untouched template that `nexus init` wrote")
+            return None, ContextWarning(name, "left out: it is the untouched template that `nexus init` wrote")
         changed = begun(text) if self.templates else text
         if not changed.strip():
             return None, warned
@@ -210,10 +216,10 @@ def is_young(state: State) -> bool:
     return abs(time.time_ns() - newest) < step
 
 
-def _capped(name: str, text: str, cap: int, warned: Warned | None) -> tuple[FileText, Warned | None]:
+def _capped(name: str, text: str, cap: int, warned: ContextWarning | None) -> tuple[FileText, ContextWarning | None]:
     short = capped(text, cap, name)
     found = FileText(name, short.text, short.left_out_chars, text_hash(text), len(text))
     if not short.left_out_chars:
         return found, warned
     note = f"{short.left_out_chars:,} of {len(text):,} characters left out: the cap is {cap:,} for a file"
-    return found, Warned(name, note)
+    return found, ContextWarning(name, note)

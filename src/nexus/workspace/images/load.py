@@ -18,7 +18,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.tokens.image_price import VENDORS, makers_name
 from nexus.tokens.images import scaled_size, used_size
 from nexus.tokens.model import resolve
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.config import ImagesConfig
 from nexus.types.message import Image, Part, Text
 from nexus.workspace.files.containment import read_given
@@ -51,7 +51,7 @@ def image_from_bytes(
 
 def read_image(
     path: str | Path, *, model: str = "", config: ImagesConfig = DEFAULTS, inside: Path | None = None
-) -> tuple[Image, Warned | None]:
+) -> tuple[Image, ContextWarning | None]:
     """The image of `image_from_file`, and what of the file is not in it (of an animation all but the first frame)."""
     try:
         data = read_given(path, config.max_bytes, inside=inside)
@@ -62,15 +62,15 @@ def read_image(
 
 def images_of(
     paths: Iterable[str | Path], *, model: str = "", config: ImagesConfig = DEFAULTS, inside: Path | None = None
-) -> tuple[list[Image], list[Warned]]:
+) -> tuple[list[Image], list[ContextWarning]]:
     """The images of the files, in order, and a warning for each that cannot be shown or is shown in part."""
     images: list[Image] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for path in paths:
         try:
             image, told = read_image(path, model=model, config=config, inside=inside)
         except BadImage as error:
-            warned.append(Warned(str(path), f"not shown: {error}"))
+            warned.append(ContextWarning(str(path), f"not shown: {error}"))
             continue
         images.append(image)
         warned.extend([told] if told else [])
@@ -79,14 +79,14 @@ def images_of(
 
 def media_parts(
     paths: Iterable[str | Path], around: Surroundings, model: str = "", *, inside: bool = False
-) -> tuple[list[Part], list[Warned]]:
+) -> tuple[list[Part], list[ContextWarning]]:
     """What stands between runtime text and user text (document 003): the images, then a note for each that is not shown.
 
     Names may lie anywhere unless they have to be `inside` the workspace. The warnings say the same as the notes.
     """
     root = around.files.root if around.files is not None else Path.cwd()
     images, warned = images_of(paths, model=model, config=around.config.images, inside=root if inside else None)
-    notes = [Text(f"[{collapse_whitespace(told.text)} ({collapse_whitespace(told.origin)})]") for told in warned]
+    notes = [Text(f"[{collapse_whitespace(told.message)} ({collapse_whitespace(told.source)})]") for told in warned]
     return [*images, *notes], warned
 
 
@@ -103,12 +103,14 @@ def measured(image: Image) -> Image:
     return replace(image, width=found.width, height=found.height)
 
 
-def _made(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Image, Warned | None]:
+def _made(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Image, ContextWarning | None]:
     from nexus.workspace.images.prepare import prepared
 
     found = prepared(data, name, _fitting(model, config.longest_edge), config.max_pixels)
     image = Image(found.media_type, base64.b64encode(found.data).decode(), width=found.width, height=found.height)
-    return image, Warned(name, "only the first frame of the animation is shown") if found.first_of_many else None
+    return image, ContextWarning(
+        name, "only the first frame of the animation is shown"
+    ) if found.first_of_many else None
 
 
 def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, int]]:

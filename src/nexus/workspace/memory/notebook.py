@@ -13,7 +13,7 @@ from msgspec import Struct
 from nexus.errors import BadSetting, NoSuchFact, SecretFound, WorkspaceMissing
 from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
 from nexus.workspace.files.templates import begun, template_texts
 from nexus.workspace.memory import files
@@ -64,7 +64,7 @@ class Notebook:
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._files = Files(self.root, file_chars, template_texts())
 
-    def shown(self) -> tuple[FileText | None, list[Warned]]:
+    def shown(self) -> tuple[FileText | None, list[ContextWarning]]:
         """The memory file as contexts show it, None if there is none; and what should be known about it."""
         return memory_text(self._files)
 

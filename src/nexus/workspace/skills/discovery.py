@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.block import Warned
-from nexus.types.skill import Guide, SkillPlace, SkillsFound
+from nexus.types.block import ContextWarning
+from nexus.types.skill import SkillInstructions, SkillPlace, SkillsFound
 from nexus.workspace import prompts
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.skills.skill_file import judged
@@ -26,8 +26,8 @@ PACKAGED = Path(next(iter(prompts.__path__)))
 SAID = 3
 """Broken rules of one file that a context's report names."""
 
-_Read: TypeAlias = "tuple[FileText | None, Warned | None]"
-Shelved: TypeAlias = "tuple[Guide | None, Warned | None]"
+_Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
+Shelved: TypeAlias = "tuple[SkillInstructions | None, ContextWarning | None]"
 
 
 class Shelf(Struct):
@@ -37,10 +37,10 @@ class Shelf(Struct):
     files: Files
     prefix: str = ""
 
-    def folders(self) -> tuple[list[str], Warned | None]:
+    def folders(self) -> tuple[list[str], ContextWarning | None]:
         """The folders that may hold a skill, sorted by name, hidden ones left out; and what is wrong with their folder."""
         found, trouble = self.files.listed(SKILLS)
-        warned = Warned(f"{self.prefix}{trouble.origin}", trouble.text) if trouble else None
+        warned = ContextWarning(f"{self.prefix}{trouble.source}", trouble.message) if trouble else None
         return [name for name in found if not name.startswith(".")], warned
 
     def origin(self, folder: str) -> str:
@@ -88,21 +88,23 @@ def home_prefix(root: Path) -> str:
     return "~/.nexus/" if root == Path.home() / ".nexus" else f"{root}/"
 
 
-def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, warned: Warned | None) -> Shelved:
+def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, warned: ContextWarning | None) -> Shelved:
     if not folder.isprintable():
-        return None, Warned(f"{shelf.prefix}{SKILLS}", f"left out: the name of the folder {folder!r} is no plain text")
+        return None, ContextWarning(
+            f"{shelf.prefix}{SKILLS}", f"left out: the name of the folder {folder!r} is no plain text"
+        )
     if found is None:
-        return None, Warned(origin, warned.text) if warned else None
+        return None, ContextWarning(origin, warned.message) if warned else None
     judgement = judged(found.text, folder, origin, shelf.place)
     said = [finding.text for finding in judgement.findings if finding.error]
     if warned and not found.left_out_chars:
-        said.insert(0, warned.text)
+        said.insert(0, warned.message)
     if len(said) > SAID:
         said[SAID:] = [f"{len(said) - SAID} more (`nexus skill lint` has all)"]
     told = "; ".join(said)
     skill = judgement.skill
     if skill is None:
-        return None, Warned(origin, f"not listed: {told}")
-    capped = warned.text if warned and found.left_out_chars else ""
-    guide = Guide(skill, found.text, judgement.body_at, found.left_out_chars, capped, found.chars)
-    return guide, Warned(origin, told) if told else None
+        return None, ContextWarning(origin, f"not listed: {told}")
+    capped = warned.message if warned and found.left_out_chars else ""
+    guide = SkillInstructions(skill, found.text, judgement.body_at, found.left_out_chars, capped, found.chars)
+    return guide, ContextWarning(origin, told) if told else None

@@ -59,11 +59,11 @@ def linted(files: Files, folder: str, shown: str) -> Linted:
     """The skill in a folder of `files`."""
     found, warned = files.read(f"{folder}/{FILE}")
     if found is None:
-        why = warned.text if warned else f"there is no {FILE}, or it is empty"
+        why = warned.message if warned else f"there is no {FILE}, or it is empty"
         return Linted(shown, (Finding(1, why),))
     with (files.root / folder / FILE).open("rb") as stream:
         beginning = stream.read(_BEGINNING)
-    findings = [*_encoding(beginning), *([Finding(1, warned.text)] if warned else [])]
+    findings = [*_encoding(beginning), *([Finding(1, warned.message)] if warned else [])]
     text = beginning.removeprefix(_UTF_8_MARK)
     empty = text[: len(text) - len(text.lstrip(b"\r\n"))].count(b"\n")
     if empty:

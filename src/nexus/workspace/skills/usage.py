@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import READ_BYTES, Files
 
 USED = Path(".nexus") / "used.json"
@@ -22,7 +22,7 @@ MOST_NAMES = 1_000
 _values = msgspec.json.Decoder(dict[str, object])
 
 
-def used_skills(workspace: Path) -> tuple[dict[str, int], list[Warned]]:
+def used_skills(workspace: Path) -> tuple[dict[str, int], list[ContextWarning]]:
     """When each skill was used last, in Unix milliseconds, by name; and what is wrong with the file that says so."""
     name = USED.as_posix()
     found, note = Files(workspace, READ_BYTES).read(name)
@@ -31,10 +31,10 @@ def used_skills(workspace: Path) -> tuple[dict[str, int], list[Warned]]:
     try:
         values = _values.decode(found.text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return {}, [Warned(name, "not used: it is no JSON object of names and times")]
+        return {}, [ContextWarning(name, "not used: it is no JSON object of names and times")]
     times = {skill: at for skill, at in values.items() if type(at) is int and at >= 0}
     bad = len(values) - len(times)
-    return times, [Warned(name, f"{bad} of its {len(values)} times are none; they do not count")] if bad else []
+    return times, [ContextWarning(name, f"{bad} of its {len(values)} times are none; they do not count")] if bad else []
 
 
 def note_use(workspace: Path, name: str, at_ms: int) -> None:

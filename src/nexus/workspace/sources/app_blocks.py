@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.profile import Profile
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import Desk, Gathered, Source
@@ -46,11 +46,11 @@ def fed_sources(profile: Profile) -> dict[str, Source]:
     return {one: fed(name) for one in _named(profile) if (name := fed_name(one))}
 
 
-def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
+def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning]:
     """What to say about given blocks that a profile has no place for."""
     places = {fed_name(one) or one.removesuffix("_block") for one in _named(profile)}
     return [
-        Warned(
+        ContextWarning(
             f"{PREFIX}{collapse_whitespace(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it"
         )
         for name in sorted(blocks, key=str)
@@ -58,21 +58,21 @@ def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[Warned]:
     ]
 
 
-def fed_text(name: str, text: object) -> tuple[str, int, list[Warned]]:
+def fed_text(name: str, text: object) -> tuple[str, int, list[ContextWarning]]:
     """A block's text within the cap ("" for none), how many characters the cap kept out, and what to say."""
     origin = f"{PREFIX}{name}"
     if not isinstance(text, str):
         none = text is None
-        return "", 0, [] if none else [Warned(origin, f"left out: it is {type(text).__name__} and no text")]
+        return "", 0, [] if none else [ContextWarning(origin, f"left out: it is {type(text).__name__} and no text")]
     over = len(text) - FILE_CHARS if text.strip() else 0
     if over <= 0:
         return text.strip(), 0, []
     short = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
-    return short.strip(), over, [Warned(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}")]
+    return short.strip(), over, [ContextWarning(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}")]
 
 
 def _named(profile: Profile) -> tuple[str, ...]:
-    return (*profile.system, *profile.ahead, *profile.current)
+    return (*profile.system, *profile.preamble, *profile.current)
 
 
 def _block(name: str, text: object) -> Gathered:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nexus.text.frames import escape_line_breaks
 from nexus.text.one_line import collapse_whitespace, json_line, value_line
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.message import ATTACHED
 from nexus.types.request import Attachment, Request
 from nexus.workspace.source_context import Desk, Gathered
@@ -79,14 +79,14 @@ def _range(one: Attachment) -> str:
 
 def _lines(
     values: Mapping[str, object], line_of: Callable[[object], str], origin: Callable[[str], str], most_in_all: int
-) -> tuple[dict[str, str], dict[str, int], list[Warned]]:
+) -> tuple[dict[str, str], dict[str, int], list[ContextWarning]]:
     """The values as lines, sorted by name; the sizes of those that are too large; and what to say.
 
     Each has a cap, or all of them together if `most_in_all` is given.
     """
     lines: dict[str, str] = {}
     left_out: dict[str, int] = {}
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     room = most_in_all or VALUE_CHARS
     for name in sorted(values, key=str):
         shown = collapse_whitespace(str(name))[:80]
@@ -94,12 +94,12 @@ def _lines(
             json_line({name: None})
             line = line_of(values[name])
         except (TypeError, ValueError) as error:
-            warned.append(Warned(origin(shown), f"{shown!r} is left out: {error}"))
+            warned.append(ContextWarning(origin(shown), f"{shown!r} is left out: {error}"))
             continue
         if len(line) > room:
             left_out[shown] = len(line)
             told = f"{shown!r} is left out: {len(line):,} characters, and the cap is {VALUE_CHARS:,}"
-            warned.append(Warned(origin(shown), told if room == VALUE_CHARS else f"{told} for all"))
+            warned.append(ContextWarning(origin(shown), told if room == VALUE_CHARS else f"{told} for all"))
             continue
         lines[name] = line
         room -= len(line) if most_in_all else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.skills.discovery import FILE, SKILLS
 from nexus.workspace.source_context import Desk, Gathered, file_block, whole_or_refused
@@ -23,7 +23,7 @@ FILES = (
 def bootstrap(desk: Desk) -> Gathered:
     """One block for each file that is there, under a heading with its name; an untouched template is not. Raises OverCap."""
     blocks: list[Block] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for block in FILES:
         found, notes = file_block(desk, block.name, block.name, block)
         blocks += found
@@ -51,14 +51,14 @@ def memory_file(desk: Desk) -> Gathered:
     return _block(desk, SYSTEM_HEADING + "\n\n")
 
 
-def memory_text(files: Files) -> tuple[FileText | None, list[Warned]]:
+def memory_text(files: Files) -> tuple[FileText | None, list[ContextWarning]]:
     """The file that counts, as it is shown (capped), and what the user should know."""
     found: FileText | None = None
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for name in PLACES:
         text, note = files.read(name)
         if text and found:
-            warned.append(Warned(name, f"not used: {found.origin} stands in its place"))
+            warned.append(ContextWarning(name, f"not used: {found.origin} stands in its place"))
         elif note:
             warned.append(note)
         found = found or text
@@ -144,7 +144,7 @@ def permissions(desk: Desk) -> Gathered:
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 
 
-def _unknown(desk: Desk) -> list[Warned]:
+def _unknown(desk: Desk) -> list[ContextWarning]:
     """A word on a persona that is nowhere: a name is misspelt easily, and another soul would answer in silence."""
     persona = desk.request.identity.persona
     names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
@@ -153,7 +153,7 @@ def _unknown(desk: Desk) -> list[Warned]:
     text = (
         f"there is no SOUL.md or IDENTITY.md in personas/{collapse_whitespace(persona)}: those of the workspace answer"
     )
-    return [Warned("nexus:persona", text)]
+    return [ContextWarning("nexus:persona", text)]
 
 
 def _of_persona(desk: Desk, file: str, title: str, name: str) -> Gathered:

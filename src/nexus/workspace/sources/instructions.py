@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from nexus.errors import OverCap
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.config import InstructionsConfig
 from nexus.workspace.files.dedupe import once
 from nexus.workspace.files.includes import Expansion, include_lines
@@ -89,7 +89,7 @@ def with_includes(desk: Desk, name: str, title: str, block: Block) -> Gathered:
     if desk.files is None:
         return [], []
     expansion = Expansion(desk.around.config.instructions, {})
-    made = _block(replace(block, origin=name), f"# {title}\n\n", Place(desk.files, name, name), expansion)
+    made = _block(replace(block, source=name), f"# {title}\n\n", Place(desk.files, name, name), expansion)
     shown, warned = within_total([made] if made is not None else [], expansion.config, "instruction files")
     return shown, [*expansion.warned, *warned]
 
@@ -105,7 +105,7 @@ def within_total(blocks: list[Block], config: InstructionsConfig, what: str, fir
     if config.caps == "error":
         raise OverCap(f"all {what} together", sum(sizes), config.total_chars)
     shown: list[Block] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     own = levels(
         [size if block.name in first else 0 for block, size in zip(blocks, sizes, strict=True)], config.total_chars
     )
@@ -115,10 +115,10 @@ def within_total(blocks: list[Block], config: InstructionsConfig, what: str, fir
         if size <= level:
             shown.append(block)
             continue
-        short = _capped(block.text, level, block.origin, block.left_out_chars)
+        short = _capped(block.text, level, block.source, block.omitted_chars)
         note = f"{short.left_out_chars:,} of {size:,} characters left out: all {what} together may have {config.total_chars:,}"
-        warned.append(Warned(block.origin, note))
-        shown.append(replace(block, text=short.text, left_out_chars=block.left_out_chars + short.left_out_chars))
+        warned.append(ContextWarning(block.source, note))
+        shown.append(replace(block, text=short.text, omitted_chars=block.omitted_chars + short.left_out_chars))
     return shown, warned
 
 
@@ -126,7 +126,7 @@ def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Blo
     """`bare` with one file's text and what it includes; None where there is none, or its text stands already."""
     found, note = place.files.read(place.name)
     if note is not None:
-        expansion.warned.append(Warned(place.origin, note.text))
+        expansion.warned.append(ContextWarning(place.origin, note.message))
     if found is None:
         return None
     if found.left_out_chars and expansion.config.caps == "error":
@@ -140,7 +140,7 @@ def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Blo
     if _only_repeats(found.text, expansion.repeated - repeated):
         return None
     files = (found.hash, *expansion.hashes)
-    return replace(kept[0], text=f"{heading}{text}", left_out_chars=expansion.left_out, files=files)
+    return replace(kept[0], text=f"{heading}{text}", omitted_chars=expansion.left_out, files=files)
 
 
 def _only_repeats(text: str, repeated: int) -> bool:

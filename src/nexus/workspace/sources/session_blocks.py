@@ -9,7 +9,7 @@ from functools import cache
 
 from nexus.render.tool_list import capabilities_text
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.user_profile import FRIEND_HEADING, known_of
 from nexus.workspace.source_context import Desk, Gathered, Mode
 from nexus.workspace.times import time_line
@@ -30,7 +30,7 @@ def friends(desk: Desk) -> Gathered:
     """The user's profile under `About this friend:`; nothing where none is known, a warning where a field is no text."""
     text, strange = known_of(desk.request.identity.user_profile)
     warned = (
-        [Warned(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content")]
+        [ContextWarning(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content")]
         if strange
         else []
     )
@@ -92,7 +92,7 @@ def subagent(desk: Desk) -> Gathered:
     warned = (
         []
         if task.strip()
-        else [Warned(SUBAGENT_SOURCE, "this worker has no task: name one (`task=`), or another role")]
+        else [ContextWarning(SUBAGENT_SOURCE, "this worker has no task: name one (`task=`), or another role")]
     )
     return [Block("Workspace", "subagent", instructions(task), SUBAGENT_SOURCE, trust="user")], warned
 

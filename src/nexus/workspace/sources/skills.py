@@ -12,10 +12,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from nexus.errors import OverCap
-from nexus.types.block import Block, Trust, Warned
+from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
-from nexus.types.skill import Guide, Skill, SkillPlace, SkillsFound
-from nexus.types.tool_definition import each, offered
+from nexus.types.skill import Skill, SkillInstructions, SkillPlace, SkillsFound
+from nexus.types.tool_definition import iter_definitions, tool_metadata
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.skills.discovery import SKILLS, Shelved
 from nexus.workspace.skills.skill_file import one_line
@@ -52,10 +52,10 @@ def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> S
     return shelves.made((most_folders, read), partial(_found, read))
 
 
-def _found(read: Iterable[tuple[str, list[str], Warned | None, list[Shelved]]]) -> SkillsFound:
+def _found(read: Iterable[tuple[str, list[str], ContextWarning | None, list[Shelved]]]) -> SkillsFound:
     """The skills of all places: of each its prefix, its folders, what is wrong with it, and what the folders hold."""
-    guides: dict[str, Guide] = {}
-    warned: list[Warned] = []
+    guides: dict[str, SkillInstructions] = {}
+    warned: list[ContextWarning] = []
     unread = 0
     for prefix, folders, trouble, shelved in read:
         empty: list[str] = []
@@ -67,13 +67,13 @@ def _found(read: Iterable[tuple[str, list[str], Warned | None, list[Shelved]]]) 
                 empty.append(folder)
             if guide is not None and (first := guides.setdefault(guide.skill.name, guide)) is not guide:
                 text = f"not used: {first.skill.origin} has the same name and comes first"
-                warned.append(Warned(guide.skill.origin, text))
+                warned.append(ContextWarning(guide.skill.origin, text))
         if empty:
-            warned.append(Warned(f"{prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
+            warned.append(ContextWarning(f"{prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
         if left := len(folders) - len(shelved):
             unread += left
             text = f"{len(folders):,} folders: only the first {len(shelved):,} by name are read"
-            warned.append(Warned(f"{prefix}{SKILLS}", text))
+            warned.append(ContextWarning(f"{prefix}{SKILLS}", text))
     ordered = {name: guides[name] for name in sorted(guides)}
     return SkillsFound(tuple(guide.skill for guide in ordered.values()), tuple(warned), ordered, unread)
 
@@ -83,20 +83,20 @@ def active_skills(desk: Desk) -> Gathered:
     found, probe = _of(desk), desk.here.probe
     names, lacking = active_names(scoped(found, desk.request), probe)
     wanted, warned = known_names(found, desk.request.skills)
-    shown = {found.guides[name].skill.origin for name in wanted}
-    warned += [note for note in lacking if note.origin not in shown]
+    shown = {found.instructions[name].skill.origin for name in wanted}
+    warned += [note for note in lacking if note.source not in shown]
     blocks: list[Block] = []
     for name in sorted({*names, *wanted}):
-        guide = found.guides[name]
+        guide = found.instructions[name]
         skill = guide.skill
         if not guide.body:
-            warned.append(Warned(skill.origin, "active, but it has no text below its front matter"))
+            warned.append(ContextWarning(skill.origin, "active, but it has no text below its front matter"))
             continue
-        if guide.capped:
+        if guide.is_truncated:
             _whole_or_refused(desk, guide)
-            warned.append(Warned(skill.origin, guide.capped))
+            warned.append(ContextWarning(skill.origin, guide.is_truncated))
         text, trust = guide_text(guide), _TRUST[skill.place]
-        blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.left_out_chars))
+        blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.omitted_chars))
     return blocks, warned
 
 
@@ -105,10 +105,12 @@ def skills(desk: Desk) -> Gathered:
     found = scoped(_of(desk), desk.request)
     if not found.skills or desk.files is None:
         return [], list(found.warnings)
-    loads = any(tool is not None and tool.name == LOADER for tool in map(offered, each(desk.request.tools)))
+    loads = any(
+        tool is not None and tool.name == LOADER for tool in map(tool_metadata, iter_definitions(desk.request.tools))
+    )
     text, left_out, told = skills_index(found, desk.here.probe, reads_files=loads, most=desk.files.file_chars)
-    warned = [*found.warnings, *([Warned(ORIGIN, told)] if told else [])]
-    return [Block("Workspace", "skills", text, ORIGIN, left_out_chars=left_out)], warned
+    warned = [*found.warnings, *([ContextWarning(ORIGIN, told)] if told else [])]
+    return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=left_out)], warned
 
 
 def scoped(found: SkillsFound, request: Request) -> SkillsFound:
@@ -120,28 +122,28 @@ def scoped(found: SkillsFound, request: Request) -> SkillsFound:
     return replace(found, skills=tuple(skills))
 
 
-def active_names(found: SkillsFound, probe: Probe) -> tuple[list[str], list[Warned]]:
+def active_names(found: SkillsFound, probe: Probe) -> tuple[list[str], list[ContextWarning]]:
     """The names of the skills that are always active; one that needs what is missing here is reported instead."""
     names: list[str] = []
-    warned: list[Warned] = []
+    warned: list[ContextWarning] = []
     for skill in found.skills:
         missing = probe.missing(skill.requires) if skill.always else ()
         if missing:
-            warned.append(Warned(skill.origin, f"always active, but not shown: it needs {', '.join(missing)}"))
+            warned.append(ContextWarning(skill.origin, f"always active, but not shown: it needs {', '.join(missing)}"))
         elif skill.always:
             names.append(skill.name)
     return names, warned
 
 
-def known_names(found: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[Warned]]:
+def known_names(found: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[ContextWarning]]:
     """Those of the names that are skills, without repeats, and a warning if there are others."""
     wanted = dict.fromkeys(names)
-    unknown = [name for name in wanted if name not in found.guides]
-    told = f"there is no skill {_few(unknown)}; there are: {_few(list(found.guides)) or 'none'}"
-    return [name for name in wanted if name in found.guides], [Warned(ORIGIN, told)] if unknown else []
+    unknown = [name for name in wanted if name not in found.instructions]
+    told = f"there is no skill {_few(unknown)}; there are: {_few(list(found.instructions)) or 'none'}"
+    return [name for name in wanted if name in found.instructions], [ContextWarning(ORIGIN, told)] if unknown else []
 
 
-def guide_text(guide: Guide) -> str:
+def guide_text(guide: SkillInstructions) -> str:
     """A skill in full, under its heading."""
     return f"# Skill: {guide.skill.name}\n\n{guide.body}"
 
@@ -190,7 +192,7 @@ def _of(desk: Desk) -> SkillsFound:
     return desk.seen_skills[0]
 
 
-def _whole_or_refused(desk: Desk, guide: Guide) -> None:
+def _whole_or_refused(desk: Desk, guide: SkillInstructions) -> None:
     """Raises OverCap for a guide that the cap shortened, where the configuration does not want that."""
     config = desk.around.config.instructions
     if config.caps == "error":

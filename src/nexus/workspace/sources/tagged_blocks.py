@@ -12,9 +12,9 @@ from datetime import UTC, tzinfo
 from nexus.render.tagged import blocks, entries, memory
 from nexus.render.tagged.times import UNKNOWN_TIME, moment_time
 from nexus.text.frames import escape
-from nexus.types.block import Block, Warned
-from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, Earlier
-from nexus.types.ledger_entries import Row
+from nexus.types.block import Block, ContextWarning
+from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
+from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note
 from nexus.types.user_profile import friend_text, known_of
 from nexus.workspace.prompts.core_identity import CORE_IDENTITY
@@ -49,7 +49,7 @@ def friends_block(desk: Desk) -> Gathered:
     """[FRIENDS_INFO]: the user's profile, or the placeholder; a warning where a field is no text."""
     text, strange = known_of(desk.request.identity.user_profile)
     told = f"not shown: {strange} is no text, and has none as its content"
-    warned = [Warned(USER_PROFILE_SOURCE, told)] if strange else []
+    warned = [ContextWarning(USER_PROFILE_SOURCE, told)] if strange else []
     shown = blocks.friends_block(text or friend_text({}))
     return [Block("Persona", "about the user", shown, USER_PROFILE_SOURCE, trust="user")], warned
 
@@ -67,7 +67,7 @@ def constraints_block(desk: Desk) -> Gathered:
 def shared_memory(desk: Desk) -> Gathered:
     """[SHARED_MEMORY count=N]: the newest entries before this turn, each shortened; and a summary's block before it."""
     zone, warned = _zone(desk)
-    found = entries.remembered(rows_of(desk.earlier), zone, limit=desk.earlier.most)
+    found = entries.remembered(rows_of(desk.earlier), zone, limit=desk.earlier.max_entries)
     text = memory.memory_block(found.entries)
     return [*_before(desk, zone), Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user")], warned
 
@@ -93,19 +93,19 @@ def this_moment(desk: Desk) -> Gathered:
     time = moment_time(desk.at_ms, zone)
     if time == UNKNOWN_TIME:
         told = f"{desk.at_ms} is no time in milliseconds that has a date: the clock's is shown"
-        warned.append(Warned(MOMENT_ORIGIN, told))
+        warned.append(ContextWarning(MOMENT_ORIGIN, told))
         clocks = (moment_time(at_ms, zone) for at_ms in (desk.clock_ms() if desk.clock_ms else 0, 0))
         time = next((one for one in clocks if one != UNKNOWN_TIME), time)
     return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warned
 
 
-def kept_entries(earlier: Earlier) -> int:
+def kept_entries(earlier: PreviousTurns) -> int:
     """How many entries the memory in parts shows: all, or so few that the next turns only add to them."""
     count = len(entries.merged(rows_of(earlier))[0])
-    return earlier.most if count <= earlier.most else min(earlier.most, KEPT)
+    return earlier.max_entries if count <= earlier.max_entries else min(earlier.max_entries, KEPT)
 
 
-def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
+def rows_of(earlier: PreviousTurns) -> Iterator[entries.Row]:
     """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named.
 
     A time that stands alone, and the line that says when a session began, are nobody's words: they are not told.
@@ -113,7 +113,7 @@ def rows_of(earlier: Earlier) -> Iterator[entries.Row]:
     return _rows(earlier.rows)
 
 
-def _rows(told: Iterable[tuple[int, Row]]) -> Iterator[entries.Row]:
+def _rows(told: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.Row]:
     for turn, row in told:
         message = row.message
         calls = tuple(entries.Call(call.name, call.arguments) for call in message.calls())
@@ -128,7 +128,7 @@ def _is_nobodys(message: Message) -> bool:
     return message.role == "user" and (message.source == SESSION_SOURCE or all(times))
 
 
-def _words(row: Row) -> str:
+def _words(row: StoredMessage) -> str:
     """What a message says, with a line for each of its images."""
     images = [f"[image: {part.media_type}]" for part in row.message.parts if isinstance(part, Image)]
     return "\n".join([*images, *([text] if (text := row.message.text()) else [])])
@@ -138,7 +138,7 @@ def _fed(desk: Desk, name: str, framed: Callable[[str], str]) -> Gathered:
     text, over, warned = fed_text(name, desk.request.blocks.get(name))
     if not text:
         return [], warned
-    return [Block("Event", name, framed(text), f"{PREFIX}{name}", trust="tool", left_out_chars=over)], warned
+    return [Block("Event", name, framed(text), f"{PREFIX}{name}", trust="tool", omitted_chars=over)], warned
 
 
 def _before(desk: Desk, zone: tzinfo) -> list[Block]:
@@ -154,10 +154,10 @@ def _before(desk: Desk, zone: tzinfo) -> list[Block]:
     return found
 
 
-def _zone(desk: Desk) -> tuple[tzinfo, list[Warned]]:
+def _zone(desk: Desk) -> tuple[tzinfo, list[ContextWarning]]:
     if not desk.timezone:
         return UTC, []
     try:
         return zone_of(desk.timezone)[1], []
     except ValueError as error:
-        return UTC, [Warned(MOMENT_ORIGIN, f"{error}: UTC is shown")]
+        return UTC, [ContextWarning(MOMENT_ORIGIN, f"{error}: UTC is shown")]

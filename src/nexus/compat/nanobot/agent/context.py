@@ -14,11 +14,11 @@ from typing import Any
 from nexus.errors import EmptyEvent, WorkspaceMissing
 from nexus.profiles.builtin import WORKSPACE
 from nexus.providers.openai import fragment
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, definitions_of
 from nexus.workspace.files.dedupe import once
 from nexus.workspace.images.load import media_parts
@@ -59,7 +59,7 @@ class ContextBuilder:
             raise WorkspaceMissing(
                 f"there is no folder {self.workspace}; `nexus init {self.workspace}` makes a workspace"
             )
-        self.warnings: tuple[Warned, ...] = ()
+        self.warnings: tuple[ContextWarning, ...] = ()
         self._around = surroundings_of(self.workspace, home, config, "")
         self._timezone = str(self._around.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
@@ -74,7 +74,7 @@ class ContextBuilder:
         """
         blocks, warned = self._system(skill_names or ())
         self.warnings = (*self._around.warned, *warned)
-        return "\n\n".join(legible(block.text) for block in blocks if block.text)
+        return "\n\n".join(sanitize_text(block.text) for block in blocks if block.text)
 
     def build_messages(
         self,
@@ -139,16 +139,16 @@ class ContextBuilder:
         said = "\n\n".join(filter(None, (*notes, text.strip() and text)))
         images = (part for part in shown if isinstance(part, Image))
         parts = (
-            Note("moment", legible(runtime), RUNTIME_CONTEXT_SOURCE),
+            Note("moment", sanitize_text(runtime), RUNTIME_CONTEXT_SOURCE),
             *images,
-            *([Text(legible(said))] if said else []),
+            *([Text(sanitize_text(said))] if said else []),
         )
         return fragment(Message("user", parts))[0]["content"]
 
-    def _system(self, skill_names: Iterable[str]) -> tuple[list[Block], list[Warned]]:
+    def _system(self, skill_names: Iterable[str]) -> tuple[list[Block], list[ContextWarning]]:
         desk = self._desk(Event(), skill_names)
         blocks: list[Block] = []
-        warned: list[Warned] = []
+        warned: list[ContextWarning] = []
         seen: dict[str, str] = {}
         for name in WORKSPACE.system:
             found, notes = SOURCES[name](desk)

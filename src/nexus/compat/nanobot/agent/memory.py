@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.workspace.memory.notebook import Notebook
 from nexus.workspace.memory.search import Found
 from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
@@ -23,7 +23,7 @@ class MemoryStore:
 
     def read_long_term(self) -> str:
         """MEMORY.md, whole; "" if it is not there. Bytes that are no text show as U+FFFD."""
-        return legible(self.notebook.text())
+        return sanitize_text(self.notebook.text())
 
     def write_long_term(self, text: str) -> None:
         """Puts a text in the place of MEMORY.md. Facts that it no longer has go to the log, so that none is lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from nexus.types.block import Warned
+from nexus.types.block import ContextWarning
 from nexus.types.skill import SkillsFound
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
@@ -24,7 +24,7 @@ class SkillsLoader:
         root = Path(workspace).expanduser().resolve()
         self._around = Surroundings(Files(root, templates=template_texts()), Files(home_folder()))
         self._probe = Probe()
-        self.warnings: tuple[Warned, ...] = ()
+        self.warnings: tuple[ContextWarning, ...] = ()
 
     def list_skills(self) -> list[dict[str, str]]:
         """Every skill, sorted by name: `name`, `description`, `path`, `source` (workspace, user, packaged), `missing`."""
@@ -42,7 +42,7 @@ class SkillsLoader:
 
     def load_skill(self, name: str) -> str | None:
         """The whole text of a skill's SKILL.md, within the cap for files; None if there is no such skill."""
-        guide = self._found().guides.get(name)
+        guide = self._found().instructions.get(name)
         return guide.text if guide is not None else None
 
     def load_skills_for_context(self, names: Iterable[str]) -> str:
@@ -50,7 +50,7 @@ class SkillsLoader:
         found = self._found()
         known, unknown = known_names(found, names)
         self.warnings += tuple(unknown)
-        return "\n\n".join(guide_text(found.guides[name]) for name in sorted(known))
+        return "\n\n".join(guide_text(found.instructions[name]) for name in sorted(known))
 
     def build_skills_summary(self) -> str:
         """The list of all skills, a line each, to be loaded with the tool `read_file`; empty if there are none."""

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.clip import clip_chars
+from nexus.assembly.fit.clip import truncate_chars
 from nexus.assembly.fit.repair import repaired
-from nexus.assembly.record import sized, waiting
+from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker.messages import build_history_messages
 from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
@@ -54,7 +54,7 @@ class Session:
             raise BadSetting(f"max_messages is {max_messages}: give 0 or more")
         said = build_history_messages(self._engine, self.key)
         if self.result_chars:
-            said = [clip_chars(message, self.result_chars) for message in said]
+            said = [truncate_chars(message, self.result_chars) for message in said]
         shown, _ = repaired(said)
         return _newest([item for message in shown for item in fragment(message)], max_messages)
 
@@ -71,8 +71,8 @@ class Session:
         entries: list[NewEntry] = []
         for step in _turns(said):
             opens = step[0].role == "user"
-            entries.append(NewEntry(messages=sized(step, self._engine.counter), at_ms=at_ms, opens_turn=opens))
-            if step[-1].role == "assistant" and not waiting(step):
+            entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, opens_turn=opens))
+            if step[-1].role == "assistant" and not unanswered_calls(step):
                 entries.append(NewEntry("completed", at_ms=at_ms))
         return self._engine.ledger.commit(self.key, Commit(tuple(entries)))
 

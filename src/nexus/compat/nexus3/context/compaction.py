@@ -17,8 +17,8 @@ from nexus.compat.nexus3.context.view import shown
 from nexus.text.frames import escape, unescape
 from nexus.tokens.counter import get_counter
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
-from nexus.types.ledger_entries import Place, Row
-from nexus.types.message import Message, Size, Text
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Message, Text, TokenSize
 
 SUMMARY_SOURCE = "nexus:summary"
 RECENT_PRESERVE_RATIO = 0.25
@@ -154,5 +154,5 @@ def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     return "\n\n".join(earlier), rest
 
 
-def _rows(messages: Sequence[Message]) -> list[Row]:
-    return [Row(Place(at + 1, 0), message, Size(0, 0, 0)) for at, message in enumerate(messages)]
+def _rows(messages: Sequence[Message]) -> list[StoredMessage]:
+    return [StoredMessage(MessageRef(at + 1, 0), message, TokenSize(0, 0, 0)) for at, message in enumerate(messages)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from nexus.errors import WorkspaceMissing
-from nexus.types.block import Block, Warned
+from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.workspace.config.files import settings_files
 from nexus.workspace.config.load import FILE_NAME, Configuration, read_configuration, values_of
@@ -62,7 +62,7 @@ class LoadedContext:
     mcp_servers: tuple[McpServer, ...]
     sources: ContextSources
     layers: tuple[ContextLayer, ...]
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()
 
 
 class ContextLoader:
@@ -97,7 +97,7 @@ class ContextLoader:
 
 def _sources(blocks: list[Block], read: Configuration) -> ContextSources:
     return ContextSources(
-        tuple(block.origin for block in blocks), dict(read.origins), {one.name: one.origin for one in read.servers}
+        tuple(block.source for block in blocks), dict(read.origins), {one.name: one.origin for one in read.servers}
     )
 
 
@@ -120,7 +120,7 @@ def _layers(
             ContextLayer(
                 cast("LayerName", name),
                 folder or folders.home,
-                "\n\n".join(block.text for block in blocks if block.origin in prompts),
+                "\n\n".join(block.text for block in blocks if block.source in prompts),
                 {key: values[key] for key, origin in read.origins.items() if origin == settings},
                 tuple(server for server in read.servers if server.origin == servers),
             )

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from nexus.assembly.record import sized
+from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, create_summary_message, summary_text
 from nexus.compat.nexus3.context.stamps import MOMENT_SOURCE
 from nexus.compat.nexus3.context.view import calls_of, result_message, text_with_notes
@@ -20,7 +20,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
 from nexus.types.history import SESSION_SOURCE
-from nexus.types.ledger_entries import Commit, Compaction, NewEntry, Row, Sized
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry, SizedMessage, StoredMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
 
 PROMPT_SOURCE = "nexus:system-prompt"
@@ -169,18 +169,18 @@ class LedgerLogger:
         """Every message that was ever stored, oldest first, system prompts included."""
         return [row.message for row in self._rows()] if self._store.thread_of(self.session) is not None else []
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[StoredMessage]:
         return [row for entry in self.ledger.entries(self.session) for row in entry.rows]
 
     def _has_turns(self) -> bool:
         thread = self._store.thread_of(self.session)
         return thread is not None and self._store.thread(thread).turn > 0
 
-    def _sized(self, messages: Sequence[Message]) -> tuple[Sized, ...]:
-        return sized(messages, get_counter())
+    def _sized(self, messages: Sequence[Message]) -> tuple[SizedMessage, ...]:
+        return with_sizes(messages, get_counter())
 
 
-def _is_apart(row: Row) -> bool:
+def _is_apart(row: StoredMessage) -> bool:
     """Whether a message does not stand among the others in view: a system prompt, or the session's first line."""
     first = row.message.role == "system" and row.place.seq == 1
     return first or row.message.source in (PROMPT_SOURCE, SESSION_SOURCE)

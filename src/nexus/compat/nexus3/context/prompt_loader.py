@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nexus.types.block import Warned, text_hash
+from nexus.types.block import ContextWarning, text_hash
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
 from nexus.workspace.sources.session_blocks import environment
@@ -48,7 +48,7 @@ class FilePromptSource:
 
     def __init__(self, path: str | Path, *, inside: bool = False) -> None:
         self._path, self._inside = Path(path), inside
-        self.warned: tuple[Warned, ...] = ()
+        self.warned: tuple[ContextWarning, ...] = ()
 
     @property
     def path(self) -> Path | None:
@@ -61,8 +61,8 @@ class FilePromptSource:
             place = self._path if self._inside else self._path.resolve()
             found, warned = Files(place.parent).read(place.name)
         except (OSError, RuntimeError) as error:  # a circle of links
-            found, warned = None, Warned("", f"cannot be read: {error}")
-        self.warned = (Warned(str(self._path), warned.text),) if warned else ()
+            found, warned = None, ContextWarning("", f"cannot be read: {error}")
+        self.warned = (ContextWarning(str(self._path), warned.message),) if warned else ()
         return found.text if found else None
 
 
@@ -73,7 +73,7 @@ class LoadedPrompt:
     content: str
     personal_path: Path | None
     project_path: Path | None
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()
 
 
 class PromptLoader:
@@ -96,7 +96,9 @@ class PromptLoader:
         )
         warnings += more
         if project and personal and text_hash(project) == text_hash(personal):
-            warnings.append(Warned(str(project_path), "has the same text as the personal prompt: it stands once"))
+            warnings.append(
+                ContextWarning(str(project_path), "has the same text as the personal prompt: it stands once")
+            )
             project_path, project = None, ""
         layers = (("# Personal Configuration", personal), ("# Project Configuration", project))
         sections = [f"{header}\n{text}" for header, text in layers if text]
@@ -109,9 +111,9 @@ def personal_files() -> list[FilePromptSource]:
     return [FilePromptSource(path) for path in personal_places(home_folder())]
 
 
-def _first(sources: Sequence[PromptSource]) -> tuple[Path | None, str, list[Warned]]:
+def _first(sources: Sequence[PromptSource]) -> tuple[Path | None, str, list[ContextWarning]]:
     """Path and text of the first source that has one, and what was to say about those that were tried."""
-    warnings: list[Warned] = []
+    warnings: list[ContextWarning] = []
     for source in sources:
         text = source.load()
         warnings.extend(getattr(source, "warned", ()))

@@ -14,7 +14,7 @@ from nexus.ledger.text_encoding import to_json
 from nexus.providers.openai import fragment
 from nexus.providers.received import as_mapping
 from nexus.types.message import Message, Note, Text, ToolCall, ToolResult
-from nexus.types.sanitize import legible
+from nexus.types.sanitize import sanitize_text
 from nexus.workspace.times import FRESH_MS
 
 
@@ -27,12 +27,12 @@ def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
     out: list[Message] = []
     for message in messages:
         out.extend(view for view, _, _ in repair.step(fold, whole(message), plain=False))
-    return [*out, *repair.closing(fold)]
+    return [*out, *repair.missing_results(fold)]
 
 
 def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The system prompt, if there is one, and the repaired messages as OpenAI's chat messages."""
-    system = [{"role": "system", "content": legible(system_prompt)}] if system_prompt else []
+    system = [{"role": "system", "content": sanitize_text(system_prompt)}] if system_prompt else []
     return [*system, *(item for message in shown(messages) for item in fragment(message))]
 
 
