@@ -18,7 +18,7 @@ from benchmarks.measure import Spent, middle, timed
 from benchmarks.turns import NOW_MS
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle
-from nexus.ledger.sqlite.files import opened
+from nexus.ledger.sqlite.files import open_file
 from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.write import Writing
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -57,7 +57,7 @@ class Finished(Struct, frozen=True):
 
 def finished(entries: Iterable[NewEntry]) -> Iterator[tuple[NewEntry, Finished]]:
     """Each entry with its rows, read from a ledger in memory to which it was committed."""
-    db = opened(MEMORY, create=True, vfs="")
+    db = open_file(MEMORY, create=True, vfs="")
     for entry in entries:
         with db.transaction():
             Writing(db, Reader(db, TENANT, MEMORY, {}), lambda: NOW_MS).commit(SESSION, Commit((entry,)), None)

@@ -18,7 +18,7 @@ from benchmarks.forms_served import NAME, RULE, WINDOW, Served, serve
 from benchmarks.planting import JOINED, claude_sessions, tau_sessions
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Session
-from nexus.providers.prompt_cache import CacheRule, Totals, cache_rule, simulate, total
+from nexus.providers.prompt_cache import CacheRule, CacheTotals, cache_rule, simulate, sum_outcomes
 from nexus.simulation.cache.pieces import Cutter
 from nexus.tokens.model import Model
 
@@ -64,10 +64,10 @@ def run() -> Outcome:
     return Outcome((*tables, _served_table(conversation, rows)), (target,))
 
 
-def simulated(sent: Sequence[Sent], model: Model, rule: CacheRule, counter: Remembered) -> Totals:
+def simulated(sent: Sequence[Sent], model: Model, rule: CacheRule, counter: Remembered) -> CacheTotals:
     """The sums over a session's calls, with a cache that is empty at first; answers are left out."""
     cutter = Cutter(model, counter)
-    return total(simulate((cutter.call(one.body, one.at_ms, 0) for one in sent), rule))
+    return sum_outcomes(simulate((cutter.call(one.body, one.at_ms, 0) for one in sent), rule))
 
 
 def cost_of(sessions: Sequence[Session], form: Form, model: Model, counter: Remembered) -> Cost:
@@ -99,7 +99,7 @@ def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembere
     return Table(f"What each form costs: {kind}", COMMAND, data, tuple(columns), tuple(rows), _NOTES)
 
 
-def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Served, Totals]]:
+def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Served, CacheTotals]]:
     """Each form's name, what the server reported, and what the simulator says of the same bodies."""
     forms = [form for form in FORMS if form.on_server]
     with nexus.open(None, ledger=":memory:") as nx:
@@ -111,7 +111,7 @@ def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Serve
     return [(form.name, *both) for form, both in zip(forms, zip(served, expected, strict=True), strict=True)]
 
 
-def _served_table(conversation: Session, rows: Sequence[tuple[str, Served, Totals]]) -> Table:
+def _served_table(conversation: Session, rows: Sequence[tuple[str, Served, CacheTotals]]) -> Table:
     columns = ("form", "calls", "prompt tokens", "cached tokens", "processed", "cached %", "simulated %")
     cells = tuple(
         (name, one.calls, one.prompt, one.cached, one.prompt - one.cached, 100 * one.share, 100 * expected.share)

@@ -16,8 +16,8 @@ from benchmarks.report import Outcome, Table, Target
 from nexus.engine import Engine
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.snapshot import Snapshot
-from nexus.workspace.source_context import Desk
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES
 
 COMMAND = "python -m benchmarks system_slot"
@@ -100,17 +100,17 @@ def _cold(root: Path, home: Path) -> str:
         return _slot(nx, _look(nx))
 
 
-def _look(nx: Engine) -> Snapshot:
-    return Snapshot(survey=lambda _: nx.refresh_environment())
+def _look(nx: Engine) -> EnvironmentSnapshot:
+    return EnvironmentSnapshot(survey=lambda _: nx.refresh_environment())
 
 
-def _slot(nx: Engine, here: Snapshot) -> str:
+def _slot(nx: Engine, here: EnvironmentSnapshot) -> str:
     """The text of the slot, from its sources, as a call makes it."""
-    desk = Desk(Request(Event()), nx.workspace_context, 0, "", here)
+    desk = SourceContext(Request(Event()), nx.workspace_context, 0, "", here)
     return "\n\n".join(block.text for name in SLOT.system for block in SOURCES[name](desk)[0])
 
 
-def _after_a_change(nx: Engine, here: Snapshot, root: Path, number: int) -> Spent:
+def _after_a_change(nx: Engine, here: EnvironmentSnapshot, root: Path, number: int) -> Spent:
     (root / "AGENTS.md").write_text(f"# Changed {number}\n", "utf-8")
     return timed(lambda: _slot(nx, here))[1]
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nexus.tokens.model_names import spellings, undated
+from nexus.tokens.model_names import spellings, strip_date
 
 OUT = Path(__file__).parents[1] / "src/nexus/tokens/data/models.json"
 
@@ -239,7 +239,7 @@ def rows_of(provider: str, vendor: Vendor, lite: Row, dev: Row, notes: list[str]
         if NOT_CHAT.search(name) or (not re.match(vendor.keep, name) and name in lite_rows):
             notes.append(f"left out {provider}/{name}: not a chat model of this vendor")
             continue
-        known_dev = dev_rows.get(name) or (dev_rows.get(undated(name), {}) if provider == "openai" else {})
+        known_dev = dev_rows.get(name) or (dev_rows.get(strip_date(name), {}) if provider == "openai" else {})
         row = merge(provider, name, lite_rows.get(name, {}), known_dev, notes)
         if row:
             yield {**row, "name": f"{provider}/{name}"} if vendor.host else row
@@ -276,7 +276,7 @@ def aliases(rows: list[Row]) -> dict[str, str]:
     best: dict[str, str] = {}
     for row in rows:
         name = base = row["name"]
-        while (shorter := undated(base)) != base:
+        while (shorter := strip_date(base)) != base:
             base = shorter
             key = base.lower()
             if key not in own and "-" in key and (key not in best or rank(best[key]) < rank(name)):

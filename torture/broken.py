@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from nexus import recovery
 from nexus.compaction import fallback as ladder
-from nexus.compaction.check_summary import Verdict
+from nexus.compaction.check_summary import SummaryVerdict
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.text.frames import escaping, places
 from nexus.types.ledger_entries import Commit, Committed
@@ -63,7 +63,7 @@ def copied_backup() -> None:
 def forgotten_keys() -> None:
     """An idempotency key that was used is stored and never looked at."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         known = self.known_keys(session) if self.thread_of(session) is not None else {}
         new = [replace(one, keys=tuple(key for key in one.keys if key not in known)) for one in commit.entries]
         return _commit(self, session, replace(commit, entries=tuple(new)), facts)
@@ -74,7 +74,7 @@ def forgotten_keys() -> None:
 def split_commits() -> None:
     """Each entry of a commit has a transaction of its own."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         added = sum(_commit(self, session, Commit((entry,)), facts).added for entry in commit.entries[:-1])
         done = _commit(self, session, replace(commit, entries=commit.entries[-1:]), facts)
         return replace(done, added=done.added + added)
@@ -85,7 +85,7 @@ def split_commits() -> None:
 def unexpected_marks() -> None:
     """A compaction is stored whatever mark came before it."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         return _commit(self, session, replace(commit, expected_mark=None), facts)
 
     SqliteLedger.commit = commit
@@ -94,7 +94,7 @@ def unexpected_marks() -> None:
 def swallowed_errors() -> None:
     """A commit that fails is acknowledged."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         try:
             return _commit(self, session, commit, facts)
         except LedgerError:
@@ -158,15 +158,15 @@ def untiring_ladder() -> None:
 def believed_summaries() -> None:
     """A model's summary is stored as it came."""
 
-    def audit(*_: object, **__: object) -> Verdict:
-        return Verdict((), (), 0, 0)
+    def audit(*_: object, **__: object) -> SummaryVerdict:
+        return SummaryVerdict((), (), 0, 0)
 
     _replace(ladder, "audit", audit)
 
 
 def plain_marks() -> None:
     """Marks are looked for in ASCII only: look-alikes and what is unseen are let through."""
-    looked_like = places.shape
+    looked_like = places.skeleton
 
     def shape(char: str) -> str | None:
         return looked_like(char) if char.isascii() else None
@@ -178,7 +178,7 @@ def single_backslashes() -> None:
     """A mark that has two backslashes already gets no third one."""
     found = escaping.spans
 
-    def spans(text: str) -> Iterator[places.Place]:
+    def spans(text: str) -> Iterator[places.TagSpan]:
         return (place for place in found(text) if place.run < 2)
 
     _replace(escaping, "spans", spans)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from nexus.errors import CompactionSuperseded
-from nexus.ledger.replay import live
+from nexus.ledger.replay import live_checkpoints
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import STEPS, Commit, Compaction, Entry, NewEntry, SizedMessage
 from nexus.types.message import TokenSize, assistant, user
@@ -127,7 +127,7 @@ def _step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commit:
     with ledger.snapshot():
         head = ledger.head(thread)[0]
         marks = ledger.marks(thread)
-    after, holds = (marks[0].seq if marks else 0), live(marks).mark
+    after, holds = (marks[0].seq if marks else 0), live_checkpoints(marks).mark
     keys = (f"{session}/{name}/{step}",)
     if step % 6 == 0 and holds is not None:
         body = {"of": holds.seq, "name": name, "step": step, "after": after}
@@ -230,7 +230,7 @@ def _check_marks(ledger: SqliteLedger, session: str, entries: list[Entry]) -> No
                 made.covers_to < made.first_kept <= mark.seq, f"session {session}: compaction {mark.seq} covers itself"
             )
             holding.append(mark.seq)
-    holds = live(marks[::-1]).mark
+    holds = live_checkpoints(marks[::-1]).mark
     require(
         (holds.seq if holds else 0) == (holding[-1] if holding else 0), f"session {session}: another compaction holds"
     )

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import LedgerError
-from nexus.ledger.sessions import Alias, NewMove, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Calibration, Commit, Compaction, NewEntry, SizedMessage
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Message, Text, TokenSize, user
 from torture import traffic
 
@@ -44,7 +44,7 @@ def make(path: Path) -> None:
     instructions = Message("system", (Text("Be exact. " * 30),))
     first = NewEntry(messages=(SizedMessage(instructions, TokenSize(90, 91, 92)),), at_ms=traffic.FIRST_MS)
     for label in ("second", "rewound", "中文 会话"):
-        ledger.commit(label, Commit((first,)), SessionFacts(title=f"The title of {label}", persona="Ada"))
+        ledger.commit(label, Commit((first,)), SessionMetadata(title=f"The title of {label}", persona="Ada"))
     for number in range(1, 13):
         for label in ("first", "second", "third", "archived", "中文 会话"):
             traffic.write(ledger, label, number)
@@ -56,15 +56,17 @@ def make(path: Path) -> None:
     ledger.commit("fork of the fork", Commit((_said("fork of the fork", 1),)))
     ledger.fork("rewound", "rewound", 5, reason="rewind")
     ledger.commit("rewound", Commit((_said("rewound", 50),)))
-    facts = SessionFacts(title="A task", parent_session="first", parent_turn=2, task="Look it up", task_status="done")
+    facts = SessionMetadata(
+        title="A task", parent_session="first", parent_turn=2, task="Look it up", task_status="done"
+    )
     ledger.commit("subagent", traffic.append("subagent", 1), facts)
     ledger.move(
-        [NewMove("archived", ledger.thread_of("archived"), "archived", SessionFacts(status="archived"))],
+        [NewRefUpdate("archived", ledger.thread_of("archived"), "archived", SessionMetadata(status="archived"))],
         [Alias("a name", "first", "renamed"), Alias("another name", "a name", "merged")],
     )
     for provider, model in MODELS:
         for samples in (1, 5):
-            ledger.calibrate(provider, model, Calibration(64 + samples, samples, traffic.FIRST_MS))
+            ledger.calibrate(provider, model, StoredCalibration(64 + samples, samples, traffic.FIRST_MS))
     ledger.close()
     _without_the_date(path)
 

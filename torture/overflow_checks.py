@@ -12,13 +12,13 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, Final
 
-from nexus.compaction import Compacted
+from nexus.compaction import CompactionOutcome
 from nexus.compaction.fallback import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow
 from nexus.providers.errors import classify
-from nexus.providers.replies import to_result
+from nexus.providers.replies import read_reply
 from nexus.recovery import MOST_CALLS, SMALLER, Answer
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry
@@ -85,13 +85,13 @@ class Scene:
     others: list[str] = field(default_factory=list[str])
     known: list[str] = field(default_factory=list[str])
     recorded: tuple[AssembledContext, Any] | None = None
-    made: tuple[Compacted, float] | None = None
+    made: tuple[CompactionOutcome, float] | None = None
 
     def __post_init__(self) -> None:
         self.known = [message.text() for message in self.nx.history(self.session)]
         compact, nx = self.nx.compact, self.nx
 
-        def watched(*arguments: Any, **named: Any) -> Compacted:
+        def watched(*arguments: Any, **named: Any) -> CompactionOutcome:
             asked = self.summarizer.asked if self.summarizer else 0
             done = compact(*arguments, **named)
             calls = (self.summarizer.asked if self.summarizer else 0) - asked
@@ -268,7 +268,7 @@ def _stored(scene: Scene, was: Before, done: Answer | None) -> None:
     wanted = [*scene.others]
     ctx, reply = (done.ctx, done.reply) if done is not None else scene.recorded or (None, None)
     if ctx is not None:
-        wanted += [message.text() for message in (*ctx.event, *to_result(reply).messages)]
+        wanted += [message.text() for message in (*ctx.event, *read_reply(reply).messages)]
     require(found == wanted, f"{len(found)} messages were stored, {len(wanted)} were said: {_differ(found, wanted)}")
     scene.known += wanted
     kinds = Counter(entry.kind for entry in new)
@@ -288,13 +288,13 @@ def _limits(scene: Scene, sent: list[Sent], done: Answer | None) -> None:
         scene.counts["limits learned from what was told"] += 1
 
 
-def _compacted(scene: Scene, done: Compacted, plan: CompactionPlan | None, calls: int) -> None:
+def _compacted(scene: Scene, done: CompactionOutcome, plan: CompactionPlan | None, calls: int) -> None:
     """A compaction's row and figures are right, and the summariser was not asked without end."""
     counts = scene.counts
     counts["summariser calls"] += calls
     require(calls <= MOST_PARTS * TRIES, f"the summariser was asked {calls} times for one compaction")
-    for tried in done.tries:
-        known = next((name for mark, name in WHY if mark in tried.why), tried.why)
+    for tried in done.attempts:
+        known = next((name for mark, name in WHY if mark in tried.reason), tried.reason)
         counts[f"summary refused: {known}"] += 1
     if not done:
         counts["compactions without a use"] += 1

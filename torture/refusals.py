@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from nexus.context import AssembledContext
 from nexus.providers.errors.classifier import classify
-from nexus.providers.errors.messages import number
+from nexus.providers.errors.messages import parse_number
 from nexus.tokens.counter import get_counter
 
 TESTS = Path(__file__).parents[1] / "tests"
@@ -190,7 +190,7 @@ def _with_numbers(case: Any, window: int, tokens: int, output: int, believed: in
     alike = iter((window, output)) if found.limit == found.output_tokens else None
 
     def replaced(match: re.Match[str]) -> str:
-        value = number(match[0])
+        value = parse_number(match[0])
         if alike is not None and value == found.limit:
             return _written(next(alike), match[0])
         if value in new:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
     from nexus.plugins.spec import hookimpl
-    from nexus.providers.replies import to_result as read_reply
+    from nexus.providers.replies import read_reply as read_reply
     from nexus.recovery import call
     from nexus.tokens.budget import TokenBudget
     from nexus.types.block import Block

@@ -35,32 +35,32 @@ from nexus.ledger.store import LedgerStore
 from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize
 from nexus.profiles.user.registry import load_profiles
-from nexus.providers.replies import to_result
+from nexus.providers.replies import read_reply
 from nexus.render.renderers import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
-from nexus.tokens.image_price import price_of
+from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, resolve
-from nexus.tokens.model_names import bare_name
+from nexus.tokens.model_names import base_model_name
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
 from nexus.types.environment import Environment
-from nexus.types.ledger_entries import Calibration, Committed, Entry
+from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, Routing
 from nexus.types.tool_definition import ToolSource
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.probe import Probe
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.files.reader import home_folder
-from nexus.workspace.policy_file import policies_of
-from nexus.workspace.setup import surroundings_of
-from nexus.workspace.source_context import Clock, Desk, Mode
+from nexus.workspace.policy_file import load_policies
+from nexus.workspace.setup import workspace_context
+from nexus.workspace.source_context import Clock, Mode, SourceContext
 
 if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
-    from nexus.compaction import Compacted, Ladder, Summarizer
+    from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
     from nexus.plugins.hooks import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
@@ -100,12 +100,12 @@ class Engine:
         plugins: Sequence[object] = (),
     ) -> None:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.workspace_context = surroundings_of(workspace, home, config, mode, clock)
+        self.workspace_context = workspace_context(workspace, home, config, mode, clock)
         self.credentials = Credentials(
             self.workspace_context.home.root if self.workspace_context.home else home_folder()
         )
         self._surveys = Surveys(self._look)
-        self.policies = policies_of(
+        self.policies = load_policies(
             policy, self.workspace_context.home.root if self.workspace_context.home else None, workspace
         )
         configured = self.workspace_context.config
@@ -119,7 +119,7 @@ class Engine:
         self.calibrate, mine = calibrate, Path(home).expanduser() if home is not None else home_folder()
         self.profiles = load_profiles(profiles or {}, mine, workspace, lambda: self.hooks)
         self._summarizer = summarizer
-        self._ladder: Ladder | None = None
+        self._ladder: FallbackSummarizer | None = None
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
         self._standing = RememberingCounter(self.counter)
@@ -195,13 +195,13 @@ class Engine:
         view = build_view(request.profile, model, available, self.counter, *decided)
         zone = str(request.event.timezone) or str(self.timezone)
         at_ms = request.event.at_ms or self.clock_ms()
-        desk = Desk(request, self.workspace_context, at_ms, zone)
+        desk = SourceContext(request, self.workspace_context, at_ms, zone)
         with self.store.snapshot():
             factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
             view = replace(
                 view,
                 pin_first_message=self.pin_first_message,
-                images=price_of(model, factor),
+                images=image_price(model, factor),
                 message_format=found.profile.message_format,
             )
             thread = self.store.thread_of(request.routing.session)
@@ -213,8 +213,8 @@ class Engine:
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return AssemblyInputs(
-            source_context=Desk(
-                request, self.workspace_context, at_ms, zone, here, earlier=kept.earlier, clock_ms=self.clock_ms
+            source_context=SourceContext(
+                request, self.workspace_context, at_ms, zone, here, previous_turns=kept.earlier, clock_ms=self.clock_ms
             ),
             sources=self.profiles.sources(found),
             frozen_blocks=frozen,
@@ -256,8 +256,8 @@ class Engine:
     def _probe(self) -> Probe:
         return Probe(self.credentials.has_variable)
 
-    def _look(self, at_ms: int = 0) -> Snapshot:
-        return Snapshot(self._probe(), partial(self._survey, at_ms=at_ms))
+    def _look(self, at_ms: int = 0) -> EnvironmentSnapshot:
+        return EnvironmentSnapshot(self._probe(), partial(self._survey, at_ms=at_ms))
 
     def _survey(self, probe: Probe, at_ms: int = 0) -> Environment:
         at_ms = at_ms or self.clock_ms()
@@ -275,7 +275,7 @@ class Engine:
     def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
         if not self.hooks.plugins:
             return request, ()
-        return self.hooks.asked(request, request.event.at_ms or self.clock_ms(), moment=moment)
+        return self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
 
     def _profile(self, request: Request) -> Profile:
         return self.profiles.resolve_with_source(request.profile).profile
@@ -287,7 +287,7 @@ class Engine:
         pair again adds nothing. The usage that a reply reports teaches how this model's tokens are counted. Raises
         BadReply, IdempotencyConflict, LedgerError.
         """
-        result, now_ms = to_result(reply), self.clock_ms()
+        result, now_ms = read_reply(reply), self.clock_ms()
         done = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
         if done.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, done.thread)
@@ -298,16 +298,16 @@ class Engine:
         return done
 
     @property
-    def fallback_summarizer(self) -> Ladder:
+    def fallback_summarizer(self) -> FallbackSummarizer:
         """Who writes this engine's summaries, and how the model among them has fared."""
         if self._ladder is None:
-            from nexus.compaction import Ladder
+            from nexus.compaction import FallbackSummarizer
 
-            self._ladder = Ladder(self.counter, self._summarizer)
+            self._ladder = FallbackSummarizer(self.counter, self._summarizer)
         return self._ladder
 
     @fallback_summarizer.setter
-    def fallback_summarizer(self, ladder: Ladder) -> None:
+    def fallback_summarizer(self, ladder: FallbackSummarizer) -> None:
         self._ladder = ladder
 
     def plan(
@@ -328,7 +328,7 @@ class Engine:
         trigger: Trigger = "manual",
         progress: Callable[[int, int], None] | None = None,
         **request: Any,
-    ) -> Compacted:
+    ) -> CompactionOutcome:
         """Summarises older messages, so that the context comes down to a share of what is available.
 
         Nothing is deleted and `ledger.undo` takes it back. `plan` is one that a context gave (`ctx.plan()`); without it
@@ -336,12 +336,12 @@ class Engine:
         summariser is asked first; without one, or where its answers are refused, the summary is made by rule. Raises
         NoSuchSession, CompactionSuperseded, HeadMoved, LedgerError.
         """
-        from nexus.compaction import NOTHING, carry_out
+        from nexus.compaction import NOTHING, run_compaction
 
         plan = plan or self.plan(session, share=share, trigger=trigger, **request)
         if plan is None:
             return NOTHING
-        return carry_out(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
+        return run_compaction(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
 
     def history(self, session: str) -> list[Message]:
         """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
@@ -369,12 +369,12 @@ class Engine:
 
     def learn_limit(self, model: str, tokens: int) -> None:
         """Remembers what a provider's refusal says of a model: from now on its contexts take at most so many tokens."""
-        known = self._limits.get(bare_name(model), tokens)
-        self._limits[bare_name(model)] = min(known, tokens)
+        known = self._limits.get(base_model_name(model), tokens)
+        self._limits[base_model_name(model)] = min(known, tokens)
 
     def forget_limit(self, model: str) -> bool:
         """Forgets what was learned of a model's limit. Whether there was anything to forget."""
-        return self._limits.pop(bare_name(model), None) is not None
+        return self._limits.pop(base_model_name(model), None) is not None
 
     def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
         """The tokens that a context may take, as `assemble` with the same arguments would have them."""
@@ -384,7 +384,7 @@ class Engine:
     def _bounded(self, request: Request) -> Request:
         """The request with this engine's model where it names none, within its model's learned limit."""
         request = replace(request, model=request.model or self.model)
-        most = self._limits.get(bare_name(request.model), 0)
+        most = self._limits.get(base_model_name(request.model), 0)
         return replace(request, most_tokens=most) if most != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
@@ -440,7 +440,7 @@ class Engine:
             self.store, self.counter, self._standing, RENDERERS, self.workspace_context, self.models, *named, known
         )
 
-    def _calibration(self, provider: str, model: str, counter: str) -> Calibration | None:
+    def _calibration(self, provider: str, model: str, counter: str) -> StoredCalibration | None:
         return self.store.calibration(provider, calibration_key(model, counter)) if self.calibrate else None
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction import Compacted
+from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
-from nexus.providers.errors import Verdict, classify, learned_window, silent
-from nexus.providers.replies import to_result
+from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.providers.replies import read_reply
 from nexus.types.compaction_plan import COMPACT_TO, RECOVER_TO
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Message, Note, Part, Text, ToolCall
@@ -45,7 +45,7 @@ class Attempt(Struct, frozen=True):
     tokens: int
     available: int
     after: str = ""
-    verdict: Verdict | None = None
+    verdict: OverflowVerdict | None = None
 
 
 class Answer(Struct, frozen=True):
@@ -56,10 +56,10 @@ class Answer(Struct, frozen=True):
     result: AgentResult
     committed: Committed
     attempts: tuple[Attempt, ...]
-    compacted: tuple[Compacted, ...] = ()
+    compaction: tuple[CompactionOutcome, ...] = ()
 
     @property
-    def recovered(self) -> bool:
+    def was_recovered(self) -> bool:
         """Whether the first call did not fit."""
         return len(self.attempts) > 1
 
@@ -121,7 +121,7 @@ class _Work:
         self.nx, self.event, self.session, self.request = nx, event, session, dict(request)
         self.compact = compact
         self.attempts: list[Attempt] = []
-        self.compacted: list[Compacted] = []
+        self.compacted: list[CompactionOutcome] = []
         self.after = ""
         self.error: BaseException | None = None
         self.limit = 0
@@ -162,7 +162,7 @@ class _Work:
         self.compacted.append(done)
         return bool(done)
 
-    def smaller(self, ctx: AssembledContext, verdict: Verdict) -> AssembledContext:
+    def smaller(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:
         """A context that is provably smaller than one that did not fit. Raises ContextOverflow if there is none."""
         self.nx.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
@@ -218,7 +218,7 @@ class _Work:
         if self.limit:
             self.nx.learn_limit(ctx.model, max(self.limit, ctx.token_budget.used.total))
 
-    def asks_for_less(self, ctx: AssembledContext, verdict: Verdict) -> bool:
+    def asks_for_less(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
         """Lowers the tokens asked for as an answer to what the provider leaves; false if that is too little."""
         config = dict(self.request.get("model_config") or {})
         name = next((name for name in OUTPUT_SETTINGS if name in config), _output_setting(ctx))
@@ -233,7 +233,7 @@ class _Work:
         return True
 
 
-def _most(ctx: AssembledContext, verdict: Verdict) -> int:
+def _most(ctx: AssembledContext, verdict: OverflowVerdict) -> int:
     """The most that a prompt may take by our count: less than what failed, and what the provider told of its limit."""
     budget = ctx.token_budget
     failed = budget.used.total
@@ -259,7 +259,7 @@ def _parts(ctx: AssembledContext) -> str:
     return f"of the last one {', '.join(f'{name} {tokens:,}' for tokens, name in named)}"
 
 
-def _tells_of_tokens(verdict: Verdict) -> bool:
+def _tells_of_tokens(verdict: OverflowVerdict) -> bool:
     """Whether it says how many tokens fit: not where bytes were too many, or a report may lack what was cached."""
     return verdict.part != "bytes" and verdict.source != LESS_THAN_SENT
 
@@ -296,13 +296,13 @@ def _sent(work: _Work, ctx: AssembledContext, send: Callable[[AssembledContext],
             if verdict is None:
                 work.learn(ctx)
             done = work.nx.record(ctx, reply)
-            return Answer(ctx, reply, to_result(reply), done, tuple(work.attempts), tuple(work.compacted))
+            return Answer(ctx, reply, read_reply(reply), done, tuple(work.attempts), tuple(work.compacted))
         ctx = smaller
 
 
 def _try(
     ctx: AssembledContext, send: Callable[[AssembledContext], Any]
-) -> tuple[Any, Verdict | None, Exception | None]:
+) -> tuple[Any, OverflowVerdict | None, Exception | None]:
     """The reply, and the verdict if the call did not fit, with or without an error."""
     try:
         reply = send(ctx)
@@ -311,8 +311,8 @@ def _try(
         if verdict.kind != "overflow":
             raise
         return None, verdict, error
-    result = to_result(reply)
-    verdict = silent(
+    result = read_reply(reply)
+    verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
         stop_reason=result.stop_reason,
@@ -327,7 +327,7 @@ def _try(
 
 def _answers(reply: Any) -> bool:
     """Whether a reply has a text or a call."""
-    return reply is not None and any(_says(part) for message in to_result(reply).messages for part in message.parts)
+    return reply is not None and any(_says(part) for message in read_reply(reply).messages for part in message.parts)
 
 
 def _says(part: Part) -> bool:

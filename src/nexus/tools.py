@@ -50,7 +50,7 @@ class Tool(Struct, frozen=True, gc=False):
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Described(Struct, frozen=True):
+class FunctionSchema(Struct, frozen=True):
     """What a function says of itself. `arguments` is the type that a call's arguments are read as."""
 
     name: str
@@ -59,7 +59,7 @@ class Described(Struct, frozen=True):
     arguments: type[Struct]
 
 
-def described(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> Described:
+def describe_function(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> FunctionSchema:
     """The function as a tool; `parameters` has descriptions by name that stand before the docstring's.
 
     The description is the docstring without its sections; parameters without a type take anything. Raises BadTool: the
@@ -91,7 +91,7 @@ def described(function: Callable[..., Any], parameters: Mapping[str, str] | None
         schema = _schema(arguments, defaults)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadTool(f"{name} cannot be a tool: {error}") from error
-    return Described(name, text, schema, arguments)
+    return FunctionSchema(name, text, schema, arguments)
 
 
 def _signature(function: Callable[..., Any], name: str) -> tuple[inspect.Signature, dict[str, Any]]:
@@ -203,7 +203,7 @@ class ToolRegistry:
                 raise BadTool("a definition has its name and descriptions: change them there")
             (named, text, schema), kind = _one(cast("Mapping[str, Any]", given)), _arguments(function)
         elif function is None and callable(given):
-            found = described(given, parameters)
+            found = describe_function(given, parameters)
             named, text, schema, kind = (
                 name or found.name,
                 description or found.description,
@@ -328,7 +328,7 @@ def _arguments(function: Callable[..., Any] | None) -> type[Struct] | None:
     if function is None:
         return None
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-    return None if inspect.Parameter.VAR_KEYWORD in kinds else described(function).arguments
+    return None if inspect.Parameter.VAR_KEYWORD in kinds else describe_function(function).arguments
 
 
 def _given(found: Tool, kind: type[Struct] | None, arguments: str) -> dict[str, Any]:

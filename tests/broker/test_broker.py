@@ -18,7 +18,7 @@ from nexus.broker import (
 )
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent, EmptyTask, NoSuchSession, WorkspaceMissing
-from nexus.text.message_text import shown_parts
+from nexus.text.message_text import visible_parts
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Text, assistant, tool
 from nexus.types.request import AgentRole, Event, Permissions
@@ -149,7 +149,7 @@ EVENT = Event(
 
 
 def shown(event: Event, role: AgentRole) -> str:
-    return "\n".join(part.text for part in shown_parts(build_current_message(event, role)) if isinstance(part, Text))
+    return "\n".join(part.text for part in visible_parts(build_current_message(event, role)) if isinstance(part, Text))
 
 
 @pytest.mark.parametrize("role", ["manager", "unified"])

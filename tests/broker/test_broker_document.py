@@ -23,7 +23,7 @@ from nexus.broker import (
 )
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
-from nexus.text.message_text import shown_parts
+from nexus.text.message_text import visible_parts
 from nexus.types.environment import Capability, Environment
 from nexus.types.message import Text, ToolCall, assistant, tool
 from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
@@ -184,7 +184,7 @@ def test_the_code_blocks_run_one_after_the_other(root: Path, nx: Engine) -> None
 def test_hook_data_are_one_framed_block_before_the_content(role: Any, *, platform: bool) -> None:
     """Document 002, `buildCurrentMessage`: `contextParts.push(renderHookData(event.hookData))`, then the content."""
     message = build_current_message(said("hi", at_ms=NOON, hook_data={"b": 2, "a": [1]}), role)
-    [text] = [part.text for part in shown_parts(message) if isinstance(part, Text)]
+    [text] = [part.text for part in visible_parts(message) if isinstance(part, Text)]
     where = "Platform: imessage\nAvailable actions: reply, react\n" if platform else ""
     assert text == (
         f"Current time: 2026-02-06T12:00:00.123Z\nTimezone: UTC\n{where}"

@@ -15,7 +15,7 @@ from cli.stored import rows_of
 from nexus.engine import Engine
 from nexus.errors import LedgerBusy
 from nexus.interop.detect import read
-from nexus.interop.importing import ATTEMPTS, Imported, import_transcript
+from nexus.interop.importing import ATTEMPTS, ImportReport, import_transcript
 
 
 def line(uuid: str, parent: str | None, session: str, **more: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def written(path: Path, session: str, ids: str, *, fork: str = "", side: str = "
     return path
 
 
-def imported(nx: Engine, path: Path) -> list[Imported]:
+def imported(nx: Engine, path: Path) -> list[ImportReport]:
     return [one for transcript in read(path) for one in import_transcript(nx, transcript)]
 
 
@@ -74,15 +74,15 @@ def test_of_two_imports_at_once_one_adds_and_the_other_says_that_it_added_nothin
 ) -> None:
     path = written(tmp_path / "log.jsonl", "s", "u1 a1 u2 a2", **FILES[kind])
     first, second = two
-    others: list[Imported] = []
+    others: list[ImportReport] = []
     before_the_next(first, write, lambda: others.extend(imported(second, path)), monkeypatch)
     own = imported(first, path)
     others.extend([] if others else imported(second, path))
     keys = {key for transcript in read(path) for key in transcript.all_keys()}
-    assert sum(one.added for one in own) + sum(one.added for one in others) == len(keys)
+    assert sum(one.added_entries for one in own) + sum(one.added_entries for one in others) == len(keys)
     assert sum(one.messages for one in own + others) == len(keys)
     assert {key: len(first.store.holders(key)) for key in keys} == dict.fromkeys(keys, 1)
-    assert [(one.added, one.messages) for one in imported(first, path)] == [(0, 0)] * (
+    assert [(one.added_entries, one.messages) for one in imported(first, path)] == [(0, 0)] * (
         2 if "side" in FILES[kind] else 1
     )
 
@@ -93,7 +93,7 @@ def test_an_import_that_another_one_of_a_shorter_file_overtook_adds_the_rest(
     short = written(tmp_path / "short.jsonl", "s", "u1 a1")
     path = written(tmp_path / "log.jsonl", "s", "u1 a1 u2 a2")
     before_the_next(two[0], "commit", lambda: imported(two[1], short), monkeypatch)
-    assert [(one.added, one.known) for one in imported(two[0], path)] == [(2, 2)]
+    assert [(one.added_entries, one.known_entries) for one in imported(two[0], path)] == [(2, 2)]
     assert [message.text() for message in two[0].history("s")] == ["say u1", "said a1", "say u2", "said a2"]
 
 

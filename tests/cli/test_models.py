@@ -9,7 +9,7 @@ import pytest
 
 import nexus
 from cli.running import run, write_json
-from nexus.types.ledger_entries import Calibration
+from nexus.types.ledger_entries import StoredCalibration
 from support.sdk_replies import REPLIES
 
 
@@ -61,8 +61,8 @@ def test_what_was_learned_about_counting_is_listed_by_provider_and_model(empty: 
     assert "Nothing learned yet" in run("models", "--calibrated", folder=empty).out
     assert run("models", "--calibrated", "--json", folder=empty).json == []
     with nexus.open(empty) as nx:
-        nx.store.calibrate("openai", "gpt-4o", Calibration(61, 12, 1_760_000_000_000))
-        nx.store.calibrate("openrouter", "claude-sonnet-4-5 by words", Calibration(128, 2, 1_760_000_000_000))
+        nx.store.calibrate("openai", "gpt-4o", StoredCalibration(61, 12, 1_760_000_000_000))
+        nx.store.calibrate("openrouter", "claude-sonnet-4-5 by words", StoredCalibration(128, 2, 1_760_000_000_000))
     lines = run("models", "--calibrated", folder=empty).out.splitlines()
     assert [line.split()[:5] for line in lines[1:3]] == [
         ["gpt-4o", "openai", "0.95", "1.00", "12"],

@@ -19,7 +19,7 @@ from cli.stored import rows_of
 from nexus.assembly.record import with_sizes
 from nexus.cli import COMMANDS
 from nexus.engine import Engine
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Compaction, SizedMessage
 from nexus.types.message import Message, Thinking, ToolCall, assistant, tool, user
@@ -110,7 +110,9 @@ def _read(master: int) -> Iterator[bytes]:
 def test_show_tells_what_is_known_of_a_session(folder: Path) -> None:
     compacted(folder)
     with opened(folder) as nx:
-        nx.ledger.create("scout", SessionFacts(parent_session="main", parent_turn=2, task="find it", persona="Scout"))
+        nx.ledger.create(
+            "scout", SessionMetadata(parent_session="main", parent_turn=2, task="find it", persona="Scout")
+        )
         nx.ledger.open_turn("main", of(user("Next?")))
     done("session", "alias", "m", "main", folder=folder)
     done("pin", "main", "1.0", folder=folder)
@@ -198,7 +200,7 @@ def test_the_list_shows_what_is_hidden_only_when_asked_and_then_with_its_status(
 def test_the_list_shows_the_parent_of_a_session_that_another_one_spawned(folder: Path) -> None:
     assert "parent" not in done("sessions", folder=folder)
     with opened(folder) as nx:
-        nx.ledger.create("scout", SessionFacts(parent_session="main"))
+        nx.ledger.create("scout", SessionMetadata(parent_session="main"))
     shown = done("sessions", folder=folder).splitlines()
     (line,) = [line for line in shown if line.startswith("scout")]
     assert "parent" in shown[0]
@@ -584,7 +586,7 @@ def test_no_command_makes_a_file_where_there_is_no_ledger(tmp_path: Path) -> Non
 def test_a_name_with_control_characters_has_no_power_over_the_terminal_in_any_command(folder: Path) -> None:
     name = "ev\x1b[31mil\nna\x07me"
     with opened(folder) as nx:
-        nx.ledger.create("spawned", SessionFacts(task=name))
+        nx.ledger.create("spawned", SessionMetadata(task=name))
         nx.ledger.compact("main", Compaction(1, 4, 5, name), after_mark=0)
     done("session", "rename", "main", name, folder=folder)
     done("session", "set", "spawned", f"parent_session={name}", f"persona={name}", folder=folder)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cli.running import TRACEBACK, Ran, run
 from nexus.cli.skill_making import skill_text
-from nexus.workspace.skills.skill_file import UNWRITTEN, judged, one_line
-from nexus.workspace.skills.usage import MOST_NAMES, note_use, used_skills
+from nexus.workspace.skills.skill_file import UNWRITTEN, printable_line, validate_skill
+from nexus.workspace.skills.usage import MOST_NAMES, record_use, used_skills
 from workspace.skills.making import skill, written
 
 
@@ -127,13 +127,13 @@ def test_a_use_is_not_noted_through_a_link_out_of_the_workspace(ws: Path, tmp_pa
 def test_a_damaged_note_of_uses_counts_as_empty_and_is_replaced(ws: Path, text: str) -> None:
     (ws / ".nexus" / "used.json").write_text(text)
     assert used_skills(ws)[0] == {}
-    note_use(ws, "a", 5)
+    record_use(ws, "a", 5)
     assert used_skills(ws)[0] == {"a": 5}
 
 
 def test_of_uses_the_newest_thousand_names_are_kept(ws: Path) -> None:
     (ws / ".nexus" / "used.json").write_text(json.dumps({f"n{at}": at for at in range(MOST_NAMES)}))
-    note_use(ws, "new", MOST_NAMES)
+    record_use(ws, "new", MOST_NAMES)
     found = used_skills(ws)[0]
     assert (len(found), "n0" in found, found["new"]) == (MOST_NAMES, False, MOST_NAMES)
 
@@ -156,8 +156,8 @@ def test_a_new_skill_whose_description_nobody_wrote_is_a_warning_of_lint(ws: Pat
 
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
 def test_any_description_comes_back_from_a_new_skills_front_matter(description: str) -> None:
-    line = one_line(description) or "Write notes."
-    found = judged(skill_text("a-b", line), "a-b", "", "workspace")
+    line = printable_line(description) or "Write notes."
+    found = validate_skill(skill_text("a-b", line), "a-b", "", "workspace")
     assert found.findings == ()
     assert found.skill is not None and found.skill.description == line
 

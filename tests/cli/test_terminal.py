@@ -16,7 +16,7 @@ import nexus
 from cli.running import environment, run, write_json
 from nexus.assembly.record import with_sizes
 from nexus.cli import assemble_command, grid
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 
@@ -51,7 +51,7 @@ REFUSED = [
 def hostile(empty: Path) -> Path:
     """A workspace whose session has such text wherever text can stand."""
     with nexus.open(workspace=empty, counter=COUNTER) as nx:
-        nx.ledger.create(EVIL, SessionFacts(title=EVIL, persona=EVIL, task=EVIL))
+        nx.ledger.create(EVIL, SessionMetadata(title=EVIL, persona=EVIL, task=EVIL))
         said: list[Message] = [user(f"index {EVIL}"), assistant(EVIL, ToolCall(EVIL, EVIL, EVIL)), tool(EVIL, EVIL)]
         nx.ledger.open_turn(EVIL, with_sizes(said, COUNTER), model=EVIL, provider=EVIL)
         nx.ledger.close_turn(EVIL, error=EVIL, usage={"input_tokens": 1})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nexus.compaction import Ladder, SummaryReply, SummaryRequest
-from nexus.compaction.check_summary import audit
+from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest
+from nexus.compaction.check_summary import check_summary
 from nexus.compaction.extractive.summary import source_tokens
 from nexus.compaction.fallback import FAILURES, MOST_PARTS, PAUSE, TRIES
 from nexus.tokens.counter import get_counter
@@ -84,26 +84,26 @@ BAD: dict[str, Callable[[SummaryRequest], Any]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_answer_is_refused_with_its_reason_asked_for_once_more_and_then_made_by_rule(name: str) -> None:
     bad = Scripted(BAD[name])
-    written = Ladder(COUNTER, bad).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER, bad).summary(rows(), "", 300)
     assert written.by == "extractive" and not written.model
     assert written.text.startswith("## Task") and "legacy/io.py" in written.text
     assert COUNTER.count(written.text) <= 300
-    assert len(bad.asked) == TRIES == len(written.tries)
+    assert len(bad.asked) == TRIES == len(written.attempts)
     assert not bad.asked[0].stricter and bad.asked[1].stricter
     if name not in ("fails", "returns no text"):
-        assert bad.asked[1].refused_because == written.tries[0].why
+        assert bad.asked[1].refused_because == written.attempts[0].reason
 
 
 def test_a_summariser_that_does_not_answer_is_not_waited_for() -> None:
     begun = time.monotonic()
-    written = Ladder(COUNTER, Scripted(slow), timeout_s=0.2).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER, Scripted(slow), timeout_s=0.2).summary(rows(), "", 300)
     assert written.by == "extractive" and time.monotonic() - begun < 10
-    assert [tried.why for tried in written.tries] == ["SummaryTimeout: no answer in 0.2 seconds"] * TRIES
+    assert [tried.reason for tried in written.attempts] == ["SummaryTimeout: no answer in 0.2 seconds"] * TRIES
 
 
 def test_a_good_answer_is_taken_with_its_figures_and_what_it_left_out_is_added() -> None:
     said = GOOD.replace("- Never touch the file legacy/io.py.", "- none")
-    written = Ladder(COUNTER, Scripted(lambda _: said)).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER, Scripted(lambda _: said)).summary(rows(), "", 300)
     assert (written.by, written.model, written.provider, written.call_tokens) == ("scripted", "tiny-1", "here", 110)
     assert "Never touch the file legacy/io.py." in written.text
     assert "Fixed parser/scan.py, all tests pass." in written.text
@@ -111,10 +111,12 @@ def test_a_good_answer_is_taken_with_its_figures_and_what_it_left_out_is_added()
 
 
 def test_the_second_try_is_taken_too() -> None:
-    written = Ladder(COUNTER, Scripted(lambda asked: GOOD if asked.stricter else "")).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER, Scripted(lambda asked: GOOD if asked.stricter else "")).summary(
+        rows(), "", 300
+    )
     assert (
         written.by == "scripted"
-        and written.tries[0].why
+        and written.attempts[0].reason
         == "it says nothing; without ## Task; 0% of the identifiers are in it, 60% are asked for"
     )
 
@@ -122,7 +124,7 @@ def test_the_second_try_is_taken_too() -> None:
 def test_a_long_history_is_asked_about_in_parts_that_fit_each_bringing_the_summary_up_to_date() -> None:
     many = rows(60)
     model = Scripted(lambda _: GOOD, call_tokens=4_000)
-    written = Ladder(COUNTER, model).summary(many, "## Task\n> Fix the build of the parser.", 300)
+    written = FallbackSummarizer(COUNTER, model).summary(many, "## Task\n> Fix the build of the parser.", 300)
     assert written.by == "scripted" and 1 < len(model.asked) <= MOST_PARTS
     assert all(source_tokens(asked.rows, COUNTER) < 4_000 for asked in model.asked)
     assert all(asked.previous for asked in model.asked)
@@ -132,18 +134,18 @@ def test_a_long_history_is_asked_about_in_parts_that_fit_each_bringing_the_summa
 
 def test_calls_are_bounded_however_long_the_history_is_and_older_parts_go_in_by_rule() -> None:
     model = Scripted(lambda _: "", call_tokens=2_500)
-    ladder = Ladder(COUNTER, model)
+    ladder = FallbackSummarizer(COUNTER, model)
     written = ladder.summary(rows(300), "", 300)
     assert written.by == "extractive"
     assert len(model.asked) <= FAILURES
     good = Scripted(lambda _: GOOD, call_tokens=2_500)
-    assert len(Ladder(COUNTER, good).summary(rows(300), "", 300).tries) == 0
+    assert len(FallbackSummarizer(COUNTER, good).summary(rows(300), "", 300).attempts) == 0
     assert len(good.asked) == MOST_PARTS and good.asked[0].previous.startswith("## Task")
 
 
 def test_after_three_failures_in_a_row_no_model_is_asked_for_a_while_and_then_again() -> None:
     model = Scripted(boom)
-    ladder = Ladder(COUNTER, model)
+    ladder = FallbackSummarizer(COUNTER, model)
     for _ in range(2):
         ladder.summary(rows(), "", 300)
     asked = len(model.asked)
@@ -156,9 +158,9 @@ def test_after_three_failures_in_a_row_no_model_is_asked_for_a_while_and_then_ag
 
 
 def test_what_is_made_by_rule_passes_the_same_audit() -> None:
-    written = Ladder(COUNTER).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER).summary(rows(), "", 300)
     source = source_tokens(rows(), COUNTER)
-    assert audit(written.text, COUNTER.count(written.text), source).accepted
+    assert check_summary(written.text, COUNTER.count(written.text), source).accepted
 
 
 def test_secrets_do_not_reach_the_summary() -> None:
@@ -167,11 +169,11 @@ def test_secrets_do_not_reach_the_summary() -> None:
         StoredMessage(MessageRef(at + 1, 0), message, message_tokens(message, COUNTER))
         for at, message in enumerate([*said, *[row.message for row in rows()]])
     ]
-    text = Ladder(COUNTER).summary(told, "", 300).text
+    text = FallbackSummarizer(COUNTER).summary(told, "", 300).text
     assert "abcdefghijklmnop" not in text and "hunter2" not in text
 
 
 def test_figures_and_names_of_a_wrong_type_do_not_cost_a_good_summary() -> None:
     odd: dict[str, Any] = {"text": GOOD, "model": 7, "provider": "x\ud800", "input_tokens": None, "output_tokens": -5}
-    written = Ladder(COUNTER, Scripted(lambda _: SummaryReply(**odd))).summary(rows(), "", 300)
+    written = FallbackSummarizer(COUNTER, Scripted(lambda _: SummaryReply(**odd))).summary(rows(), "", 300)
     assert (written.by, written.model, written.provider, written.call_tokens) == ("scripted", "scripted", "x\ufffd", 0)

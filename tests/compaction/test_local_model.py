@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from compaction.conversations import PORTS, rows
-from nexus.compaction.check_summary import Verdict, audit
+from nexus.compaction.check_summary import SummaryVerdict, check_summary
 from nexus.compaction.openai_summarizer import OpenAISummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
@@ -83,8 +83,8 @@ def held_to(grammar: str) -> dict[str, Any]:
     return {"grammar": f"root ::= {grammar}"}
 
 
-def verdict(reply: SummaryReply) -> Verdict:
-    return audit(reply.text, COUNT(reply.text), SOURCE_TOKENS)
+def verdict(reply: SummaryReply) -> SummaryVerdict:
+    return check_summary(reply.text, COUNT(reply.text), SOURCE_TOKENS)
 
 
 @pytest.fixture(scope="session")

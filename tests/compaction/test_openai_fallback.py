@@ -8,7 +8,7 @@ import pytest
 
 from compaction.chat_server import answers, chat_server, hangs_up, refuses, says
 from compaction.conversations import PORTS, rows
-from nexus.compaction.fallback import MOST_PARTS, TRIES, Ladder
+from nexus.compaction.fallback import MOST_PARTS, TRIES, FallbackSummarizer
 from nexus.compaction.openai_summarizer import OpenAISummarizer
 from nexus.tokens.counter import get_counter
 from nexus.types.message import assistant, user
@@ -37,18 +37,18 @@ def test_where_a_server_gives_no_summary_the_rule_does_after_few_calls(step: Any
     with chat_server() as server:
         server.plays(step)
         model = OpenAISummarizer("little", base_url=server.url, call_tokens=CALL_TOKENS, max_retries=0)
-        written = Ladder(COUNTER, model).summary(PORTS, "", 300)
+        written = FallbackSummarizer(COUNTER, model).summary(PORTS, "", 300)
     assert written.by == "extractive" and "Never log passwords" in written.text
-    assert [one.by for one in written.tries] == ["little"] * TRIES
+    assert [one.method for one in written.attempts] == ["little"] * TRIES
     assert len(server.bodies) == TRIES
 
 
 def test_a_good_summary_is_taken_with_its_writer_and_its_cost() -> None:
     with chat_server() as server:
         server.plays(says(GOOD))
-        written = Ladder(COUNTER, OpenAISummarizer("little", base_url=server.url)).summary(PORTS, "", 300)
+        written = FallbackSummarizer(COUNTER, OpenAISummarizer("little", base_url=server.url)).summary(PORTS, "", 300)
     assert (written.by, written.model, written.provider) == ("little", "little-2026-01-01", "127.0.0.1")
-    assert (written.calls, written.call_tokens, written.tries) == (1, 540, ())
+    assert (written.calls, written.call_tokens, written.attempts) == (1, 540, ())
 
 
 @pytest.mark.parametrize("thinking_tokens", [0, 2_000])
@@ -58,8 +58,8 @@ def test_a_conversation_of_any_length_is_sent_in_parts_that_one_call_takes(think
         server.plays(says("## Task\n> Talk about the points."))
         bound = CALL_TOKENS + thinking_tokens
         model = OpenAISummarizer("little", base_url=server.url, call_tokens=bound, thinking_tokens=thinking_tokens)
-        written = Ladder(COUNTER, model).summary(talk, "", 300)
-    assert written.model and not [one for one in written.tries if "TooLarge" in one.why]
+        written = FallbackSummarizer(COUNTER, model).summary(talk, "", 300)
+    assert written.model and not [one for one in written.attempts if "TooLarge" in one.reason]
     assert 1 < len(server.bodies) <= MOST_PARTS * TRIES
     for body in server.bodies:
         assert COUNTER.count(body["messages"][0]["content"]) + 300 <= CALL_TOKENS

@@ -13,7 +13,7 @@ import pytest
 
 from compaction.chat_server import ChatServer, answers, chat_server, completion, drips, hangs_up, refuses, says, waits
 from compaction.conversations import PORTS, call, result, rows
-from nexus.compaction.check_summary import audit
+from nexus.compaction.check_summary import check_summary
 from nexus.compaction.openai_summarizer import MOST_BYTES, OpenAISummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
@@ -170,7 +170,7 @@ def test_what_the_model_says_comes_back_and_the_audit_judges_it(
 ) -> None:
     server.plays(says(said))
     text = summarizer(server).summarize(REQUEST).text
-    assert audit(text, get_counter().count(text), PROMPT_TOKENS).faults == faults
+    assert check_summary(text, get_counter().count(text), PROMPT_TOKENS).faults == faults
     assert len(server.bodies) == 1
 
 

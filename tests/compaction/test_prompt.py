@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from compaction.conversations import COUNTER, PORTS, call, result
 from nexus.compaction.extractive.summary import HEADINGS
-from nexus.compaction.prompt import RESULT_CHARS, build_summarize_prompt, chunks, transcript
+from nexus.compaction.prompt import RESULT_CHARS, build_summarize_prompt, render_transcript, split_chunks
 from nexus.types.message import Message, assistant, tool, user
 from support.hostile import HISTORIES
 
@@ -46,7 +46,7 @@ def test_secrets_do_not_reach_the_summariser() -> None:
 
 
 def test_long_results_show_their_beginning_and_end() -> None:
-    told = transcript([call(1, "read", path="a"), result(1, "first " + "x" * 100_000 + " last")])
+    told = render_transcript([call(1, "read", path="a"), result(1, "first " + "x" * 100_000 + " last")])
     assert "first" in told and told.endswith(" last") and "98,011 characters left out" in told and len(told) < 2_300
 
 
@@ -56,15 +56,19 @@ def test_chunks_hold_all_messages_in_order_within_their_size_and_keep_calls_with
         for number in range(30)
         for message in (user(f"step {number} " * 20), call(number, "bash", command="ls"), result(number, "ok"))
     ]
-    parts = chunks(talk, 400, COUNTER)
+    parts = split_chunks(talk, 400, COUNTER)
     assert [message for part in parts for message in part] == talk and len(parts) > 3
-    assert all(COUNTER.count(transcript(part)) <= 400 for part in parts)
+    assert all(COUNTER.count(render_transcript(part)) <= 400 for part in parts)
     assert not any(any(part[0].results()) for part in parts)
 
 
 def test_a_group_larger_than_a_chunk_is_a_chunk_of_its_own() -> None:
-    assert [len(part) for part in chunks([user("a"), user("b " * 3_000), assistant("c")], 200, COUNTER)] == [1, 1, 1]
-    assert chunks([], 200, COUNTER) == []
+    assert [len(part) for part in split_chunks([user("a"), user("b " * 3_000), assistant("c")], 200, COUNTER)] == [
+        1,
+        1,
+        1,
+    ]
+    assert split_chunks([], 200, COUNTER) == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,5 +86,7 @@ def test_a_secret_that_a_cut_divides_is_taken_out_whole() -> None:
     for secret, shown in ((key, "C3d4"), (pem, "QWxh")):
         for before in range(RESULT_CHARS * 3 // 4 - len(key), RESULT_CHARS * 3 // 4, 3):
             text = "x" * before + " " + secret + " y" * RESULT_CHARS
-            assert shown not in transcript([tool("call_1", text)])
-            assert shown not in transcript([tool("call_1", "y " * RESULT_CHARS + secret + " " + "x" * (before // 3))])
+            assert shown not in render_transcript([tool("call_1", text)])
+            assert shown not in render_transcript(
+                [tool("call_1", "y " * RESULT_CHARS + secret + " " + "x" * (before // 3))]
+            )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.compaction.strip_thinking import without_thinking
+from nexus.compaction.strip_thinking import strip_thinking
 
 ANSWER = "## Task\n> Build it.\n\n## Open\n- Newest request: why does `</think>` stand in the log?"
 
@@ -25,25 +25,25 @@ ANSWER = "## Task\n> Build it.\n\n## Open\n- Newest request: why does `</think>`
     ],
 )
 def test_reasoning_before_the_answer_is_taken_off(before: str) -> None:
-    assert without_thinking(before + ANSWER) == ANSWER
+    assert strip_thinking(before + ANSWER) == ANSWER
 
 
 def test_reasoning_that_never_ends_leaves_nothing() -> None:
-    assert without_thinking("<think>\nI have to list the task, the rules, the") == ""
+    assert strip_thinking("<think>\nI have to list the task, the rules, the") == ""
 
 
 @given(st.text())
 def test_a_text_without_tags_keeps_all_but_the_blanks_around_it(text: str) -> None:
     text = text.replace("<", "(").replace("[", "(")
-    assert without_thinking(text) == text.strip()
+    assert strip_thinking(text) == text.strip()
 
 
 @given(st.text(alphabet="ab \n<>/[]think"))
 def test_an_answer_under_a_heading_is_the_same_after_any_closed_reasoning(thought: str) -> None:
     thought = thought.replace("</think>", "")
-    assert without_thinking(f"<think>{thought} </think>{ANSWER}") == ANSWER
+    assert strip_thinking(f"<think>{thought} </think>{ANSWER}") == ANSWER
 
 
 def test_megabytes_of_tags_are_read_once() -> None:
-    assert without_thinking("<think>" * 150_000) == ""
-    assert without_thinking("<think></think>" * 150_000 + ANSWER) == ANSWER
+    assert strip_thinking("<think>" * 150_000) == ""
+    assert strip_thinking("<think></think>" * 150_000 + ANSWER) == ANSWER

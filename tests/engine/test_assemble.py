@@ -367,7 +367,7 @@ def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a
     assert done.session == "chat~continued"
     assert [m.text() for m in nx.history("chat")] == ["hi", "hello", "here", "ok"]
     assert [m.text() for m in nx.history("chat~continued")] == ["hi", "hello", "there"]
-    assert import_transcript(nx, next(read(path)))[0].added == 0
+    assert import_transcript(nx, next(read(path)))[0].added_entries == 0
 
 
 def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import nexus
 from nexus.engine import Engine
 from nexus.render.context_json import from_json
 from nexus.render.renderers import RENDERERS
-from nexus.types.ledger_entries import Calibration
+from nexus.types.ledger_entries import StoredCalibration
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from support.recount import recount
 
@@ -78,7 +78,7 @@ def test_a_tokenizer_that_needs_less_gives_its_room_back_slowly() -> None:
 
 def test_one_call_can_hold_more_or_less_as_the_factor_says_and_refusals_are_in_the_providers_tokens() -> None:
     nx = opened()
-    nx.store.calibrate("unknown", "our-model", Calibration(128, 9))
+    nx.store.calibrate("unknown", "our-model", StoredCalibration(128, 9))
     ctx = large(nx)
     assert ctx.provenance.manifest.factor == 2.0
     assert ctx.token_budget.used.total >= 2 * ctx.provenance.manifest.base - 4
@@ -95,7 +95,7 @@ def test_what_was_learned_is_kept_for_the_provider_and_the_models_bare_name(tmp_
     with nexus.open(ledger=file, clock_ms=lambda: 7) as nx:
         ctx = nx.assemble(PARAGRAPH * 400, session="s", model="gpt-4o-2024-08-06")
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 1.5), model="gpt-4o-2024-08-06"))
-        assert nx.store.calibrations() == [("openai", "gpt-4o", Calibration(80, 1, 7))]
+        assert nx.store.calibrations() == [("openai", "gpt-4o", StoredCalibration(80, 1, 7))]
     with nexus.open(ledger=file) as nx:
         assert nx.assemble("x", session="other", model="gpt-4o").provenance.manifest.factor == 1.25
         assert nx.assemble("x", session="other", model="gpt-5").provenance.manifest.factor == 1.0
@@ -110,7 +110,7 @@ def test_reports_that_agree_change_no_room_and_after_sixteen_write_nothing() -> 
         ctx = nx.assemble(PARAGRAPH * 60, session=f"s{number}")
         assert ctx.provenance.manifest.factor == 1.0
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.96)))
-    assert nx.store.calibration("unknown", "our-model") == Calibration(64, 16, 1_760_000_000_000)
+    assert nx.store.calibration("unknown", "our-model") == StoredCalibration(64, 16, 1_760_000_000_000)
 
 
 @pytest.mark.parametrize("usage", [0, 1, 10_000_000, -5, 10**30, 1_500.5])
@@ -158,7 +158,7 @@ def test_recording_the_same_reply_again_counts_it_once() -> None:
     ctx = large(nx)
     for _ in range(3):
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.97)))
-    assert nx.store.calibrations() == [("unknown", "our-model", Calibration(64, 1, 1_760_000_000_000))]
+    assert nx.store.calibrations() == [("unknown", "our-model", StoredCalibration(64, 1, 1_760_000_000_000))]
 
 
 def test_a_counter_of_another_unit_learns_apart(tmp_path: Path) -> None:

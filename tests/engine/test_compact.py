@@ -13,7 +13,7 @@ import nexus
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import CompactionSuperseded, HeadMoved
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.openai_body import check_openai
@@ -51,7 +51,7 @@ def test_a_compaction_divides_a_turn_and_even_an_entry_and_keeps_what_the_turn_w
     with opened() as nx:
         event = loop(nx, 20)
         done = nx.compact(budget=8_000, profile="bare")
-        assert done and done.by == "extractive" and done.messages > 5
+        assert done and done.method == "extractive" and done.messages > 5
         mark = nx.ledger.live("main").mark
         assert mark is not None and mark.body["kept_ord"] == 1 and mark.body["asked"] == {"seq": 1, "ord": 0}
         ctx = nx.assemble(event, budget=8_000, profile="bare")
@@ -177,7 +177,7 @@ def test_a_short_session_has_nothing_to_compact() -> None:
     with opened() as nx:
         reply(nx, "hi", assistant("hello"))
         done = nx.compact(budget=8_000, profile="bare")
-        assert not done and "nothing to summarise" in done.why
+        assert not done and "nothing to summarise" in done.reason
         assert nx.ledger.live("main").mark is None
 
 
@@ -193,7 +193,7 @@ def test_the_engines_summarizer_is_asked_with_focus_and_its_model_is_in_the_row(
         loop(nx, 20)
         done = nx.compact(focus="ports", budget=8_000, profile="bare")
         mark = nx.ledger.live("main").mark
-        assert mark is not None and done.by == "mine"
+        assert mark is not None and done.method == "mine"
         assert (mark.body["model"], mark.body["provider"], mark.body["call_tokens"]) == ("m-1", "p", 10)
         assert mark.body["type"] == "summary"
 
@@ -250,20 +250,20 @@ def check(nx: Engine, session: str, budget: int) -> None:
     covered: list[tuple[MessageRef, MessageRef]] = []
     for mark in marks:
         made = Compaction(**{name: value for name, value in mark.body.items() if name != "asked"})
-        covered.append((MessageRef(made.covers_from, 0), shown_from(mark)))
+        covered.append((MessageRef(made.covers_from, 0), visible_start(mark)))
         assert made.covers_to + 1 == made.first_kept
     if chain is not None:
         reach = begin
         for start, end in covered:
             if start <= reach or start.seq == reach.seq:
                 reach = max(reach, end)
-        assert reach >= shown_from(chain), "a gap between summaries"
+        assert reach >= visible_start(chain), "a gap between summaries"
     try:
         ctx = nx.assemble("next", session=session, budget=budget, profile="bare")
     except nexus.BudgetTooSmall:
         return
     assert check_openai(ctx.to_openai()) == [] and recount(ctx.to_openai()) <= budget
-    shown = shown_from(chain)
+    shown = visible_start(chain)
     rows = [row for entry in entries for row in entry.rows if row.place >= shown]
     if ctx.cut is None and nx.store.last_cut(nx.ledger.thread(session), ctx.provenance.manifest.view) is None:
         body = texts(ctx)

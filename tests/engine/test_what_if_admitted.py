@@ -16,7 +16,7 @@ from nexus.policy import Default, Policy, Principal, Toolset
 from nexus.types.message import assistant
 from nexus.types.profile import Profile
 from nexus.types.request import AgentResult
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 from support.skills import write_skill
 
 OWN = Profile("own", "rules alone", ("rules",), ("moment",))
@@ -109,7 +109,7 @@ def test_a_profile_of_ones_own_is_known_by_name(root: Path) -> None:
 
 
 def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
-    def tickets(_: Desk) -> str:
+    def tickets(_: SourceContext) -> str:
         return "# Tickets\n\n- 12"
 
     class Tickets:

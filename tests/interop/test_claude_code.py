@@ -256,7 +256,7 @@ def test_times_models_and_notices_of_the_tool_itself_are_kept(tmp_path: Path) ->
     assert json.loads(found.steps[1].messages[0].meta) == {"isApiErrorMessage": True, "synthetic": True}
     assert found.steps[1].usage is None
     assert found.steps[2].usage == TokenUsage(1, 2)
-    assert (found.model, found.left_out) == ("model-1", {"toolUseResult": 1})
+    assert (found.model, found.omitted) == ("model-1", {"toolUseResult": 1})
 
 
 def test_a_title_counts_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:

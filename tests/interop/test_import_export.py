@@ -14,7 +14,7 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.interop.detect import read
-from nexus.interop.importing import Imported, import_transcript
+from nexus.interop.importing import ImportReport, import_transcript
 from nexus.render.export import as_openai
 
 Account = Counter[tuple[str, ...]]
@@ -71,7 +71,7 @@ def chat_of(messages: Iterable[dict[str, Any]]) -> Account:
     return +said
 
 
-def imported(nx: Engine, path: Path) -> list[Imported]:
+def imported(nx: Engine, path: Path) -> list[ImportReport]:
     return [one for transcript in read(path) for one in import_transcript(nx, transcript)]
 
 
@@ -99,7 +99,7 @@ def test_a_claude_code_file_comes_out_in_openai_form_with_everything_that_it_say
         assert first.lines == sum(kinds.values()) + first.message_lines
         head = nx.store.head(1)
         (again,) = imported(nx, path)
-        assert (again.added, nx.store.head(1)) == (0, head), "importing the same file twice adds nothing"
+        assert (again.added_entries, nx.store.head(1)) == (0, head), "importing the same file twice adds nothing"
     record_property("figures", {"real lines imported": first.lines})
 
 
@@ -114,7 +114,7 @@ def test_two_hundred_conversations_come_out_as_they_went_in(
             out = as_openai(nx.entries(name))["messages"]
             assert chat_of(out) == chat_of(messages)
             assert [message["role"] for message in out] == [message["role"] for message in messages]
-        assert sum(one.added for one in imported(nx, path)) == 0
+        assert sum(one.added_entries for one in imported(nx, path)) == 0
     record_property("figures", {"real conversations imported": len(raw)})
 
 
@@ -133,5 +133,5 @@ def test_a_file_that_has_grown_adds_just_the_rest(number: int, data: Path, tmp_p
             after = imported(nx, grown)
             assert exported(nx) == said
             assert len(nx.sessions()) == 1
-            assert sum(one.messages for one in (*before, *after)) >= after[0].known
+            assert sum(one.messages for one in (*before, *after)) >= after[0].known_entries
             assert any("line" in problem.text or problem.line == cut + 1 for problem in before[0].problems)

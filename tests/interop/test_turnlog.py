@@ -12,7 +12,7 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.errors import BadTurnLog, UnreadableFile
-from nexus.interop.importing import Imported, import_transcript
+from nexus.interop.importing import ImportReport, import_transcript
 from nexus.interop.turnlog import (
     LogEntry,
     Position,
@@ -44,7 +44,7 @@ def write(folder: Path, data: str | bytes) -> Path:
     return file
 
 
-def take(nx: Engine, folder: Path, data: str | bytes) -> Imported:
+def take(nx: Engine, folder: Path, data: str | bytes) -> ImportReport:
     (transcript,) = read(write(folder, data))
     (done,) = import_transcript(nx, transcript)
     return done
@@ -120,11 +120,11 @@ def test_the_whole_system_text_is_shown_where_it_is_asked_for(tmp_path: Path) ->
 
 def test_importing_a_log_again_or_when_it_grew_adds_the_rest(tmp_path: Path) -> None:
     with nexus.open(ledger=MemoryLedger()) as nx:
-        assert take(nx, tmp_path, json.dumps(LOG[:3])).added == 3
+        assert take(nx, tmp_path, json.dumps(LOG[:3])).added_entries == 3
         answered: dict[str, Any] = {**LOG[2], "nexus": {"results": [{"role": "tool", "parts": []}]}}
         grown = [*LOG[:2], answered, LOG[3]]
-        assert take(nx, tmp_path, json.dumps(grown)).added == 2
-        assert take(nx, tmp_path, json.dumps(grown)).added == 0
+        assert take(nx, tmp_path, json.dumps(grown)).added_entries == 2
+        assert take(nx, tmp_path, json.dumps(grown)).added_entries == 0
 
 
 # What the printed form has no place for ------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_gaps_between_indexes_and_keys_of_other_programs_are_no_violations() -> 
 )
 def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
     """Document 001, "Implementation Requirements", 6: "Use ISO 8601 timestamps throughout"."""
-    assert times.read(text) == (AT - 20_000) * 1_000
+    assert times.parse_time(text) == (AT - 20_000) * 1_000
 
 
 @pytest.mark.parametrize(
@@ -396,12 +396,12 @@ def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is_a_time(text: str) -> None:
     """Document 001, "Implementation Requirements", 6: "throughout"."""
-    assert times.read(text) is None
+    assert times.parse_time(text) is None
     assert (2, 6, "error") in found(changed(2, timestamp=text))
 
 
 def test_midnight_at_the_end_of_a_day_begins_the_next() -> None:
-    assert times.written(times.read("2023-04-04T24:00Z") or 0) == "2023-04-05T00:00:00Z"
+    assert times.format_time(times.parse_time("2023-04-04T24:00Z") or 0) == "2023-04-05T00:00:00Z"
 
 
 # Files that are none -------------------------------------------------------------------------------------------------

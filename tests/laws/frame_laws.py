@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws.frame_forms import MOMENT_MARKS, memory, memory_marks, moment, read_memory, read_moment, read_runtime, runtime
 from laws.frame_texts import BREAKS, ENTRIES, TEXTS
 from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
-from nexus.text.message_text import shown_parts
+from nexus.text.message_text import visible_parts
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.sources.file_blocks import HEADING as MEMORY
@@ -78,7 +78,7 @@ def _message(channel: str, memory: str, words: str) -> int:
     moment = f"Current time: 2026-01-13T13:30:00.000Z\nChannel: {escape_line_breaks(channel)}"
     notes = (moment, f"{MEMORY}\n{memory}")
     parts = (*(Note("memory", text) for text in notes), Text(words))
-    (shown,) = shown_parts(Message("user", parts))
+    (shown,) = visible_parts(Message("user", parts))
     assert isinstance(shown, Text)
     at = shown.text.rindex(f"\n{MEMORY}") + 1
     found = scan(shown.text)
@@ -86,7 +86,7 @@ def _message(channel: str, memory: str, words: str) -> int:
     raw = (f"{moment}\n", f"{MEMORY}\n{memory}\n\n{words}")
     assert (unescape(shown.text[:at]), unescape(shown.text[at:])) == raw, f"undone wrongly: {shown.text!r}"
     picture = Image("image/png", "aGk=")
-    apart = shown_parts(Message("user", (*parts, picture)))
+    apart = visible_parts(Message("user", (*parts, picture)))
     texts = [part.text for part in apart if isinstance(part, Text)]
     assert (len(scan(texts[0])), scan(texts[1])) == (1, ()), f"a mark is left: {texts!r}"
     assert unescape(texts[1]) == words, f"undone wrongly: {texts[1]!r}"

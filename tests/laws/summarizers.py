@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexus.compaction import Ladder, SummaryReply, SummaryRequest
-from nexus.compaction.fallback import Written
+from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest
+from nexus.compaction.fallback import SummaryResult
 from nexus.types.ledger_entries import StoredMessage
 
 
@@ -29,18 +29,20 @@ class Scripted:
         return SummaryReply(text, "model", "provider", 10, 5)
 
 
-class Watched(Ladder):
+class Watched(FallbackSummarizer):
     """The ladder that the engine has, told what it is asked for. `quick` writes a short summary without reading."""
 
     quick = True
     asked: tuple[list[StoredMessage], str] = ([], "")
     number = 0
 
-    def summary(self, rows: Any, previous: str, most_tokens: int, **options: Any) -> Written:
+    def summary(self, rows: Any, previous: str, most_tokens: int, **options: Any) -> SummaryResult:
         """As the ladder's, or a short text at once."""
         self.asked = (list(rows), previous)
         if not self.quick:
             return super().summary(rows, previous, most_tokens, **options)
         self.number += 1
         before = previous.splitlines()[-1][:60] if previous else "nothing"
-        return Written(f"## Task\n> look at the tests\n\n## Done\n- summary {self.number} after {before}", "quick", "m")
+        return SummaryResult(
+            f"## Task\n> look at the tests\n\n## Done\n- summary {self.number} after {before}", "quick", "m"
+        )

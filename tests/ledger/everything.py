@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from nexus.assembly.record import with_sizes
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, DecisionRecord, EntryRecord, MoveRecord, Record, ThreadRecord
-from nexus.ledger.sessions import Alias, NewMove, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Cut, MessageRef, NewEntry
+from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry, StoredCalibration
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 
 COUNTER = get_counter("estimate")
@@ -60,13 +60,13 @@ def fill(store: LedgerStore, turns: int = 4) -> None:
     store.fork("main", "main", 10, reason="rewind")
     store.commit("main", Commit(exchange(60), Cut("view", 3, 10, MessageRef(6, 0), "[more]", 2, 20, 0)))
     store.commit("gone", Commit(exchange(70)))
-    store.commit(HOSTILE, Commit((NewEntry("clear"), said(user("x")))), SessionFacts(title=HOSTILE))
-    store.commit("worker", Commit(exchange(80)), SessionFacts(parent_session="main", parent_turn=2, task="look"))
-    store.move([NewMove("worker", store.thread_of("worker"), "archived", SessionFacts(status="archived"))])
+    store.commit(HOSTILE, Commit((NewEntry("clear"), said(user("x")))), SessionMetadata(title=HOSTILE))
+    store.commit("worker", Commit(exchange(80)), SessionMetadata(parent_session="main", parent_turn=2, task="look"))
+    store.move([NewRefUpdate("worker", store.thread_of("worker"), "archived", SessionMetadata(status="archived"))])
     store.move((), [Alias("nick", "side", "shorter"), Alias("nack", "nick", "shorter")])
     store.move((), [Alias("nack", None, "taken back")])
-    store.calibrate("openai", "gpt-5", Calibration(66, 3, 9_000))
-    store.calibrate("openai", "gpt-5", Calibration(67, 9, 9_001))
+    store.calibrate("openai", "gpt-5", StoredCalibration(66, 3, 9_000))
+    store.calibrate("openai", "gpt-5", StoredCalibration(67, 9, 9_001))
     store.erase([store.thread_of("gone") or 0], ["gone"])
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from nexus.errors import HeadMoved, IdempotencyConflict, LedgerClosed
 from nexus.ledger.aio import AsyncLedger, AsyncReads
-from nexus.ledger.sessions import Alias, NewMove, Query, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import append, cut, entry, manifest, mark
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Calibration, Commit, Committed
+from nexus.types.ledger_entries import Commit, Committed, StoredCalibration
 
 Scene = Callable[[AsyncLedger], Coroutine[Any, Any, None]]
 
@@ -52,11 +52,11 @@ def test_it_has_every_method_of_the_store_with_the_same_parameters() -> None:
 def test_each_call_does_what_the_store_does(store: LedgerStore) -> None:
     async def scene(ledger: AsyncLedger) -> None:
         commit = Commit((entry("word", keys=("k",)), mark("clear")), cut("v", 1, 0), manifest("v", 1))
-        done = await ledger.commit("main", commit, SessionFacts(title="T"))
+        done = await ledger.commit("main", commit, SessionMetadata(title="T"))
         assert done == Committed(1, 2, 2, 1)
         assert await ledger.fork("branch", "main", 1, reason="try") == 2
-        assert len(await ledger.move([NewMove("b", 2, "named")], [Alias("m", "main", "short")])) == 1
-        await ledger.calibrate("p", "m", Calibration(64, 1, 5))
+        assert len(await ledger.move([NewRefUpdate("b", 2, "named")], [Alias("m", "main", "short")])) == 1
+        await ledger.calibrate("p", "m", StoredCalibration(64, 1, 5))
         assert (ledger.place, ledger.tenant) == (store.place, "local")
         assert await ledger.entries(1, 0, 1) == list(store.entries(1, 0, 1))
         assert await ledger.dump() == list(store.dump())
@@ -79,8 +79,8 @@ def test_each_call_does_what_the_store_does(store: LedgerStore) -> None:
             (await ledger.known_keys("main"), {"k": 1}),
             (await ledger.holders("k"), [(1, 1)]),
             (await ledger.search(Query("word")), store.search(Query("word"))),
-            (await ledger.calibration("p", "m"), Calibration(64, 1, 5)),
-            (await ledger.calibrations(), [("p", "m", Calibration(64, 1, 5))]),
+            (await ledger.calibration("p", "m"), StoredCalibration(64, 1, 5)),
+            (await ledger.calibrations(), [("p", "m", StoredCalibration(64, 1, 5))]),
         ):
             assert found == wanted
             assert found is not None
@@ -124,7 +124,7 @@ class Slow(MemoryLedger):
         self.writers: set[str] = set()
         self.readers: set[str] = set()
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         self.writers.add(threading.current_thread().name)
         if session == "slow":
             self.begun.set()

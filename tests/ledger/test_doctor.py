@@ -14,7 +14,7 @@ import pytest
 from cli.unwritable import program_without_rights
 from ledger.stores import append, behind_its_back, filled
 from ledger.test_maintenance import swapped
-from nexus.ledger.maintenance.doctor import LOG_LIMIT, Finding, examine, has_log_bug, mount_of, worst
+from nexus.ledger.maintenance.doctor import LOG_LIMIT, DoctorFinding, examine, has_log_bug, mount_of, worst_level
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.types.message import user
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "l.db"
 
 
-def finding(path: Path, name: str, **options: object) -> Finding:
+def finding(path: Path, name: str, **options: object) -> DoctorFinding:
     return next(found for found in examine(path, **options) if found.name == name)  # pyright: ignore[reportArgumentType]
 
 
@@ -55,7 +55,7 @@ def test_a_ledger_on_a_local_disk_is_well_and_stays_as_it_is(path: Path) -> None
     before = path.read_bytes()
     findings = examine(path, mounts="27 1 254:0 / / rw - ext4 /dev/vda rw")
     assert [found.name for found in findings] == NAMES
-    assert worst(findings) == "ok", findings
+    assert worst_level(findings) == "ok", findings
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["l.db"]
 
@@ -256,7 +256,7 @@ def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path) -> None:
 
 def test_a_ledger_whose_pages_stand_in_one_anothers_place_is_looked_at_to_the_end(path: Path) -> None:
     swapped(path, "entry", "session_move")
-    assert worst(examine(path)) == "bad"
+    assert worst_level(examine(path)) == "bad"
     assert finding(path, "clock").level == "ok"
 
 
@@ -273,7 +273,7 @@ def test_a_broken_page_is_bad(path: Path) -> None:
         page = db.execute("SELECT rootpage FROM sqlite_schema WHERE name='message'").fetchone()[0]
     data[(page - 1) * 4_096 : page * 4_096] = b"\xff" * 4_096
     path.write_bytes(data)
-    assert worst(examine(path)) == "bad"
+    assert worst_level(examine(path)) == "bad"
 
 
 def test_a_clock_before_the_newest_entry_is_a_warning(path: Path) -> None:
@@ -287,5 +287,5 @@ def test_a_clock_before_the_newest_entry_is_a_warning(path: Path) -> None:
 
 
 def test_the_gravest_level_counts() -> None:
-    well, warned, ill = Finding("ok", "a", "b"), Finding("warn", "a", "b"), Finding("bad", "a", "b")
-    assert [worst(found) for found in ([well], [well, warned], [warned, ill, well])] == ["ok", "warn", "bad"]
+    well, warned, ill = DoctorFinding("ok", "a", "b"), DoctorFinding("warn", "a", "b"), DoctorFinding("bad", "a", "b")
+    assert [worst_level(found) for found in ([well], [well, warned], [warned, ill, well])] == ["ok", "warn", "bad"]

@@ -22,7 +22,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import entry
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, MessageRef, NewEntry
+from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
 
 LABELS = st.sampled_from(["a", "b", "c", "d"])
 NAMES = st.sampled_from(["a", "b", "c", "d", "x", "y"])
@@ -263,7 +263,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(factor=st.integers(32, 128))
     def calibrates(self, factor: int) -> None:
-        self.everywhere(lambda ledger: ledger.store.calibrate("openai", "gpt", Calibration(factor, 3)))
+        self.everywhere(lambda ledger: ledger.store.calibrate("openai", "gpt", StoredCalibration(factor, 3)))
 
     @rule()
     def crashes(self) -> None:

@@ -322,14 +322,14 @@ def test_an_old_ledger_is_brought_to_this_version_after_a_backup(tmp_path: Path)
     ledger.close()
     with behind_its_back(tmp_path / "l.db.v1.bak") as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == 1
-    assert care.migrate(path) == care.Migrated(str(path), VERSION, VERSION)
+    assert care.migrate(path) == care.MigrationReport(str(path), VERSION, VERSION)
     assert names(tmp_path) == ["l.db", "l.db.v1.bak"]
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     path = old_ledger(tmp_path / "l.db")
     before = path.read_bytes()
-    assert care.migrate(path, dry_run=True) == care.Migrated(str(path), 1, VERSION)
+    assert care.migrate(path, dry_run=True) == care.MigrationReport(str(path), 1, VERSION)
     assert path.read_bytes() == before
     assert names(tmp_path) == ["l.db"]
 

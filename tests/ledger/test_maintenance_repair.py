@@ -20,7 +20,7 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.maintenance.entries import UNKNOWN
 from nexus.ledger.maintenance.pages import Pages
 from nexus.ledger.records import EntryRecord, ThreadRecord
-from nexus.ledger.sessions import NewMove, SessionFacts
+from nexus.ledger.sessions import NewRefUpdate, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
@@ -197,7 +197,7 @@ def test_a_move_in_the_middle_that_is_damaged_is_left_out_and_the_rest_is_chaine
     append(ledger, "main", user("a"))
     thread = ledger.thread_of("main")
     for title in ("one", "two", "three"):
-        ledger.move([NewMove("main", thread, title, SessionFacts(title=title))])
+        ledger.move([NewRefUpdate("main", thread, title, SessionMetadata(title=title))])
     ledger.close()
     sql(tmp_path / "l.db", 'UPDATE session_move SET facts=\'{"title":"forged"}\' WHERE number=2')
     done = care.repair(tmp_path / "l.db", tmp_path / "new.db")

@@ -46,7 +46,7 @@ def test_everything_that_the_first_version_read_is_read_now_hashes_included(old:
             for e in ledger.entries(thread)
         ]
         assert found == wanted["entries"]
-    assert Ledger(ledger).facts("titled").title == "A title"
+    assert Ledger(ledger).metadata("titled").title == "A title"
     assert list(check(ledger.dump())) == []
     with behind_its_back(old) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
@@ -63,7 +63,7 @@ def test_what_the_first_version_did_not_have_is_there_for_its_sessions(old: Path
     ledger.undo("imported")
     assert ledger.live("imported").mark is None
     ledger.redo("imported")
-    assert [move.reason for move in ledger.moves("main")] == ["created", "fork"]
+    assert [move.reason for move in ledger.ref_updates("main")] == ["created", "fork"]
     assert [turn.status for turn in ledger.turns("cleared")] == ["interrupted"]
     assert {call.status for call in ledger.calls("branch")} == {"completed"}
     cut = store.last_cut(1, "layered/openai/2^9/estimate")

@@ -13,7 +13,7 @@ from nexus.assembly.record import with_sizes
 from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseIncomplete, ForksDepend, NoSuchSession
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
@@ -150,8 +150,8 @@ def test_a_fork_begins_at_the_end_of_any_turn_and_a_rewind_leaves_what_came_afte
     ledger.rewind("main", turn=2)
     talk(ledger, "main", "another three")
     assert texts(ledger, "main")[-2:] == ["another three", "to another three"]
-    assert [move.reason for move in ledger.moves("main")] == ["created", "rewind to entry 4"]
-    old = ledger.moves("main")[0].thread
+    assert [move.reason for move in ledger.ref_updates("main")] == ["created", "rewind to entry 4"]
+    old = ledger.ref_updates("main")[0].thread
     assert old is not None and len(list(ledger.store.entries(old))) == 6
     assert [(one.first_turn, one.last_turn) for one in ledger.ancestry("main")] == [(1, 2), (3, 3)]
     for wrong in ({"turn": 9}, {"turn": -1}, {"seq": 99}):
@@ -165,12 +165,14 @@ def test_a_fork_begins_at_the_end_of_any_turn_and_a_rewind_leaves_what_came_afte
 
 def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Ledger) -> None:
     ledger.open_turn("main", said("go", assistant("", ToolCall("c1", "spawn", "{}"))))
-    facts = SessionFacts(parent_session="main", parent_turn=1, parent_call_id="c1", task="look", task_status="running")
+    facts = SessionMetadata(
+        parent_session="main", parent_turn=1, parent_call_id="c1", task="look", task_status="running"
+    )
     ledger.create("sub", facts)
-    assert ledger.facts("sub") == facts
+    assert ledger.metadata("sub") == facts
     assert [one.label for one in ledger.spawned("main")] == ["sub"]
     ledger.update("sub", task_status="done")
-    assert ledger.facts("sub").task_status == "done"
+    assert ledger.metadata("sub").task_status == "done"
     for wrong in (
         {"parent_session": "nobody"},
         {"parent_turn": 7},
@@ -347,7 +349,7 @@ def test_deleting_takes_what_a_label_means_now_and_nothing_that_another_one_has(
     ledger.rename("a", "x")
     ledger.unalias("a")
     talk(ledger, "a", "new")
-    assert ledger.facts("a") == SessionFacts()
+    assert ledger.metadata("a") == SessionMetadata()
     assert ledger.erase("a").messages == 2
     assert texts(ledger, "x") == ["old", "to old"]
     talk(ledger, "f", "base")
@@ -361,14 +363,14 @@ def test_deleting_takes_what_a_label_means_now_and_nothing_that_another_one_has(
 
 def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(ledger: Ledger) -> None:
     talk(ledger, "parent", "one", "two")
-    ledger.create("child", SessionFacts(parent_session="parent", parent_turn=2))
+    ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "work")
     ledger.rewind("parent", turn=1)
     ledger.archive("child")
     ledger.erase("parent")
     ledger.rename("child", "orphan")
     ledger.restore("orphan")
-    assert ledger.facts("orphan").parent_session == ""
+    assert ledger.metadata("orphan").parent_session == ""
     talk(ledger, "parent", "another one of that name")
     assert ledger.spawned("parent") == []
 
@@ -376,9 +378,9 @@ def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(l
 def test_what_a_session_spawned_stays_its_own_when_its_name_is_led_elsewhere(ledger: Ledger) -> None:
     for name in ("guest", "account"):
         talk(ledger, name, "one", "two")
-    ledger.create("child", SessionFacts(parent_session="guest", parent_turn=2))
+    ledger.create("child", SessionMetadata(parent_session="guest", parent_turn=2))
     ledger.merge("guest", "account")
-    assert ledger.facts("child") == SessionFacts(parent_session="guest~merged", parent_turn=2)
+    assert ledger.metadata("child") == SessionMetadata(parent_session="guest~merged", parent_turn=2)
     assert [one.label for one in ledger.spawned("guest~merged")] == ["child"]
     assert ledger.spawned("account") == []
 
@@ -418,7 +420,7 @@ def test_what_could_never_be_read_back_is_refused_at_the_door(ledger: Ledger, en
     with pytest.raises(BadEntry, match="nothing was stored"):
         ledger.commit("main", Commit((entry,)))
     with pytest.raises(BadReference, match="facts"):
-        ledger.create("main", SessionFacts(status="open"))  # pyright: ignore[reportArgumentType]
+        ledger.create("main", SessionMetadata(status="open"))  # pyright: ignore[reportArgumentType]
     assert ledger.sessions(every=True) == []
 
 
@@ -437,7 +439,7 @@ def test_two_halves_of_a_surrogate_pair_come_back_and_are_found_as_one_character
 def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tmp_path: Path) -> None:
     ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
     talk(ledger, "parent", "one", "two")
-    ledger.create("child", SessionFacts(parent_session="parent", parent_turn=2))
+    ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "\ud83d\ude00 work")
     ledger.erase("parent")
     assert care.verify(tmp_path / "l.db") == []

@@ -17,10 +17,10 @@ from ledger.files import dumped
 from nexus.errors import LedgerError
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Compaction, Cut, MessageRef, NewEntry
+from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
 from nexus.types.message import user
 
 LABELS = ("a", "b", "c", HOSTILE)
@@ -30,7 +30,7 @@ TENANTS = ("local", "other\x00")
 def append(ledger: Ledger, name: str, other: str, number: int) -> None:
     shown = picture(f"QUJD{number}" * 400) if number % 3 == 0 else user(f"text {number} " + "x" * 40 * number)
     keys = (f"k{number}",) if number % 2 else ()
-    new = SessionFacts(parent_session=other) if number % 4 == 1 else None
+    new = SessionMetadata(parent_session=other) if number % 4 == 1 else None
     ledger.store.commit(name, Commit((said(shown, keys=keys, opens_turn=True),)), new)
 
 
@@ -81,7 +81,7 @@ DONE: dict[str, Callable[[Ledger, str, str, int], Any]] = {
     "erase a merged one": lambda ledger, name, _, __: ledger.erase(f"{name}~merged", with_forks=True),
     "erase and be killed": erase_and_be_killed,
     "erase all and be killed": erase_all_and_be_killed,
-    "calibrate": lambda ledger, name, _, number: ledger.store.calibrate("p", name, Calibration(64, number)),
+    "calibrate": lambda ledger, name, _, number: ledger.store.calibrate("p", name, StoredCalibration(64, number)),
 }  # fmt: skip
 
 STEPS = st.tuples(

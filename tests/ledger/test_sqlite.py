@@ -26,7 +26,7 @@ from nexus.errors import (
     NotALedger,
 )
 from nexus.ledger.codec import decode_parts
-from nexus.ledger.sessions import Query, SessionFacts
+from nexus.ledger.sessions import Query, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.ledger_entries import Commit, MessageRef, NewEntry, SizedMessage
@@ -246,7 +246,9 @@ def test_any_text_comes_back_as_it_was_in_every_column(tmp_path: Path, text: str
         "user", (Text(text), ToolCall(text, text, text)), id=text, run_id=text, source=text, model=text, meta=text
     )
     append(ledger, "main", said, body={"error": text}, key=text)
-    ledger.commit("titled", Commit((NewEntry(messages=with_sizes((user("x"),), COUNTER)),)), SessionFacts(title=text))
+    ledger.commit(
+        "titled", Commit((NewEntry(messages=with_sizes((user("x"),), COUNTER)),)), SessionMetadata(title=text)
+    )
     ledger.close()
     again = SqliteLedger(str(tmp_path / "l.db"))
     (entry,) = replay(again, "main")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.ledger.codec import decode_parts, encode_parts
-from nexus.ledger.text_encoding import from_json, original, storable, to_json
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 from nexus.types.message import Image, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates included
@@ -36,20 +36,20 @@ PARTS = st.one_of(
 
 @given(st.one_of(ANY_TEXT, TRICKY))
 def test_what_is_stored_is_utf_8_without_nul_and_comes_back_as_it_was(text: str) -> None:
-    stored = storable(text)
+    stored = encode_text(text)
     assert "\0" not in stored
     stored.encode("utf-8")
-    assert original(stored) == text
+    assert decode_text(stored) == text
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\x1a")))
 def test_ordinary_text_is_stored_as_it_is(text: str) -> None:
-    assert storable(text) == text
+    assert encode_text(text) == text
 
 
 @given(st.one_of(ANY_TEXT, TRICKY), st.one_of(ANY_TEXT, TRICKY))
 def test_different_texts_are_stored_differently(one: str, two: str) -> None:
-    assert (storable(one) == storable(two)) == (one == two)
+    assert (encode_text(one) == encode_text(two)) == (one == two)
 
 
 @given(

@@ -22,7 +22,7 @@ from nexus.types.config import Config, HooksConfig
 from nexus.types.message import assistant, tool
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Identity, Request
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES
 
 AT = 1_772_807_400_123
@@ -166,7 +166,7 @@ def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> No
         def nexus_sources(self) -> dict[str, Any]:
             return {"tickets": self.text}
 
-        def text(self, _: Desk) -> str:
+        def text(self, _: SourceContext) -> str:
             self.now += 1
             return f"now {self.now}"
 
@@ -524,9 +524,9 @@ def test_a_hook_cannot_change_the_request_nor_what_others_see() -> None:
         def nexus_sources(self) -> dict[str, Any]:
             return {"tickets": self.change}
 
-        def change(self, desk: Desk) -> None:
+        def change(self, desk: SourceContext) -> None:
             desk.request.model_config.clear()
-            dict.clear(desk.around.host)  # pyright: ignore[reportArgumentType]
+            dict.clear(desk.workspace.host)  # pyright: ignore[reportArgumentType]
 
     request = Request(
         Event((nexus.Text("hi"),), metadata={"sender": {"name": "Ann"}}),

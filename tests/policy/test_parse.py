@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nexus.errors import BadPolicy
 from nexus.policy import Default, Policy, Principal, RoleRule, Toolset
-from nexus.policy.parse import linked, policy_of
+from nexus.policy.parse import merge_policies, parse_policy
 
 WHOLE = """
 [toolsets.full]
@@ -37,7 +37,7 @@ toolset = "full"
 
 
 def test_a_whole_file_is_read_as_it_stands() -> None:
-    assert policy_of(WHOLE, "file") == Policy(
+    assert parse_policy(WHOLE, "file") == Policy(
         "file",
         {"full": Toolset(("read_file", "web_*"), ("web_fetch",), ("files",), ("chat-read",))},
         {"imessage:+1555": Principal("ann", "manager", "full", "dm:ann", ("read",))},
@@ -48,7 +48,7 @@ def test_a_whole_file_is_read_as_it_stands() -> None:
 
 
 def test_an_empty_file_is_a_policy_that_says_nothing() -> None:
-    assert policy_of("", "file") == Policy("file")
+    assert parse_policy("", "file") == Policy("file")
 
 
 WRONG = [
@@ -86,7 +86,7 @@ def test_what_is_no_rule_is_an_error_that_names_file_key_and_what_is_expected(
     text: str, key: str, expected: str
 ) -> None:
     with pytest.raises(BadPolicy) as caught:
-        policy_of(text, "policy.toml")
+        parse_policy(text, "policy.toml")
     assert (caught.value.file, caught.value.key) == ("policy.toml", key)
     assert expected.lower() in caught.value.expected.lower()
     assert "No context is made" in str(caught.value)
@@ -101,22 +101,22 @@ def test_what_is_no_rule_is_an_error_that_names_file_key_and_what_is_expected(
     ],
 )
 def test_a_toolset_that_is_named_and_not_there_is_an_error(text: str, key: str) -> None:
-    policy = policy_of(f"[toolsets.full]\n{text}", "file")
+    policy = parse_policy(f"[toolsets.full]\n{text}", "file")
     with pytest.raises(BadPolicy, match="one of full; 'ful' is not there") as caught:
-        linked([policy])
+        merge_policies([policy])
     assert caught.value.key == key
 
 
 def test_a_workspaces_policy_may_name_the_users_toolsets_but_not_the_other_way_round() -> None:
-    mine, theirs = policy_of("[toolsets.look]", "user"), policy_of("[default]\ntoolset = 'look'", "workspace")
-    assert linked([mine, theirs]) == (mine, theirs)
+    mine, theirs = parse_policy("[toolsets.look]", "user"), parse_policy("[default]\ntoolset = 'look'", "workspace")
+    assert merge_policies([mine, theirs]) == (mine, theirs)
     with pytest.raises(BadPolicy):
-        linked([theirs, mine])
+        merge_policies([theirs, mine])
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_a_bad_one(text: str) -> None:
     try:
-        assert isinstance(policy_of(text, "file"), Policy)
+        assert isinstance(parse_policy(text, "file"), Policy)
     except BadPolicy as error:
         assert str(error).startswith("file")

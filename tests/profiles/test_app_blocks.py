@@ -18,8 +18,8 @@ from nexus.types.message import Note, Text, TokenSize, user
 from nexus.types.profile import Profile
 from nexus.types.request import Attachment, Event, Request
 from nexus.workspace.files.reader import FILE_CHARS
-from nexus.workspace.setup import surroundings_of
-from nexus.workspace.source_context import Desk
+from nexus.workspace.setup import workspace_context
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES, VOLATILITY
 from workspace.sources.gathering import told, write
 
@@ -136,8 +136,8 @@ def test_every_source_says_how_often_its_text_changes_and_every_profile_names_kn
         assert {*profile.system, *profile.current} <= SOURCES.keys()
 
 
-def texts(name: str, desk: Desk) -> list[Block]:
-    return SOURCES[name](dataclasses.replace(desk, seen_skills=[]))[0]
+def texts(name: str, desk: SourceContext) -> list[Block]:
+    return SOURCES[name](dataclasses.replace(desk, skills_cache=[]))[0]
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
@@ -154,7 +154,7 @@ def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_
         MEMORY="Tea.",
         skills__log__SKILL="---\nname: log\ndescription: Reads logs.\n---\nRead.",
     )
-    around = surroundings_of(root, tmp_path / "home", None, "repl")
+    around = workspace_context(root, tmp_path / "home", None, "repl")
     tools = ({"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},)
     request = Request(Event((Text("hi"),)), tools=tools)
     request = replace(request, identity=replace(request.identity, user_profile={"friends_profile": "Likes tea."}))
@@ -171,11 +171,11 @@ def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_
         metadata={"sender": "Ann"},
         attachments=(Attachment("a.txt", "text"),),
     )
-    before = Desk(request, around, 1_772_807_400_123, "")
+    before = SourceContext(request, around, 1_772_807_400_123, "")
     later = replace(request, event=event, blocks={"mood": "calm", "constraints": "short"})
     said = StoredMessage(MessageRef(1, 0), user("hi"), TokenSize(1, 1, 1))
     # The memory in parts grows with each turn too, at its end: what stood there stays.
     earlier = PreviousTurns([(1, said)]) if name != "shared_memory_parts" else PreviousTurns()
-    after = Desk(later, around, event.at_ms, "Asia/Shanghai", earlier=earlier)
+    after = SourceContext(later, around, event.at_ms, "Asia/Shanghai", previous_turns=earlier)
     same = texts(name, before) == texts(name, after)
     assert same == (VOLATILITY[name] != "turn")

@@ -14,7 +14,7 @@ import nexus
 from nexus.errors import BadReply
 from nexus.providers import anthropic_read, gemini_read, openai_read
 from nexus.providers import openai_responses_read as responses_read
-from nexus.providers.replies import to_result
+from nexus.providers.replies import read_reply
 from nexus.types.message import Text, Thinking, ToolCall, Unknown
 from nexus.types.request import TokenUsage
 from support.validity import check_responses
@@ -78,7 +78,7 @@ def response(*output: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def test_a_response_gives_every_item_in_order_as_one_message() -> None:
-    result = to_result(Response.model_validate(response(REASONING, SAID, CALL, SEARCH)))
+    result = read_reply(Response.model_validate(response(REASONING, SAID, CALL, SEARCH)))
     (message,) = result.messages
     thinking, text, call, search = message.parts
     assert isinstance(thinking, Thinking) and thinking.text == "First.\n\nThen."
@@ -98,7 +98,7 @@ def test_a_response_gives_every_item_in_order_as_one_message() -> None:
 
 def test_a_response_as_object_and_as_dict_reads_the_same() -> None:
     body = response(REASONING, SAID, CALL)
-    assert to_result(body) == to_result(Response.model_validate(body))
+    assert read_reply(body) == read_reply(Response.model_validate(body))
 
 
 def test_what_was_read_goes_back_as_it_came() -> None:
@@ -132,9 +132,9 @@ def test_refusals_and_custom_calls_are_read() -> None:
 
 def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
     cut = response(SAID, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-    assert to_result(Response.model_validate(cut)).stop_reason == "max_output_tokens"
+    assert read_reply(Response.model_validate(cut)).stop_reason == "max_output_tokens"
     failed = response(status="failed", error={"code": "server_error", "message": "It broke."})
-    result = to_result(Response.model_validate(failed))
+    result = read_reply(Response.model_validate(failed))
     assert (result.messages, result.stop_reason, result.error) == ((), "failed", "It broke.")
     assert responses_read.reply(response(status="cancelled")).error == "cancelled"
 
@@ -142,7 +142,7 @@ def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_a_response_that_is_not_finished_is_refused(status: str) -> None:
     with pytest.raises(BadReply, match=status):
-        to_result(response(status=status))
+        read_reply(response(status=status))
 
 
 def test_a_response_is_recognised_by_its_own_reader_alone() -> None:

@@ -42,7 +42,7 @@ def shrinks(seen: list[int]) -> bool:
 def test_a_call_that_fits_is_sent_once_and_recorded() -> None:
     with session(4) as nx:
         got = call(nx, "and now?", Provider(100_000).send, **ASK)
-        assert (len(got.attempts), got.recovered, got.compacted) == (1, False, ())
+        assert (len(got.attempts), got.was_recovered, got.compaction) == (1, False, ())
         assert nx.history("main")[-1].text() == "fine"
 
 
@@ -50,11 +50,11 @@ def test_over_85_percent_it_is_compacted_before_it_is_sent() -> None:
     with session() as nx:
         provider = Provider(100_000)
         got = call(nx, "and now?", provider.send, budget=13_000, profile="bare")
-        assert len(provider.seen) == 1 and len(got.compacted) == 1
+        assert len(provider.seen) == 1 and len(got.compaction) == 1
         assert provider.seen[0] <= 0.6 * 13_000
         assert "Never touch legacy.py." in json.dumps(got.ctx.to_openai())
         without = call(nx, "and now?", provider.send, compact=False, budget=13_000, profile="bare")
-        assert without.compacted == ()
+        assert without.compaction == ()
 
 
 @pytest.mark.parametrize("refuse", [in_words, without_numbers])
@@ -62,7 +62,7 @@ def test_an_overflow_is_compacted_to_40_percent_and_sent_again(refuse: Any) -> N
     with session() as nx:
         provider = Provider(8_000, refuse)
         got = call(nx, "and now?", provider.send, **ASK)
-        assert got.recovered and len(got.attempts) <= 3 and shrinks(provider.seen)
+        assert got.was_recovered and len(got.attempts) <= 3 and shrinks(provider.seen)
         assert got.attempts[1].after == "compacted to 40 %"
         assert provider.seen[-1] <= 8_000 and got.result.messages[0].text() == "fine"
         assert nx.recoveries["gpt-4o"] == len(got.attempts) - 1
@@ -78,7 +78,7 @@ def test_what_the_provider_told_of_its_window_holds_from_then_on() -> None:
         seen = len(provider.seen)
         for turn in range(30):
             got = call(nx, f"go on with {turn} " + LINE * 8, provider.send, **ASK)
-            assert not got.recovered
+            assert not got.was_recovered
         assert len(provider.seen) == seen + 30
 
 
@@ -106,9 +106,9 @@ def test_a_wrong_count_is_learned_too() -> None:
     with session() as nx:
         provider = Provider(12_000, in_words, ratio=1.9)
         got = call(nx, "and now?", provider.send, **ASK)
-        assert got.recovered and provider.seen[-1] <= 12_000
+        assert got.was_recovered and provider.seen[-1] <= 12_000
         for turn in range(12):
-            assert not call(nx, f"go on {turn}", provider.send, **ASK).recovered
+            assert not call(nx, f"go on {turn}", provider.send, **ASK).was_recovered
 
 
 @pytest.mark.parametrize("how", ["overflow", "ollama"])
@@ -116,7 +116,7 @@ def test_an_overflow_without_an_error_is_noticed(how: str) -> None:
     with session() as nx:
         provider = Provider(6_000, silently=how)
         got = call(nx, "and now?", provider.send, **ASK, model="gpt-4o")
-        assert got.recovered and provider.seen[-1] <= 6_000 and got.result.messages[0].text() == "fine"
+        assert got.was_recovered and provider.seen[-1] <= 6_000 and got.result.messages[0].text() == "fine"
         assert "I see only the end of it" not in json.dumps([m.text() for m in nx.history("main")])
 
 
@@ -175,7 +175,7 @@ def test_a_summariser_that_fails_does_not_keep_a_call_from_getting_through() -> 
 
     with session(summarizer=Broken()) as nx:
         got = call(nx, "and now?", Provider(8_000, in_words).send, **ASK)
-        assert got.recovered and got.compacted[0].by == "extractive" and got.compacted[0].tries
+        assert got.was_recovered and got.compaction[0].method == "extractive" and got.compaction[0].attempts
 
 
 def test_what_is_never_cut_is_named_when_it_alone_is_too_large() -> None:
@@ -247,7 +247,7 @@ def test_a_limit_under_which_nothing_can_be_sent_is_not_learned() -> None:
         with pytest.raises(ContextOverflow):
             call(nx, "and now?", Provider(10, in_words).send, **ASK)
         assert nx.available(budget=16_000) == 16_000
-        assert not call(nx, "and now?", Provider(100_000).send, **ASK).recovered
+        assert not call(nx, "and now?", Provider(100_000).send, **ASK).was_recovered
 
 
 def test_what_failed_is_no_limit_even_where_the_provider_tells_a_larger_one() -> None:
@@ -264,7 +264,7 @@ def test_too_many_bytes_teach_nothing_of_tokens() -> None:
         return RuntimeError("413 Request Entity Too Large")
 
     with session() as nx:
-        assert call(nx, "and now?", Provider(8_000, refuse).send, **ASK).recovered
+        assert call(nx, "and now?", Provider(8_000, refuse).send, **ASK).was_recovered
         assert nx.available(budget=16_000) == 16_000
 
 
@@ -310,7 +310,7 @@ def test_a_setting_that_is_no_number_is_left_alone_and_the_prompt_gets_smaller()
 
     with session() as nx:
         got = call(nx, "and now?", Provider(8_000, refuse).send, model_config={"max_tokens": None}, **ASK)
-        assert got.recovered and got.ctx.model_config == {"max_tokens": None}
+        assert got.was_recovered and got.ctx.model_config == {"max_tokens": None}
 
 
 def test_a_prompt_that_grew_meanwhile_is_not_sent_as_one_with_a_shorter_answer() -> None:

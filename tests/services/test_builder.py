@@ -188,7 +188,7 @@ def test_rows_of_the_current_run_are_left_out_and_what_is_left_out_is_counted() 
     rows = [row("human", "now", "run_3"), row("command", "/x"), *example(PLAIN)]
     built = build(ContextBuilder(persistence_service=Stored(rows)), current_run_id="run_3")
     assert len(parse_memory(built.messages[2]["content"])) == 3
-    assert built.left_out == {"command": 1, "of the current run": 1, "tool": 1}
+    assert built.omitted == {"command": 1, "of the current run": 1, "tool": 1}
 
 
 def test_the_moment_and_the_memory_show_the_same_zone() -> None:

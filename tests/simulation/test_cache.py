@@ -14,11 +14,11 @@ from nexus.assembly.record import with_sizes
 from nexus.errors import BadBudget, NoSuchSession
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
-from nexus.providers.prompt_cache import Cache, Outcome, cache_rule
+from nexus.providers.prompt_cache import Cache, CacheOutcome, cache_rule
 from nexus.simulation.cache import Simulation, simulate_session
 from nexus.simulation.cache.pieces import Cutter
-from nexus.simulation.cache.points import START_MS, Point, recorded, times_of
-from nexus.simulation.cache.policies import NAMES, nothing, refill, window
+from nexus.simulation.cache.points import START_MS, CallPoint, recorded_session, times_of
+from nexus.simulation.cache.policies import NAMES, keep_all, refill, sliding_window
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.types.request import Event
@@ -98,8 +98,8 @@ def test_the_marks_of_the_body_are_those_that_are_simulated(nx: nexus.Engine) ->
     call = Cutter(nx.resolve(CLAUDE), nx.counter).call(body, 5, 7)
     blocks = [*body["system"], *(block for message in body["messages"] for block in message["content"])]
     assert (call.at_ms, call.output_tokens, len(call.segments)) == (5, 7, len(blocks))
-    assert list(call.marks) == [place for place, block in enumerate(blocks, 1) if "cache_control" in block]
-    assert len(call.marks) == 4
+    assert list(call.breakpoints) == [place for place, block in enumerate(blocks, 1) if "cache_control" in block]
+    assert len(call.breakpoints) == 4
     assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.03)
 
 
@@ -137,9 +137,9 @@ def test_the_interval_stands_where_no_time_is_known(nx: nexus.Engine) -> None:
 
 
 def test_times_never_go_back_and_unknown_ones_follow_the_last() -> None:
-    points = [Point((), Event(), (), at_ms) for at_ms in (0, 500, 0, START_MS + 90, 7)]
+    points = [CallPoint((), Event(), (), at_ms) for at_ms in (0, 500, 0, START_MS + 90, 7)]
     assert times_of(points, 20) == [START_MS, START_MS, START_MS + 20, START_MS + 90, START_MS + 90]
-    assert times_of([Point((), Event(), (), 500), Point((), Event(), ())], 20) == [500, 520]
+    assert times_of([CallPoint((), Event(), (), 500), CallPoint((), Event(), ())], 20) == [500, 520]
     assert times_of([], 20) == []
 
 
@@ -149,7 +149,7 @@ def test_the_calls_of_a_session_are_the_places_where_the_model_answered(nx: nexu
     store(nx, Message("system", (Text("Be brief."),)), user("One"), assistant("A"), assistant("B"))
     store(nx, user("left alone"), noted, assistant("", call, other))
     store(nx, tool("a", "1"), tool("b", "2"), assistant("C"), user("unanswered"))
-    found = recorded(nx.entries("s"))
+    found = recorded_session(nx.entries("s"))
     assert [message.text() for message in found.instructions] == ["Be brief."]
     one, two, three = found.points
     assert (one.event.content, one.reply) == ((Text("One"),), (assistant("A"), assistant("B")))
@@ -160,9 +160,9 @@ def test_the_calls_of_a_session_are_the_places_where_the_model_answered(nx: nexu
 
 def test_the_choices_keep_whole_groups_and_their_order() -> None:
     sizes = [10, 500, 20, 30]
-    assert (window(sizes, 60), refill(sizes, 60), nothing(sizes, 60)) == ([2, 3], [0, 2, 3], [0, 1, 2, 3])
-    assert (window(sizes, 5), refill(sizes, 0), window([], 9), refill([], 9)) == ([], [], [], [])
-    assert window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
+    assert (sliding_window(sizes, 60), refill(sizes, 60), keep_all(sizes, 60)) == ([2, 3], [0, 2, 3], [0, 1, 2, 3])
+    assert (sliding_window(sizes, 5), refill(sizes, 0), sliding_window([], 9), refill([], 9)) == ([], [], [], [])
+    assert sliding_window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
 
 
 def test_a_call_that_cannot_fit_is_refused_and_the_session_goes_on(nx: nexus.Engine) -> None:
@@ -241,7 +241,7 @@ def test_a_real_session_is_cheapest_with_nexus_and_keeps_the_laws(data: Path, tm
         assert sums.calls == 88 - row.refused
         assert sum(sums.misses.values()) == sums.calls
         if found.rule.long_from == 0:
-            assert sums.input_cost == sums.read * rates.read + sums.written * rates.write + sums.fresh * rates.input
+            assert sums.input_cost == sums.read * rates.read + sums.written * rates.write + sums.uncached * rates.input
     assert rows["nexus"].totals.input_cost < rows["nothing"].totals.input_cost
     assert rows["nexus"].totals.input_cost < rows["window"].totals.input_cost / 1.5
     assert rows["nexus"].totals.input_cost < rows["refill"].totals.input_cost / 2
@@ -254,7 +254,7 @@ def test_a_system_text_that_changes_near_its_end_is_read_up_to_there_where_no_ma
 ) -> None:
     known = nx.resolve(model)
     cutter, cache = Cutter(known, nx.counter), Cache(cache_rule(known))
-    outcomes: list[Outcome] = []
+    outcomes: list[CacheOutcome] = []
     for clock in ("14:30", "14:31"):
         (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
         ctx = nx.assemble("And now?", session="s", model=model)

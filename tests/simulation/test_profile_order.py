@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 import nexus
 from nexus.providers.prompt_cache import price_of_break
-from nexus.simulation.profile_order import Looked, look, plain
+from nexus.simulation.profile_order import ProfileReport, as_json_value, check_profile_order
 from nexus.types.profile import Profile, Share
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 from workspace.sources.gathering import write
 
 STABLE = Profile("stable", "", ("rules", "soul"), ("moment", "memory", "attachments"))
@@ -25,12 +25,12 @@ def root(tmp_path: Path) -> Path:
     return write(tmp_path / "agent", AGENTS="Be exact. " * 300, SOUL="Calm. " * 200, MEMORY="Ann likes tea.")
 
 
-def looked(root: Path, profile: Profile, **options: Any) -> Looked:
+def looked(root: Path, profile: Profile, **options: Any) -> ProfileReport:
     with nexus.open(root, ledger=":memory:", profiles={profile.name: profile}, **options) as nx:
         for number in range(3):
             ctx = nx.assemble(f"{number} " + "word " * 200, session="main")
             nx.record(ctx, nexus.AgentResult((nexus.assistant("yes " * 100),)))
-        return look(nx, profile.name, session="main")
+        return check_profile_order(nx, profile.name, session="main")
 
 
 def test_a_profile_whose_order_is_stable_has_no_finding(root: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_profile_whose_order_is_stable_has_no_finding(root: Path) -> None:
 
 def test_the_tokens_of_the_rows_and_the_history_are_those_of_the_account(root: Path) -> None:
     with nexus.open(root, ledger=":memory:", profiles={"stable": STABLE}) as nx:
-        found = look(nx, "stable")
+        found = check_profile_order(nx, "stable")
         ctx = nx.assemble("(your next message)", session="main", profile="stable")
     by_name = {item.source: item.tokens for item in ctx.accounting.token_breakdown}
     for row in found.rows:
@@ -81,7 +81,7 @@ def test_in_a_frozen_system_slot_nothing_is_lost_but_what_changes_is_shown_as_it
         "had them. Name them in `current`"
     )
     assert looked(root, replace(STABLE, freeze_system_prompt=True)).findings == ()
-    assert plain(looked(root, replace(STABLE, freeze_system_prompt=True)))["frozen"] is True
+    assert as_json_value(looked(root, replace(STABLE, freeze_system_prompt=True)))["frozen"] is True
 
 
 def test_the_history_follows_the_whole_system_slot_so_the_last_place_costs_it_too(root: Path) -> None:
@@ -97,7 +97,9 @@ def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_
             ctx = nx.assemble(f"{number} " + "word " * 200, session="main", profile="clock")
             nx.record(ctx, nexus.AgentResult((nexus.assistant("yes " * 100),)))
             now[0] += 60_000
-        (warning,) = (one for one in look(nx, "clock", session="main").findings if one.level == "warning")
+        (warning,) = (
+            one for one in check_profile_order(nx, "clock", session="main").findings if one.level == "warning"
+        )
         prefix = nx.assemble("(your next message)", session="main", profile="clock").accounting.prefix
     assert prefix.state == "broken"
     assert prefix.at == "nexus:moment (moment) in the system slot"
@@ -109,7 +111,7 @@ def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_
 def test_what_changes_with_the_session_costs_only_what_is_more_stable_and_only_then(root: Path) -> None:
     mine = Profile("mine", "", ("permissions", "rules", "host"), ("attachments",))
     with nexus.open(root, ledger=":memory:", profiles={"mine": mine}) as nx:
-        assert [one.changes for one in look(nx, "mine").findings] == ["files"]
+        assert [one.changes for one in check_profile_order(nx, "mine").findings] == ["files"]
     profile = Profile("mine", "", ("surroundings", "nexus_identity", "rules", "host"), ("attachments",))
     (note,) = looked(root, profile).findings
     assert (note.level, note.sources, note.changes, note.before) == ("note", ("rules",), "files", ("host",))
@@ -123,22 +125,24 @@ def test_a_model_without_a_price_has_tokens_alone_and_a_prompt_that_is_not_cache
     with nexus.open(
         write(root.parent / "small", AGENTS="Be exact."), ledger=":memory:", profiles={"clock": CLOCK}
     ) as nx:
-        assert [one.dollars for one in look(nx, "clock").findings] == [0.0]
+        assert [one.dollars for one in check_profile_order(nx, "clock").findings] == [0.0]
 
 
 def test_a_memory_that_is_written_anew_before_what_stays_says_what_that_costs(root: Path) -> None:
     """Document 000: the memory block, whose head counts its entries, stands before the user's; `tagged_stable` mends it."""
     with nexus.open(root, ledger=":memory:") as nx:
-        (warning, *_) = look(nx, "tagged").findings
+        (warning, *_) = check_profile_order(nx, "tagged").findings
         assert warning.text.startswith("shared_memory changes with each turn and stands before friends_block: ")
-        assert [one.changes for one in look(nx, "tagged_stable").findings if one.level == "warning"] == []
+        assert [
+            one.changes for one in check_profile_order(nx, "tagged_stable").findings if one.level == "warning"
+        ] == []
 
 
-def ticking(desk: Desk) -> str:
+def ticking(desk: SourceContext) -> str:
     return f"at {desk.at_ms}"
 
 
-def still(desk: Desk) -> str:
+def still(desk: SourceContext) -> str:
     return f"for {desk.request.routing.session}"
 
 
@@ -167,7 +171,7 @@ def test_sources_that_there_are_not_and_files_that_are_not_shown_are_warnings(ro
 
 def test_looking_writes_nothing_and_is_plain_json(root: Path) -> None:
     with nexus.open(root, ledger=":memory:") as nx:
-        value = plain(look(nx, "layered"))
+        value = as_json_value(check_profile_order(nx, "layered"))
         assert nx.sessions() == []
     assert {"name", "origin", "model", "rows", "findings", "history_tokens", "form", "shares"} <= value.keys()
     assert value["rows"][0].keys() == {"slot", "source", "changes", "tokens", "origins"}

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from nexus.ledger.codec import read_entry
 from nexus.ledger.records import EntryRecord
-from nexus.ledger.sessions import Hit, Query, SessionFacts
+from nexus.ledger.sessions import Query, SearchHit, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.testing.ledger_conformance import CHECKS, Check, named, run
+from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.testing.memory_ledger.rows import END
 from nexus.types.ledger_entries import Commit, Committed, Entry
@@ -96,14 +96,14 @@ class Broken(MemoryLedger):
 class Deaf(Broken):
     """Ignores what a commit expects of the session's head."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         return super().commit(session, replace(commit, expected_head=None), facts)
 
 
 class Forgetful(Broken):
     """Does not remember idempotency keys."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         entries = tuple(replace(entry, keys=()) for entry in commit.entries)
         return super().commit(session, replace(commit, entries=entries), facts)
 
@@ -111,7 +111,7 @@ class Forgetful(Broken):
 class Torn(Broken):
     """Commits entry by entry."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         done = super().commit(session, replace(commit, entries=commit.entries[:1]), facts)
         for entry in commit.entries[1:]:
             more = super().commit(session, Commit((entry,)))
@@ -122,7 +122,7 @@ class Torn(Broken):
 class Open(Broken):
     """Lets a search see every tenant's messages."""
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query) -> list[SearchHit]:
         names = list(self._tenants)
         return [hit for name in names for hit in MemoryLedger.search(cast("Open", self.for_tenant(name)), query)]
 
@@ -151,7 +151,7 @@ def head_of(record: EntryRecord) -> tuple[int, str, int, int, str, bytes]:
 class Washing(Broken):
     """Drops NUL from labels."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         return super().commit(session.replace("\0", ""), commit, facts)
 
 
@@ -170,7 +170,7 @@ class Washing(Broken):
     ],
 )
 def test_a_broken_store_fails_the_check_that_is_named_for_it(broken: type[MemoryLedger], words: str) -> None:
-    check = named(words)
+    check = check_name(words)
     check(InMemory())
     with pytest.raises(AssertionError, match=r"expected .*found|no error was raised"):
         check(InMemory(broken()))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nexus.errors import LedgerClosed, LedgerDamaged, LedgerError
 from nexus.ledger.records import DecisionRecord, EntryRecord
-from nexus.ledger.sessions import Alias, NewMove, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import append, compaction, entry, mark, put, texts
 from nexus.testing.memory_ledger import MemoryLedger
@@ -165,7 +165,7 @@ class AnyCalls(RuleBasedStateMachine):
     def moves(self, label: str, thread: int | None, parent: str) -> None:
         before = list(self.ledger.dump())
         try:
-            self.ledger.move([NewMove(label, thread, "moved", SessionFacts(parent_session=parent))])
+            self.ledger.move([NewRefUpdate(label, thread, "moved", SessionMetadata(parent_session=parent))])
         except LedgerError:
             assert list(self.ledger.dump()) == before
 

@@ -15,7 +15,7 @@ import pytest
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
 from nexus.text.frames import MARKS_VERSION, escape, unescape
-from nexus.text.frames.fold import shape, shapes
+from nexus.text.frames.fold import skeleton, skeletons
 from nexus.text.frames.scanner import _glyphs
 from nexus.text.frames.table import SHAPES
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
@@ -76,7 +76,7 @@ def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python
     assert escaped == [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
     assert [unescape(text, "memory") for text in escaped[1]] == texts
     assert undone
-    every = repr([shape(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))])
+    every = repr([skeleton(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))])
     assert folded == hashlib.sha256(every.encode()).hexdigest()
 
 
@@ -86,27 +86,27 @@ def test_what_the_scanner_reads_as_a_letter_of_a_mark_is_one_for_the_escape() ->
     read = {chr(code): _glyphs(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))}
     letters = {char: glyph.translate(confused) for char, glyph in read.items() if glyph in kept}
     assert len(letters) > 2_000
-    assert {char: glyph for char, glyph in letters.items() if shape(char) != glyph} == {}
+    assert {char: glyph for char, glyph in letters.items() if skeleton(char) != glyph} == {}
     blank = {char for char, glyph in read.items() if glyph in ("", " ", "\n", "-")}
-    assert {char for char in blank if shape(char) not in ("", " ", "\n", "_")} == set()
+    assert {char for char in blank if skeleton(char) not in ("", " ", "\n", "_")} == set()
 
 
 def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
     """So backslashes that are put in at one place never change what is found at another in the same search."""
-    openers = {shapes(char) for char in ("<", *(mark[0] for mark in CALLS))}
-    for tail in (*(shapes(mark[1:]) for mark in CALLS), *map(shapes, TAGS)):
+    openers = {skeletons(char) for char in ("<", *(mark[0] for mark in CALLS))}
+    for tail in (*(skeletons(mark[1:]) for mark in CALLS), *map(skeletons, TAGS)):
         assert not openers & set(tail)
-    for head in (shapes(mark[1:]) for mark in HEADS):
+    for head in (skeletons(mark[1:]) for mark in HEADS):
         ends = [head[at:] for at in range(len(head))]
-        assert shapes("[") not in head
-        assert not any(end.startswith(role) or role.startswith(end) for end in ends for role in map(shapes, ROLES)), (
-            head
-        )
+        assert skeletons("[") not in head
+        assert not any(
+            end.startswith(role) or role.startswith(end) for end in ends for role in map(skeletons, ROLES)
+        ), head
 
 
 def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
     with pytest.raises(ValueError, match="nothing looks like '!'"):
-        shapes("[MOOD!")
+        skeletons("[MOOD!")
 
 
 def test_every_shape_has_its_characters_once() -> None:

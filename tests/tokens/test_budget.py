@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nexus.tokens.budget import TokenBudget, TokensUsed, plan
+from nexus.tokens.budget import TokenBudget, TokensUsed, compute_budget
 from nexus.tokens.model import resolve
 
 
 def test_available_is_the_window_less_both_reserves() -> None:
-    budget = plan(resolve("claude-sonnet-4-20250514"))
+    budget = compute_budget(resolve("claude-sonnet-4-20250514"))
     assert (budget.model_limit, budget.reserve_response, budget.reserve_tools) == (200_000, 8_000, 16_000)
     assert budget.available == budget.remaining == 176_000
     assert budget.used == TokensUsed() and budget.used.total == 0
@@ -17,12 +17,12 @@ def test_available_is_the_window_less_both_reserves() -> None:
 
 def test_reserves_are_at_most_an_eighth_of_a_small_window_each() -> None:
     """Decided on all documents: "response min(8,000, window/8), tools min(16,000, window/8)"."""
-    budget = plan(resolve("gpt-4"))
+    budget = compute_budget(resolve("gpt-4"))
     assert (budget.reserve_response, budget.reserve_tools, budget.available) == (1024, 1024, 8192 - 2048)
 
 
 def test_a_model_that_takes_less_input_than_its_window_gets_no_more_than_that() -> None:
-    budget = plan(resolve("gpt-5"))
+    budget = compute_budget(resolve("gpt-5"))
     assert budget.model_limit == 400_000
     assert budget.available == 272_000 - 16_000
 
@@ -30,13 +30,13 @@ def test_a_model_that_takes_less_input_than_its_window_gets_no_more_than_that() 
 def test_given_reserves_and_given_available_tokens_are_taken_as_they_are() -> None:
     """Decided on all documents: "`--budget` (and `budget=`) sets `available` directly"."""
     model = resolve("gpt-4o")
-    assert plan(model, reserve_response=4_000, reserve_tools=0).available == 124_000
-    assert plan(model, available_tokens=50_000).available == 50_000
-    assert plan(model, available_tokens=50_000, reserve_response=999).reserve_response == 999
+    assert compute_budget(model, reserve_response=4_000, reserve_tools=0).available == 124_000
+    assert compute_budget(model, available_tokens=50_000).available == 50_000
+    assert compute_budget(model, available_tokens=50_000, reserve_response=999).reserve_response == 999
 
 
 def test_used_tokens_add_up_and_the_remainder_may_be_negative() -> None:
-    budget = plan(resolve("gpt-4o"), available_tokens=1_000)
+    budget = compute_budget(resolve("gpt-4o"), available_tokens=1_000)
     used = budget.with_used(system_prompt=300, tools=100, history=500, event=50)
     assert (used.used.total, used.remaining) == (950, 50)
     assert used.with_used(history=1_200).remaining == -200
@@ -44,7 +44,7 @@ def test_used_tokens_add_up_and_the_remainder_may_be_negative() -> None:
 
 
 def test_json_has_the_printed_names_of_the_document() -> None:
-    budget = plan(resolve("o3")).with_used(system_prompt=1, tools=2, history=3, event=4)
+    budget = compute_budget(resolve("o3")).with_used(system_prompt=1, tools=2, history=3, event=4)
     assert budget.to_json() == {
         "modelLimit": 200_000,
         "reserveResponse": 8_000,
@@ -69,7 +69,7 @@ def test_json_has_the_printed_names_of_the_document() -> None:
 )
 def test_an_impossible_budget_is_refused_with_its_reason(given_budget: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        plan(resolve("gpt-4o"), **given_budget)
+        compute_budget(resolve("gpt-4o"), **given_budget)
 
 
 def test_a_budget_is_a_frozen_value() -> None:

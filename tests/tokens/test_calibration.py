@@ -20,58 +20,58 @@ from nexus.tokens.calibration import (
     QUICK_STEP_64,
     QUICK_TOKENS,
     STEP_64,
-    Learned,
-    cold,
-    learn,
+    Calibration,
+    initial_calibration,
     plausible,
+    update_calibration_factor,
 )
 
 FACTORS = st.integers(LEAST_64, MOST_64)
-BEFORE = st.builds(Learned, FACTORS, st.integers(0, 1_000))
+BEFORE = st.builds(Calibration, FACTORS, st.integers(0, 1_000))
 BASES = st.integers(0, 2_000_000)
 LARGE = st.integers(QUICK_TOKENS, 2_000_000)
 RATIOS = st.floats(0.5, (MOST_64 - HEADROOM_64) / PARTS)
 
 
-def after(learned: Learned, *reports: tuple[int, int]) -> Learned:
+def after(learned: Calibration, *reports: tuple[int, int]) -> Calibration:
     for base, reported in reports:
-        learned = learn(learned, base, reported)
+        learned = update_calibration_factor(learned, base, reported)
     return learned
 
 
 @pytest.mark.parametrize(
     ("before", "base", "reported", "wanted"),
     [
-        (Learned(64), 10_000, 9_700, Learned(64, 1)),
-        (Learned(64), 10_000, 13_000, Learned(80, 1)),
-        (Learned(80, 1), 10_000, 13_000, Learned(86, 2)),
-        (Learned(64), 1_000, 1_300, Learned(67, 1)),
-        (Learned(86, 2), 10_000, 10_000, Learned(86, 3)),
-        (Learned(86, 3), 10_000, 10_000, Learned(83, 4)),
-        (Learned(64, COUNTED), 10_000, 9_700, Learned(64, COUNTED)),
-        (Learned(64), 499, 900, Learned(64)),
-        (Learned(64), 10_000, 3_999, Learned(64)),
-        (Learned(64), 10_000, 40_001, Learned(64)),
-        (Learned(190, 9), 10_000, 39_000, Learned(190, 10)),
+        (Calibration(64), 10_000, 9_700, Calibration(64, 1)),
+        (Calibration(64), 10_000, 13_000, Calibration(80, 1)),
+        (Calibration(80, 1), 10_000, 13_000, Calibration(86, 2)),
+        (Calibration(64), 1_000, 1_300, Calibration(67, 1)),
+        (Calibration(86, 2), 10_000, 10_000, Calibration(86, 3)),
+        (Calibration(86, 3), 10_000, 10_000, Calibration(83, 4)),
+        (Calibration(64, COUNTED), 10_000, 9_700, Calibration(64, COUNTED)),
+        (Calibration(64), 499, 900, Calibration(64)),
+        (Calibration(64), 10_000, 3_999, Calibration(64)),
+        (Calibration(64), 10_000, 40_001, Calibration(64)),
+        (Calibration(190, 9), 10_000, 39_000, Calibration(190, 10)),
     ],
 )
-def test_one_report_gives_exactly_this(before: Learned, base: int, reported: int, wanted: Learned) -> None:
-    assert learn(before, base, reported) == wanted
+def test_one_report_gives_exactly_this(before: Calibration, base: int, reported: int, wanted: Calibration) -> None:
+    assert update_calibration_factor(before, base, reported) == wanted
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(1.0, 64), (1.1, 71), (1.35, 87), (0.5, 32), (5.0, 320)])
 def test_it_starts_at_the_models_own_factor_rounded_up(factor: float, wanted: int) -> None:
-    assert cold(factor) == Learned(wanted, 0)
-    assert cold(factor).factor >= factor
+    assert initial_calibration(factor) == Calibration(wanted, 0)
+    assert initial_calibration(factor).factor >= factor
 
 
 @given(BEFORE, st.lists(st.tuples(BASES, st.integers(-5, 10_000_000)), max_size=40))
 def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
-    before: Learned, reports: list[tuple[int, int]]
+    before: Calibration, reports: list[tuple[int, int]]
 ) -> None:
     path = [before]
     for report in reports:
-        path.append(learn(path[-1], *report))
+        path.append(update_calibration_factor(path[-1], *report))
     for one, other in pairwise(path):
         moved = other.factor_64 - one.factor_64
         assert LEAST_64 <= other.factor_64 <= MOST_64
@@ -82,27 +82,32 @@ def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
 
 @given(BEFORE, BASES, st.integers(0, 10_000_000), st.integers(0, 10_000_000))
 def test_of_two_plausible_reports_the_larger_never_gives_the_smaller_factor(
-    before: Learned, base: int, one: int, other: int
+    before: Calibration, base: int, one: int, other: int
 ) -> None:
     low, high = sorted((one, other))
     if plausible(base, low) and plausible(base, high):
-        assert learn(before, base, low).factor_64 <= learn(before, base, high).factor_64
+        assert (
+            update_calibration_factor(before, base, low).factor_64
+            <= update_calibration_factor(before, base, high).factor_64
+        )
 
 
 @settings(max_examples=40)
 @given(BEFORE, st.integers(LEAST_TOKENS, 2_000_000), st.floats(0.5, 2.9))
-def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Learned, base: int, ratio: float) -> None:
+def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Calibration, base: int, ratio: float) -> None:
     reported = int(base * ratio)
     settled = before
     for _ in range(2 * MOST_64):
-        settled = learn(settled, base, reported)
-    assert learn(settled, base, reported).factor_64 == settled.factor_64
+        settled = update_calibration_factor(settled, base, reported)
+    assert update_calibration_factor(settled, base, reported).factor_64 == settled.factor_64
     assert settled.factor * base >= reported
     assert settled.factor_64 <= max(LEAST_64, reported * PARTS / base + 1 + HEADROOM_64 + GAP_64 - 1)
 
 
 @given(BEFORE, RATIOS, st.lists(LARGE, min_size=10, max_size=10))
-def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(before: Learned, ratio: float, bases: list[int]) -> None:
+def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(
+    before: Calibration, ratio: float, bases: list[int]
+) -> None:
     learned = after(before, *((base, int(base * ratio)) for base in bases))
     assert learned.factor >= ratio - 1 / QUICK_TOKENS
 
@@ -113,14 +118,14 @@ def test_it_comes_down_to_the_true_ratio_although_some_reports_are_too_high(
     ratio: float, noisy: list[tuple[int, float]]
 ) -> None:
     """From 1.7 to 0.7 there are 22 steps down, one in four reports."""
-    learned = after(cold(1.7), *((base, int(base * ratio * (1 + noise))) for base, noise in noisy))
+    learned = after(initial_calibration(1.7), *((base, int(base * ratio * (1 + noise))) for base, noise in noisy))
     assert learned.factor >= ratio * 0.999
     assert learned.factor <= ratio * 1.08 + (1 + HEADROOM_64 + GAP_64) / PARTS
 
 
 @given(BEFORE, LARGE, st.integers(0, 10_000_000))
-def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Learned, base: int, wrong: int) -> None:
-    hit = learn(before, base, wrong)
+def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Calibration, base: int, wrong: int) -> None:
+    hit = update_calibration_factor(before, base, wrong)
     assert -STEP_64 <= hit.factor_64 - before.factor_64 <= QUICK_STEP_64
     right = int(base * (before.factor_64 - HEADROOM_64) / PARTS)
     mended = after(hit, *((base, right) for _ in range(DOWN_EVERY * -(-QUICK_STEP_64 // STEP_64) + DOWN_EVERY)))
@@ -130,9 +135,9 @@ def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Learned,
 
 @given(st.lists(st.sampled_from([0.95, 1.3]), min_size=64, max_size=64))
 def test_prompts_of_two_kinds_in_turn_do_not_move_it_with_each_call(ratios: list[float]) -> None:
-    path = [Learned(86, COUNTED)]
+    path = [Calibration(86, COUNTED)]
     for ratio in ratios:
-        path.append(learn(path[-1], 10_000, int(10_000 * ratio)))
+        path.append(update_calibration_factor(path[-1], 10_000, int(10_000 * ratio)))
     falls = sum(other.factor_64 < one.factor_64 for one, other in pairwise(path))
     assert falls <= len(ratios) // DOWN_EVERY
     rises = sum(other.factor_64 > one.factor_64 for one, other in pairwise(path))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.tokens.image_price import ANY_MODEL, ImagePrice, price_of
-from nexus.tokens.images import image_tokens, most_image_tokens, rule_name
+from nexus.tokens.image_price import ANY_MODEL, ImagePrice, image_price
+from nexus.tokens.images import image_tokens, max_image_tokens, rule_name
 from nexus.tokens.model import resolve
 from nexus.types.message import Image, Message, Text, ToolResult
 
@@ -41,28 +41,28 @@ SCREEN = Image("image/png", "AAAA", width=1920, height=1080)
 def test_an_image_counts_as_the_model_charges_and_never_below_the_defaults(
     name: str, picture: Image, tokens: int
 ) -> None:
-    price = price_of(resolve(name))
+    price = image_price(resolve(name))
     assert price.tokens(picture) == tokens
-    assert price.more(picture) == tokens - most_image_tokens(picture)
+    assert price.more(picture) == tokens - max_image_tokens(picture)
 
 
 def test_an_entry_of_ones_own_counts_as_the_model_that_it_is() -> None:
     model = resolve("my-deployment", {"my-deployment": {"same_as": "gpt-4o-mini"}})
-    assert price_of(model).tokens(SQUARE) == 25501
+    assert image_price(model).tokens(SQUARE) == 25501
 
 
 def test_a_factor_below_one_makes_no_image_cheaper_and_one_above_changes_nothing() -> None:
     model = resolve("gpt-4o-mini")
-    price = price_of(model, 0.75)
+    price = image_price(model, 0.75)
     assert math.floor(price.tokens(SQUARE) * 0.75) == 25501
-    assert price_of(model, 1.5) == price_of(model)
-    assert price_of(resolve("mistral-large"), 0.75) is ANY_MODEL
+    assert image_price(model, 1.5) == image_price(model)
+    assert image_price(resolve("mistral-large"), 0.75) is ANY_MODEL
 
 
 def test_models_that_count_by_one_rule_have_one_price() -> None:
-    assert price_of(resolve("claude-sonnet-4-5")) == price_of(resolve("claude-3-5-haiku-20241022"))
-    assert price_of(resolve("gpt-5.6")) == price_of(resolve("gpt-7"))
-    assert price_of(resolve("gpt-4o")) != price_of(resolve("gpt-4o-mini"))
+    assert image_price(resolve("claude-sonnet-4-5")) == image_price(resolve("claude-3-5-haiku-20241022"))
+    assert image_price(resolve("gpt-5.6")) == image_price(resolve("gpt-7"))
+    assert image_price(resolve("gpt-4o")) != image_price(resolve("gpt-4o-mini"))
 
 
 def test_images_in_results_count_and_messages_without_any_cost_nothing_more() -> None:
@@ -88,7 +88,7 @@ def test_no_image_is_ever_counted_below_what_its_model_charges(
 ) -> None:
     model = resolve(name)
     picture = Image("image/png", "AAAA", width=width, height=height)
-    price = price_of(model, factor)
+    price = image_price(model, factor)
     assert price.vendor is not None
     own = image_tokens(picture, price.vendor, name)
     assert price.tokens(picture) * factor >= own - 1e-6

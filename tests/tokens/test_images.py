@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, Detail, Vendor, image_tokens, most_image_tokens, used_size
+from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, Detail, Vendor, effective_size, image_tokens, max_image_tokens
 from nexus.types.message import Image
 
 
@@ -99,7 +99,7 @@ def test_gemini_tiles_and_resolutions(width: int, height: int, model: str, detai
 
 def test_an_image_of_unknown_size_costs_the_most_of_a_standard_one() -> None:
     assert image_tokens(image(0, 0), "anthropic") == image_tokens(image(0, 9), "openai") == UNKNOWN_SIZE_TOKENS
-    assert most_image_tokens(image(0, 0)) == UNKNOWN_SIZE_TOKENS == 1600
+    assert max_image_tokens(image(0, 0)) == UNKNOWN_SIZE_TOKENS == 1600
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_every_size_costs_something_bounded_and_the_same_on_its_side(width: int,
         tokens = image_tokens(image(width, height), vendor)
         assert 1 <= tokens <= limits[vendor]
         assert tokens == image_tokens(image(height, width), vendor)
-    assert most_image_tokens(image(width, height)) >= 1120
+    assert max_image_tokens(image(width, height)) >= 1120
 
 
 @settings(deadline=None)
@@ -171,7 +171,7 @@ def test_patch_budgets_and_high_resolution_hold_for_every_size(width: int, heigh
 def test_the_size_that_a_model_makes_use_of(
     width: int, height: int, provider: Vendor, model: str, used: tuple[int, int]
 ) -> None:
-    assert used_size(width, height, provider, model) == used
+    assert effective_size(width, height, provider, model) == used
 
 
 @settings(deadline=None)
@@ -181,6 +181,6 @@ def test_an_image_of_the_used_size_costs_no_more_and_is_used_as_it_is(width: int
         ("openai", openai), ("anthropic", "claude-sonnet-4-5"), ("anthropic", "claude-opus-5"), ("gemini", "gemini-2.5-pro"),
     )  # fmt: skip
     for provider, model in models:
-        used = used_size(width, height, provider, model)
+        used = effective_size(width, height, provider, model)
         assert used[0] <= width and used[1] <= height
         assert image_tokens(image(*used), provider, model) <= image_tokens(image(width, height), provider, model)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.tokens.counter import EstimateCounter, get_counter
-from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, most_image_tokens
+from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, max_image_tokens
 from nexus.tokens.measure import message_tokens, text_tokens_json, tools_tokens
 from nexus.types.message import (
     Image,
@@ -36,7 +36,7 @@ slow = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 def image_tokens_of(message: Message) -> int:
     parts = [part for part in message.parts if isinstance(part, Image)]
     inside = [part for result in message.results() for part in result.content if isinstance(part, Image)]
-    return sum(map(most_image_tokens, parts + inside))
+    return sum(map(max_image_tokens, parts + inside))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -143,7 +143,7 @@ def test_an_image_costs_the_largest_of_the_three_formulas_inside_results_too() -
     without = message_tokens(tool("call_1", "shot", "screen"), COUNTER).tokens
     result = ToolResult("call_1", (Text("shot"), picture), "screen")
     within = message_tokens(Message("tool", (result,)), COUNTER).tokens
-    assert within - without >= most_image_tokens(picture) == 1369
+    assert within - without >= max_image_tokens(picture) == 1369
     unsized = message_tokens(Message("user", (Image("image/png", data="AAAA"),)), COUNTER).tokens
     assert UNKNOWN_SIZE_TOKENS < unsized < UNKNOWN_SIZE_TOKENS + 60
 

@@ -26,7 +26,7 @@ from nexus.ledger.text_encoding import from_json
 from nexus.policy import DeniedTool
 from nexus.policy.authorization import AuthorizedRequest
 from nexus.profiles.builtin import find_profile
-from nexus.tokens.budget import plan
+from nexus.tokens.budget import compute_budget
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
@@ -37,8 +37,8 @@ from nexus.types.message import Message, Note
 from nexus.types.profile import ONE_TURN, STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
-from nexus.workspace.environment.snapshot import Snapshot
-from nexus.workspace.source_context import Desk, Source, Surroundings
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
 
 _blocks = msgspec.json.Decoder(list[Block])
@@ -62,11 +62,11 @@ class ReplayDeps:
     counter: TokenCounter
     stable_counter: TokenCounter
     renderers: Renderers
-    workspace_context: Surroundings = dataclasses.field(default_factory=Surroundings)
+    workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     strategy: Strategy = "oldest_first"
     max_tool_result_tokens: int | None = None
-    survey: Callable[[], Snapshot] = Snapshot
+    survey: Callable[[], EnvironmentSnapshot] = EnvironmentSnapshot
     authorize: Callable[[Request], AuthorizedRequest] = AuthorizedRequest
     resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (find_profile(name), SOURCES)
 
@@ -123,7 +123,7 @@ class RecordedCallInputs:
         """The limit for results; an earlier version's follows from the window's size class."""
         if "largest" in self.manifest:
             return int(self.manifest["largest"])
-        available = self.manifest.get("available") or plan(self.settings.model).available
+        available = self.manifest.get("available") or compute_budget(self.settings.model).available
         return size_class(available) // LARGEST_PART
 
     def factor(self, model: Model) -> float:
@@ -174,7 +174,7 @@ class RecordedCallInputs:
 
     def window(self, view: View, cut: Cut | None, counter: TokenCounter) -> Window:
         """The view's window as it was when the path ended where the call began."""
-        live = replay.live(self.marks())
+        live = replay.live_checkpoints(self.marks())
         told = str(self.manifest.get("head_hash", ""))
         found = self.entry(self.head).hash.hex() if self.head else told
         if found != told:
@@ -250,19 +250,19 @@ class RecordedCallInputs:
         last = last_of_view(store, thread, view.name, self.head)
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
         return AssemblyInputs(
-            source_context=Desk(
+            source_context=SourceContext(
                 request,
-                dataclasses.replace(self.kit.workspace_context, warned=()),
+                dataclasses.replace(self.kit.workspace_context, warnings=()),
                 request.event.at_ms,
                 "",
-                earlier=self.earlier,
+                previous_turns=self.earlier,
             ),
             sources={},
             model=model,
             counter=self.kit.stable_counter,
             factor=self.factor(model),
             window=window,
-            mark=replay.live(self.marks()).mark,
+            mark=replay.live_checkpoints(self.marks()).mark,
             view=view,
             cut_number=window.cut.number + 1 if window.cut else 1,
             instructions=(),

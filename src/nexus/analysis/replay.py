@@ -32,7 +32,7 @@ from nexus.ledger.recorded_calls import RecordedCall
 from nexus.policy.authorization import AuthorizedRequest
 from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
-from nexus.tokens.image_price import price_of
+from nexus.tokens.image_price import image_price
 from nexus.tokens.model import resolve
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import HistoryHeader
@@ -40,7 +40,7 @@ from nexus.types.ledger_entries import Entry
 from nexus.types.message import ATTACHED, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Request
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 
 
 class ReplayOverrides(Struct, frozen=True):
@@ -180,7 +180,7 @@ def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
         view = replace(
             view,
             pin_first_message=past.task(),
-            images=price_of(model, past.factor(model)),
+            images=image_price(model, past.factor(model)),
             message_format=profile.message_format,
         )
         opens = past.opens() if same else _opens(past, profile, request)
@@ -192,7 +192,7 @@ def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
         marks = past.marks()
     given = dataclasses.replace(given, sources=sources, denied_tools=asked.denied_tools, warnings=asked.warnings)
     if known is not None:
-        desk = dataclasses.replace(given.source_context, here=kit.survey())
+        desk = dataclasses.replace(given.source_context, environment=kit.survey())
         given = dataclasses.replace(given, sources=known, source_context=desk)
     ctx, fitted = assemble_fitted(request, profile, given)
     ctx = with_stored_meta(ctx, past.sent, entry.rows) if change.event is None else ctx
@@ -201,9 +201,11 @@ def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
 
 def _opens(past: RecordedCallInputs, profile: Profile, request: Request) -> HistoryHeader:
     """How another profile would have opened the history at that time, in UTC."""
-    desk = Desk(request, past.kit.workspace_context, request.event.at_ms, "")
+    desk = SourceContext(request, past.kit.workspace_context, request.event.at_ms, "")
     thread = past.call.thread if past.head else None
-    return history_header(profile, past.kit.store, thread, past.manifest, replay.live(past.marks()).mark, desk)
+    return history_header(
+        profile, past.kit.store, thread, past.manifest, replay.live_checkpoints(past.marks()).mark, desk
+    )
 
 
 def _asked(past: RecordedCallInputs, request: Request, change: ReplayOverrides, *, same: bool) -> AuthorizedRequest:

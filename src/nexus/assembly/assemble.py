@@ -185,10 +185,12 @@ def _fit_behind(
     """Fits behind the blocks that are messages. They tell of fewer earlier entries where otherwise something else must go."""
     share, available = profile.share("Session"), plan_budget(request, given.model).available
     again = bool(request.event.results)
-    *_, least = mosts = entry_limits(profile, given.source_context.earlier, given.last_manifest if again else None)
+    *_, least = mosts = entry_limits(
+        profile, given.source_context.previous_turns, given.last_manifest if again else None
+    )
     for most in mosts:
-        earlier = msgspec.structs.replace(given.source_context.earlier, max_entries=most)
-        own = replace(given, source_context=replace(given.source_context, earlier=earlier))
+        earlier = msgspec.structs.replace(given.source_context.previous_turns, max_entries=most)
+        own = replace(given, source_context=replace(given.source_context, previous_turns=earlier))
         ahead, warned = _gathered(profile.preamble, "ahead", profile, own, available, blocks)
         messages = preamble_messages(ahead)
         tokens = sum(message_tokens(message, given.counter).on(given.view.wire) for message in messages)
@@ -262,7 +264,7 @@ def _fit(
 
 def _before(given: AssemblyInputs) -> tuple[ContextWarning, ...]:
     """What was to be said before anything was read: of the configuration, and of what the policies grant."""
-    return (*given.source_context.around.warned, *given.warnings)
+    return (*given.source_context.workspace.warnings, *given.warnings)
 
 
 def _left_out(notes: CurrentBlocks) -> tuple[ContextWarning, ...]:
@@ -279,7 +281,7 @@ def _system(
     blocks.extend(session_instructions(given.instructions))
     if given.frozen_blocks is None:
         return blocks, warned
-    fresh = SURROUNDINGS_SOURCE if given.source_context.around.clock == "system" else ""
+    fresh = SURROUNDINGS_SOURCE if given.source_context.workspace.clock == "system" else ""
     return merge_frozen_blocks(given.frozen_blocks, blocks, warned, request.skills, fresh)
 
 
@@ -310,7 +312,7 @@ def _beside(request: Request, profile: Profile, given: AssemblyInputs) -> tuple[
 
 def _stale(given: AssemblyInputs) -> bool:
     """Whether the last stamp of time that the history shows is older than a tool loop lets it be, if there is one."""
-    if given.source_context.around.clock == "system":
+    if given.source_context.workspace.clock == "system":
         return False
     for row in reversed(given.window.rows):
         if any(isinstance(part, Note) and part.origin == DATE_TIME_SOURCE for part in row.message.parts):
@@ -347,7 +349,7 @@ def _says(part: Part) -> bool:
 def _injected(request: Request, blocks: list[Block], given: AssemblyInputs) -> dict[str, Any]:
     """What the system slot was made of."""
     shown = any(block.source == ENVIRONMENT for block in blocks)
-    found, names = given.source_context.here.environment if shown else None, request.permissions.capabilities
+    found, names = given.source_context.environment.environment if shown else None, request.permissions.capabilities
     told = found if found is None or names is None else found.scoped(names)
     return of_system(blocks, request.identity.persona, told, given.last_manifest)
 

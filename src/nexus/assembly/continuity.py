@@ -18,7 +18,7 @@ from nexus.types.block import Block
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, HistoryHeader
 from nexus.types.ledger_entries import Entry
 from nexus.types.profile import Profile
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.times import session_start, stamp_of
 
 _blocks = msgspec.json.Decoder(tuple[Block, ...])
@@ -33,7 +33,7 @@ def is_new(store: LedgerStore, thread: int | None) -> bool:
 
 
 def history_header(
-    profile: Profile, store: LedgerStore, thread: int | None, last: Last, mark: Entry | None, desk: Desk
+    profile: Profile, store: LedgerStore, thread: int | None, last: Last, mark: Entry | None, desk: SourceContext
 ) -> HistoryHeader:
     """How the history of a session opens, in the profile's words."""
     begun = heading = ""

@@ -14,15 +14,15 @@ from nexus.types.context_record import meta_of_user
 from nexus.types.message import Message, Note
 from nexus.types.profile import Share
 from nexus.types.request import Event
-from nexus.workspace.files.dedupe import once
-from nexus.workspace.source_context import Desk, Source
+from nexus.workspace.files.dedupe import drop_repeated_files
+from nexus.workspace.source_context import Source, SourceContext
 
 
 def gather(
     names: Iterable[str],
     slot: Slot,
     sources: Mapping[str, Source],
-    desk: Desk,
+    desk: SourceContext,
     shares: Sequence[Share],
     most: int,
     counter: TokenCounter,
@@ -43,7 +43,7 @@ def gather(
             )
             continue
         found, notes = sources[name](desk)
-        new, repeats = once(found, seen)
+        new, repeats = drop_repeated_files(found, seen)
         blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
         warned.extend((*notes, *repeats))
     for share in shares:

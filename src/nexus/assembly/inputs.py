@@ -12,14 +12,14 @@ from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
 from nexus.context import Renderers
 from nexus.policy import DeniedTool
-from nexus.tokens.budget import TokenBudget, plan
+from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message
 from nexus.types.request import Request
-from nexus.workspace.source_context import Desk, Source
+from nexus.workspace.source_context import Source, SourceContext
 
 OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """What providers call the most tokens of a reply."""
@@ -34,7 +34,7 @@ class AssemblyInputs:
     `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
     """
 
-    source_context: Desk
+    source_context: SourceContext
     sources: Mapping[str, Source]
     model: Model
     counter: TokenCounter
@@ -59,7 +59,7 @@ def plan_budget(request: Request, model: Model) -> TokenBudget:
     """The budget before anything is counted; what the request asks for as output is its reserve."""
     asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
     reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)
-    budget = plan(model, available_tokens=request.available_tokens, reserve_response=reserve)
+    budget = compute_budget(model, available_tokens=request.available_tokens, reserve_response=reserve)
     if not request.most_tokens:
         return budget
     return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))

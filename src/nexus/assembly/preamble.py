@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nexus.assembly.fit.window import Window
-from nexus.render.tagged.entries import Merged, merged
-from nexus.text.frames.beside import guarded_note
+from nexus.render.tagged.entries import MergedEntry, merge_rows
+from nexus.text.frames.beside import escape_note
 from nexus.types.block import Block
 from nexus.types.history import OLDER_ENTRIES, SUMMARY_MARKER, PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
@@ -62,7 +62,7 @@ def _harmless(block: Block) -> str:
     tag = TAGS.get(block.source)
     if tag is not None and (block.continues or block.text.startswith(tag)):
         return block.text
-    return guarded_note(block.text, block.source)
+    return escape_note(block.text, block.source)
 
 
 def covered_messages(profile: Profile, earlier: PreviousTurns) -> tuple[int, frozenset[MessageRef]]:
@@ -78,7 +78,7 @@ def plan_eviction(profile: Profile, earlier: PreviousTurns, window: Window, view
     """The cut by which older entries leave a memory that otherwise only grows; None where all of them are told."""
     if profile.message_format != "tagged_stable":
         return None
-    groups, shown = merged(rows_of(earlier))[0], _shown(profile, earlier)
+    groups, shown = merge_rows(rows_of(earlier))[0], _shown(profile, earlier)
     if len(shown) == len(groups):
         return None
     first = earlier.rows[shown[0].rows[0][0]][1].place if shown else window.first
@@ -86,7 +86,7 @@ def plan_eviction(profile: Profile, earlier: PreviousTurns, window: Window, view
     return Cut(view, number, window.head, first, "", gone, 0, 0, reason=OLDER_ENTRIES)
 
 
-def _shown(profile: Profile, earlier: PreviousTurns) -> Sequence[Merged]:
-    groups = merged(rows_of(earlier))[0]
+def _shown(profile: Profile, earlier: PreviousTurns) -> Sequence[MergedEntry]:
+    groups = merge_rows(rows_of(earlier))[0]
     most = kept_entries(earlier) if profile.message_format == "tagged_stable" else earlier.max_entries
     return groups[-most:] if most else []

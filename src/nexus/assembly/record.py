@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from nexus.assembly import manifest_store as sent
 from nexus.context import AssembledContext
-from nexus.tokens.calibration import Learned, cold, learn
+from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model
-from nexus.tokens.model_names import bare_name, same_model
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, NewEntry, SizedMessage
+from nexus.tokens.model_names import base_model_name, same_model
+from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
 
@@ -24,7 +24,7 @@ _BY = " by "
 
 def calibration_key(model: str, counter: str) -> str:
     """The model's name in a calibration: its bare name, with the counter where that is not o200k's."""
-    bare = bare_name(model)
+    bare = base_model_name(model)
     return bare if counter == _BASE_COUNTER else f"{bare}{_BY}{counter}"
 
 
@@ -33,10 +33,10 @@ def parse_calibration_key(calibrated: str) -> str:
     return calibrated.split(_BY, 1)[0]
 
 
-def calibration_factor(model: Model, calibration: Calibration | None) -> float:
+def calibration_factor(model: Model, calibration: StoredCalibration | None) -> float:
     """The model's tokens per base token: as learned, else, or where that is the same 64th, the model's own factor."""
     own = model.token_factor
-    moved = calibration is not None and calibration.factor_64 != cold(own).factor_64
+    moved = calibration is not None and calibration.factor_64 != initial_calibration(own).factor_64
     return _learned(calibration).factor if calibration and moved else own
 
 
@@ -58,21 +58,21 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
 
 
 def update_calibration(
-    ctx: AssembledContext, result: AgentResult, earlier: Calibration | None, now_ms: int
-) -> Calibration | None:
+    ctx: AssembledContext, result: AgentResult, earlier: StoredCalibration | None, now_ms: int
+) -> StoredCalibration | None:
     """The calibration after this reply; None if it teaches nothing new.
 
     That is also so where the prompt has images: what they cost is the largest of three providers' formulas.
     """
-    before = _learned(earlier) if earlier else cold(ctx.accounting.model_info.token_factor)
-    after = learn(before, ctx.provenance.manifest.base, reported_tokens(ctx, result))
+    before = _learned(earlier) if earlier else initial_calibration(ctx.accounting.model_info.token_factor)
+    after = update_calibration_factor(before, ctx.provenance.manifest.base, reported_tokens(ctx, result))
     if after == before or any(map(_has_image, ctx.messages)):
         return None
-    return Calibration(after.factor_64, after.samples, now_ms)
+    return StoredCalibration(after.factor_64, after.samples, now_ms)
 
 
-def _learned(calibration: Calibration) -> Learned:
-    return Learned(calibration.factor_64, calibration.samples)
+def _learned(calibration: StoredCalibration) -> Calibration:
+    return Calibration(calibration.factor_64, calibration.samples)
 
 
 def _has_image(message: Message) -> bool:

@@ -25,7 +25,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model
-from nexus.tokens.model_names import bare_name
+from nexus.tokens.model_names import base_model_name
 from nexus.types.history import HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
@@ -48,7 +48,7 @@ class CachedWindow:
     cut_number: int
     mark: Entry | None
     task: MessageRef | None = None
-    live: replay.Live = field(default_factory=replay.Live)
+    live: replay.LiveCheckpoints = field(default_factory=replay.LiveCheckpoints)
     after_mark: int = 0
     instructions: tuple[Message, ...] | None = None
     earlier: PreviousTurns = field(default_factory=PreviousTurns)
@@ -128,7 +128,9 @@ class WindowCache:
 
     def _reading(self, thread: int) -> tuple[LedgerView, Sequence[Entry]]:
         marks = self._store.marks(thread)
-        return LedgerView(partial(self._store.entries, thread), self._store.head(thread), replay.live(marks)), marks
+        return LedgerView(
+            partial(self._store.entries, thread), self._store.head(thread), replay.live_checkpoints(marks)
+        ), marks
 
     def _extended(self, window: Window, thread: int) -> bool:
         new = self._store.entries(thread, window.head)
@@ -142,4 +144,4 @@ class WindowCache:
 def _answers_as(model: Model | View) -> str:
     """The part of a model's name that decides what is shown: where thinking goes back to the model that wrote it."""
     name = model.model if isinstance(model, View) else model.name
-    return bare_name(name) if model.wire == "anthropic" else ""
+    return base_model_name(name) if model.wire == "anthropic" else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from nexus.compaction import Compacted
+from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.recovery import Answer, recover
@@ -58,7 +58,7 @@ def ensure_budget(
 
 def handle_overflow(
     nx: Engine, session_label: str, budget: TokenBudget, *, trigger: Trigger = "overflow_recovery", **request: Any
-) -> Compacted:
+) -> CompactionOutcome:
     """Compacts the session to 40 % of what is available, for one retry (document 002). `retry_overflow` retries too."""
     return trigger_compaction(nx, session_label, int(RECOVER_TO * budget.available), trigger, **_of(budget), **request)
 
@@ -72,7 +72,7 @@ def retry_overflow(
 
 def trigger_compaction(
     nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Any
-) -> Compacted:
+) -> CompactionOutcome:
     """Compacts a session so that its context comes down to `target_tokens` provider tokens (document 002)."""
     available = nx.available(**request)
     return nx.compact(session_label, share=min(target_tokens / available, 1.0), trigger=trigger, **request)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from nexus.assembly.gather import event_messages
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent
-from nexus.ledger.operations import visible_on
+from nexus.ledger.operations import visible_messages
 from nexus.profiles.builtin import LAYERED
 from nexus.text.frames import escape
 from nexus.types.block import Block
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Text
 from nexus.types.request import AgentRole, Event, Request, Routing
-from nexus.workspace.source_context import Desk, Surroundings
+from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
 
 
@@ -28,7 +28,7 @@ def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
     if event.results and not (event.content or event.attachments):
         raise EmptyEvent("an event of tool results has no current message: the results are the messages")
     at_ms = event.at_ms or time.time_ns() // 1_000_000
-    desk = Desk(Request(event, Routing(role=role)), Surroundings(), at_ms, str(event.timezone))
+    desk = SourceContext(Request(event, Routing(role=role)), WorkspaceContext(), at_ms, str(event.timezone))
     notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name](desk)[0]]
     return event_messages(event, notes, at_ms)[-1]
 
@@ -45,7 +45,7 @@ def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
 def _history(nx: Engine, thread: str | int) -> Iterator[Message]:
     with nx.store.snapshot():
         number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
-        visible = visible_on(nx.store, number)
+        visible = visible_messages(nx.store, number)
         opening = {row.place for row in nx.store.instructions(number)}
     if visible.summary:
         yield Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))

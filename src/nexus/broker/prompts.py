@@ -16,10 +16,11 @@ from nexus.profiles.builtin import LAYERED
 from nexus.types.environment import Environment
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
-from nexus.workspace.source_context import Desk, Surroundings
+from nexus.workspace.source_context import SourceContext
+from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import instructions
 
@@ -81,7 +82,7 @@ def _desk(
     nexus_env: Environment | None,
     runtime: Mapping[str, str] | None,
     routing: Routing,
-) -> Desk:
+) -> SourceContext:
     around = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
     who = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
     folder = Path(around.folder).expanduser()
@@ -89,11 +90,11 @@ def _desk(
         raise WorkspaceMissing(f"there is no folder {folder}; `nexus init {folder}` makes a workspace")
     home = Path(around.home).expanduser() if around.home else home_folder()
     host = {shown: str((runtime or {}).get(name, "")) for name, shown in _FACTS.items()}
-    surroundings = Surroundings(Files(folder.resolve(), templates=template_texts()), Files(home), host)
+    surroundings = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
     request = Request(Event(), routing, Identity(persona=who.name), who.permissions)
-    return Desk(request, surroundings, 0, "", Snapshot(survey=lambda _: nexus_env))
+    return SourceContext(request, surroundings, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
 
 
-def _texts(desk: Desk, names: Iterable[str]) -> list[str]:
+def _texts(desk: SourceContext, names: Iterable[str]) -> list[str]:
     """The texts of the named sources, empty ones left out."""
     return [sanitize_text(block.text) for name in names for block in SOURCES[name](desk)[0] if block.text]

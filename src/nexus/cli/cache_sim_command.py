@@ -15,7 +15,7 @@ from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
-from nexus.simulation.cache import Row, Simulation, simulate_session
+from nexus.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.tokens.model import Model
 
 PROVIDERS = {
@@ -113,7 +113,11 @@ def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Mode
 def _heading(found: Simulation) -> Iterator[str]:
     rule, model = found.rule, found.model
     yield f"{quoted(found.session)}: {found.calls:,} calls to {model.name} ({model.provider}), budget {found.available:,} tokens"
-    kind = f"marks, at most {rule.marks_max}, look-back {rule.lookback_blocks} blocks" if rule.by_marks else "automatic"
+    kind = (
+        f"marks, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"
+        if rule.uses_breakpoints
+        else "automatic"
+    )
     life = f"{rule.ttl_ms // 60_000} minutes"
     yield f"Cache: {kind}; from {rule.min_tokens:,} tokens in steps of {rule.step_tokens}; kept for {life}"
     if model.warning:
@@ -129,9 +133,9 @@ def _heading(found: Simulation) -> Iterator[str]:
         yield "The model answered nothing in this session: there is no call to simulate"
 
 
-def _row(found: Simulation, row: Row) -> tuple[str, ...]:
+def _row(found: Simulation, row: PolicyResult) -> tuple[str, ...]:
     sums, relative = row.totals, found.relative(row)
-    tokens = (sums.calls, sums.prompt, sums.read, sums.written, sums.fresh)
+    tokens = (sums.calls, sums.prompt, sums.read, sums.written, sums.uncached)
     return (
         row.policy,
         *(f"{number:,}" for number in tokens),
@@ -220,7 +224,7 @@ def _value(found: Simulation) -> dict[str, Any]:
     }
 
 
-def _policy(found: Simulation, row: Row) -> dict[str, Any]:
+def _policy(found: Simulation, row: PolicyResult) -> dict[str, Any]:
     sums, breaks, priced = row.totals, row.breaks, found.rule.priced
     return {
         "policy": row.policy,
@@ -228,7 +232,7 @@ def _policy(found: Simulation, row: Row) -> dict[str, Any]:
         "input": sums.prompt,
         "read": sums.read,
         "written": sums.written,
-        "fresh": sums.fresh,
+        "fresh": sums.uncached,
         "output": sums.output,
         "cached_share": sums.share,
         "input_dollars": float(sums.input_dollars) if priced else None,

@@ -7,7 +7,7 @@ import msgspec
 
 from nexus.cli.listing import dotted, label_of, quoted
 from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar
-from nexus.compaction import NOTHING, Compacted
+from nexus.compaction import NOTHING, CompactionOutcome
 from nexus.render.console import printable, printable_lines
 from nexus.types.compaction_plan import CompactionPlan
 
@@ -70,7 +70,7 @@ def command(
     if as_json:
         emit({"session": label, **msgspec.to_builtins(done)})
     elif not done:
-        click.echo(f"Session {quoted(label)}: nothing was stored: {done.why}.")
+        click.echo(f"Session {quoted(label)}: nothing was stored: {done.reason}.")
     else:
         _tell(label, done)
 
@@ -79,7 +79,7 @@ def _foretell(label: str, plan: CompactionPlan | None, *, as_json: bool) -> None
     if as_json:
         emit({"session": label, "plan": msgspec.to_builtins(plan)})
     elif plan is None:
-        click.echo(f"Session {quoted(label)}: {NOTHING.why}.")
+        click.echo(f"Session {quoted(label)}: {NOTHING.reason}.")
     else:
         click.echo(
             f"Session {quoted(label)}: {plan.messages:,} messages, up to message {dotted(plan.until)}, would become a "
@@ -87,13 +87,13 @@ def _foretell(label: str, plan: CompactionPlan | None, *, as_json: bool) -> None
         )
 
 
-def _tell(label: str, done: Compacted) -> None:
+def _tell(label: str, done: CompactionOutcome) -> None:
     """The figures, who wrote it after which refusals, and the summary."""
-    for tried in done.tries:
-        click.echo(f"Not taken from {printable(tried.by)}: {printable(tried.why.rstrip('.'))}.")
+    for tried in done.attempts:
+        click.echo(f"Not taken from {printable(tried.method)}: {printable(tried.reason.rstrip('.'))}.")
     click.echo(
         f"Session {quoted(label)}: {done.messages:,} messages are now a summary of {done.summary_tokens:,} tokens "
-        f"(by {printable(done.by)}, entry {done.entry}); the context went from about {done.tokens_before:,} to "
+        f"(by {printable(done.method)}, entry {done.entry}); the context went from about {done.tokens_before:,} to "
         f"{done.tokens_after:,} tokens. `nexus undo` takes it back."
     )
     click.echo(f"\n{printable_lines(done.summary)}")

@@ -61,7 +61,7 @@ def _show(workspace: str | None, *, as_json: bool) -> None:
             servers,
             wraps=("command or address",),
         )
-    for warned in found.warned:
+    for warned in found.warnings:
         click.echo(f"Warning: {printable(warned.source)}: {printable(warned.message)}")
 
 
@@ -96,5 +96,5 @@ def _plain(root: Path, found: Configuration) -> dict[str, Any]:
             }
             for one in found.servers
         },
-        "warnings": [{"origin": one.source, "text": one.message} for one in found.warned],
+        "warnings": [{"origin": one.source, "text": one.message} for one in found.warnings],
     }

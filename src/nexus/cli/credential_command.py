@@ -13,12 +13,12 @@ from nexus.cli.shared import common, emit, handed_down, open_here
 from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.render.console import printable
-from nexus.workspace.credentials.index import Entry
+from nexus.workspace.credentials.index import CredentialEntry
 from nexus.workspace.credentials.names import known_name, variable_of
 from nexus.workspace.credentials.secret import MOST_BYTES, Secret
 from nexus.workspace.credentials.store import Declared
-from nexus.workspace.environment.survey import declared
-from nexus.workspace.sources.skills import found_skills
+from nexus.workspace.environment.survey import declared_credentials
+from nexus.workspace.sources.skills import discover_skills
 
 FAILED = 1
 """Exit code of a check that found a value missing or a credential broken."""
@@ -144,12 +144,12 @@ def _asked(name: str) -> Secret:
 
 def _required(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
     """The credentials that skills require, with the variables that they declare, and these skills' names."""
-    skills = found_skills(nx.workspace_context).skills
-    wanted = declared(skills)
+    skills = discover_skills(nx.workspace_context).skills
+    wanted = declared_credentials(skills)
     return wanted, {name: [one.name for one in skills if name in one.requires.credentials] for name in wanted}
 
 
-def _print(entries: Sequence[Entry], users: dict[str, list[str]]) -> None:
+def _print(entries: Sequence[CredentialEntry], users: dict[str, list[str]]) -> None:
     rows = [
         (
             entry.name,
@@ -163,11 +163,11 @@ def _print(entries: Sequence[Entry], users: dict[str, list[str]]) -> None:
     print_table(("credential", "where", "state", "checked", "for skills"), rows, wraps=("where", "for skills"))
 
 
-def _where(entry: Entry) -> str:
+def _where(entry: CredentialEntry) -> str:
     if entry.where == "keyring":
         return "the system's keyring"
     return f"variable {printable(entry.variable)}" if entry.variable else ""
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: CredentialEntry) -> dict[str, Any]:
     return {key: getattr(entry, key) for key in ("name", "where", "variable", "service", "state", "checked_ms")}

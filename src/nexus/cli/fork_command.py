@@ -11,7 +11,7 @@ from nexus.cli.listing import label_of, new_name, quoted
 from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
 from nexus.errors import BadReference
-from nexus.ledger.sessions import NewMove
+from nexus.ledger.sessions import NewRefUpdate
 from nexus.render.console import printable
 
 
@@ -76,7 +76,7 @@ def rewind(
         raise click.UsageError("say how far: --turn, --entry or --move")
     with open_here(workspace, ledger) as nx:
         label = label_of(nx, name)
-        old = nx.ledger.moves(label)[-1]
+        old = nx.ledger.ref_updates(label)[-1]
         if move is None:
             nx.ledger.rewind(label, turn=turn, seq=entry)
         else:
@@ -98,13 +98,13 @@ def _one_of(**places: int | None) -> bool:
 
 def _back(nx: Engine, label: str, number: int) -> None:
     """Points a session to the thread that it had after an earlier move."""
-    moves = nx.ledger.moves(label)
+    moves = nx.ledger.ref_updates(label)
     target = next((move.thread for move in moves if move.number == number), None)
     if target is None:
         raise BadReference(
             f"session {label!r} has no move {number} that led to a thread; `nexus session moves NAME` lists its moves"
         )
-    nx.store.move([NewMove(label, target, f"back to move {number}", None, moves[-1].number)])
+    nx.store.move([NewRefUpdate(label, target, f"back to move {number}", None, moves[-1].number)])
 
 
 def _done(nx: Engine, label: str, old_thread: int, old_move: int) -> dict[str, Any]:

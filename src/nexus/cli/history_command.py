@@ -16,7 +16,7 @@ from nexus.cli.pictures import written_images
 from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines, shown_json
 from nexus.engine import Engine
 from nexus.errors import BadReference
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import visible_start
 from nexus.render.console import markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
@@ -132,7 +132,7 @@ def _compacted(nx: Engine, label: str) -> Iterator[Entry]:
     """The compaction that holds, if any, then the steps from what it kept on; after a clear, those that follow it."""
     mark = nx.ledger.live(label).mark
     compaction = [mark] if mark is not None and mark.kind == "compaction" else []
-    first = shown_from(mark)
+    first = visible_start(mark)
     kept = entries_of(nx, label, after=first.seq - 1, checked=True)
     steps = (entry for entry in kept if entry.kind in STEPS)
     shown = (replace(entry, rows=tuple(row for row in entry.rows if row.place >= first)) for entry in steps)

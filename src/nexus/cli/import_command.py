@@ -15,7 +15,7 @@ from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
 from nexus.errors import BadReference, NexusError, UnreadableFile
 from nexus.interop.detect import READERS, read
-from nexus.interop.importing import Imported, import_transcript
+from nexus.interop.importing import ImportReport, import_transcript
 from nexus.render.console import printable
 
 SHOWN_PROBLEMS = 10
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Read sessions that other tools wrote. A directory imports all its .json and .jsonl files. Again adds nothing."""
     paths = list(_paths(files))
-    done: list[Imported] = []
+    done: list[ImportReport] = []
     failed: list[dict[str, str]] = []
     with open_here(workspace, ledger, writes=not dry_run) as nx, _progress(len(paths)) as advance:
         for path in paths:
@@ -64,11 +64,13 @@ def command(
         _print(done, failed, dry_run=dry_run)
     if failed:
         click.get_current_context().exit(UnreadableFile.exit_code)
-    if any(one.refused for one in done):
+    if any(one.rejected for one in done):
         click.get_current_context().exit(BadReference.exit_code)
 
 
-def _one(nx: Engine, path: Path, form: str | None, session: str | None, files: int, *, dry_run: bool) -> list[Imported]:
+def _one(
+    nx: Engine, path: Path, form: str | None, session: str | None, files: int, *, dry_run: bool
+) -> list[ImportReport]:
     transcripts = list(read(path, form))
     if session and (files > 1 or len(transcripts) > 1):
         held = f"{len(transcripts):,} sessions" if len(transcripts) > 1 else f"{files:,} files"
@@ -121,17 +123,19 @@ class _Progress:
 _progress = _Progress
 
 
-def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool) -> None:
+def _print(done: list[ImportReport], failed: list[dict[str, str]], *, dry_run: bool) -> None:
     would = "would add" if dry_run else "added"
     for one in done:
-        known = f", {one.known:,} known already" if one.known else ""
+        known = f", {one.known_entries:,} known already" if one.known_entries else ""
         what = f"{one.messages:,} messages, {one.calls:,} calls, {one.results:,} results"
         extra = f", {one.compactions:,} compactions" if one.compactions else ""
-        click.echo(f"{printable(one.session)} ({one.format}): {would} {one.added:,} steps: {what}{extra}{known}")
+        click.echo(
+            f"{printable(one.session)} ({one.format}): {would} {one.added_entries:,} steps: {what}{extra}{known}"
+        )
         for note in filter(None, (one.note, STATUSES[one.status])):
             click.echo(f"  note: {printable(note)}")
-        if one.left_out:
-            fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.left_out.items()))
+        if one.omitted:
+            fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.omitted.items()))
             click.echo(f"  not taken over: {printable(fields)}")
         if one.message_lines and one.counted:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(one.counted.items()))
@@ -141,8 +145,8 @@ def _print(done: list[Imported], failed: list[dict[str, str]], *, dry_run: bool)
         if len(one.problems) > SHOWN_PROBLEMS:
             click.echo(f"  and {len(one.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)")
     for one in done:
-        if one.refused:
-            told = f"{one.refused:,} steps are new in the file, but the session was deleted"
+        if one.rejected:
+            told = f"{one.rejected:,} steps are new in the file, but the session was deleted"
             click.echo(f"not imported: {printable(one.session)}: {told}. {RESTORE}, then import again", err=True)
     for failure in failed:
         click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)

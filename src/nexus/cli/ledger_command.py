@@ -294,7 +294,7 @@ def examine(workspace: str | None, ledger: str | None, *, as_json: bool) -> None
     """
     file, as_json = _chosen(workspace, ledger, as_json=as_json)
     findings = doctor.examine(file)
-    worst = doctor.worst(findings)
+    worst = doctor.worst_level(findings)
     if as_json:
         emit({"ledger": str(file), "level": worst, "findings": msgspec.to_builtins(findings)})
     else:

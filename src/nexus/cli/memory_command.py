@@ -15,11 +15,11 @@ from nexus.cli.listing import moment
 from nexus.cli.shared import common, emit, handed_down, nearest_workspace, open_here, print_lines, read_input
 from nexus.cli.table import print_table
 from nexus.engine import open_engine
-from nexus.ledger.search_text import phrases
-from nexus.ledger.sessions import Hit, Query
+from nexus.ledger.search_text import parse_query
+from nexus.ledger.sessions import Query, SearchHit
 from nexus.render.console import printable
 from nexus.workspace.memory.facts import SECTION, Fact
-from nexus.workspace.memory.notebook import Added, Notebook
+from nexus.workspace.memory.notebook import AddedFact, Notebook
 
 TEXT_CHARS = 2_000
 """So much of a fact or an entry is printed; --json has all of it."""
@@ -78,7 +78,7 @@ def show(
             rows = ((f"{one.number:,}", one.at, _cut(one.text)) for one in entries)
             print_table(("entry", "time", "text"), rows, numbers=("entry",), wraps=("text",))
         return
-    found, warned = book.shown()
+    found, warned = book.display_text()
     facts = book.facts()
     if as_json:
         shown = {"chars": len(found.text), "left_out_chars": found.left_out_chars} if found else None
@@ -111,7 +111,7 @@ def search(
     Example: nexus memory search index rebuild --sessions
     """
     text = " ".join(query)
-    wanted = phrases(text)
+    wanted = parse_query(text)
     if not wanted:
         raise click.UsageError("there is no word to search for: signs alone are not found")
     found = _notebook(workspace).search(text, limit)
@@ -128,7 +128,7 @@ def search(
         _print(f"{names} entry {hit.place.seq}.{hit.place.ord}  {moment(hit.at_ms)}  {hit.role}", hit.text, wanted)
 
 
-def _messages(text: str, limit: int, workspace: str | None, ledger: str | None) -> list[Hit]:
+def _messages(text: str, limit: int, workspace: str | None, ledger: str | None) -> list[SearchHit]:
     with open_here(workspace, ledger) as nx, nx.store.snapshot():
         return list(nx.store.search(Query(text, "", (), limit)))
 
@@ -168,7 +168,7 @@ def add(
         click.echo(f"nexus: warning: {printable(warning)}", err=True)
 
 
-def _told(done: Added) -> str:
+def _told(done: AddedFact) -> str:
     what = f"Fact {done.number:,}" if done.number else "An entry"
     return f"{what} in {done.file}: {printable(done.at)} {_cut(done.text)}"
 

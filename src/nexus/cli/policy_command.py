@@ -16,8 +16,8 @@ from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
 from nexus.policy import Grant, Policy, decide
-from nexus.policy.decision import unmatched
-from nexus.policy.parse import linked
+from nexus.policy.decision import unmatched_patterns
+from nexus.policy.parse import merge_policies
 from nexus.policy.promote import link_principal as promoted
 from nexus.render.console import printable
 from nexus.types.request import Event
@@ -118,7 +118,7 @@ def _checked(nx: Engine, file: str | None) -> tuple[Policy, ...]:
         before = tuple(one for one in nx.policies.read()[:1] if one.name.startswith("~"))
     except BadPolicy:
         before = ()
-    return linked((*before, own))[-1:]
+    return merge_policies((*before, own))[-1:]
 
 
 def _idle(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _idle(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
     ]
     for policy in policies:
         for name, toolset in policy.toolsets.items():
-            for pattern in unmatched(toolset, known):
+            for pattern in unmatched_patterns(toolset, known):
                 yield f"{policy.name}: of toolset {name!r} nothing matches {pattern!r}"
 
 

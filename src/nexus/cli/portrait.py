@@ -20,7 +20,7 @@ def portrait(nx: Engine, name: str) -> dict[str, Any]:
         everyone = nx.sessions(include_inactive=True)
         info = next(one for one in everyone if one.label == label)
         thread = nx.store.thread(info.thread)
-        facts = nx.ledger.facts(label)
+        facts = nx.ledger.metadata(label)
         live = nx.ledger.live(label)
         mark = live.mark
         return {

@@ -13,7 +13,7 @@ from nexus.cli.table import print_table
 from nexus.errors import BadProfile
 from nexus.profiles.user.registry import ProfileEntry
 from nexus.render.console import printable
-from nexus.simulation.profile_order import WHEN, Looked, Row, look, plain
+from nexus.simulation.profile_order import WHEN, ProfileReport, SlotRow, as_json_value, check_profile_order
 from nexus.types.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,9 +107,9 @@ def show(
     """
     name, more = named_profile(name)
     with open_here(workspace, ledger, **more) as nx:
-        found = look(nx, name, session=session, model=model, budget=budget)
+        found = check_profile_order(nx, name, session=session, model=model, budget=budget)
     if as_json:
-        emit(plain(found))
+        emit(as_json_value(found))
         return
     profile = found.profile
     click.echo(
@@ -135,14 +135,14 @@ def _own_ways(profile: Profile) -> Iterator[str]:
         yield "The system slot stays as a session began with it, until it is compacted or cleared."
 
 
-def _sources(found: Looked) -> Iterator[tuple[str, ...]]:
+def _sources(found: ProfileReport) -> Iterator[tuple[str, ...]]:
     for slot in ("system", "ahead", "current"):
         yield from (_line(row) for row in found.rows if row.slot == slot)
         if slot == "ahead":
             yield "history", "(the conversation)", "", f"{found.history_tokens:,}", "what was said and done"
 
 
-def _line(row: Row) -> tuple[str, ...]:
+def _line(row: SlotRow) -> tuple[str, ...]:
     changes = WHEN[row.changes] if row.changes else "not declared"
     return row.slot, row.source, changes, f"{row.tokens:,}", ", ".join(row.origins) or "(nothing now)"
 
@@ -166,7 +166,7 @@ def check(
     Example: nexus profile check mine
     """
     given, more = named_profile(name) if name else ("", {})
-    looked: list[Looked] = []
+    looked: list[ProfileReport] = []
     broken: list[ProfileEntry] = []
     with open_here(workspace, ledger, **more) as nx:
         names = [given]
@@ -174,9 +174,9 @@ def check(
             rows = [row for row in nx.profiles.entries()[0] if row.kind in ("user", "workspace")]
             broken = [row for row in rows if row.profile is None]
             names = [row.name for row in rows if row.profile is not None]
-        looked += (look(nx, one, session=session, model=model, budget=budget) for one in names)
+        looked += (check_profile_order(nx, one, session=session, model=model, budget=budget) for one in names)
     if as_json:
-        emit({"profiles": [plain(one) for one in looked], "broken": [_value(row) for row in broken]})
+        emit({"profiles": [as_json_value(one) for one in looked], "broken": [_value(row) for row in broken]})
     else:
         for one in looked:
             _tell(one)
@@ -187,7 +187,7 @@ def check(
     return BadProfile.exit_code if broken else 0
 
 
-def _tell(found: Looked) -> None:
+def _tell(found: ProfileReport) -> None:
     warnings = sum(one.level == "warning" for one in found.findings) + len(found.warned)
     state = "fine" if not warnings else "1 warning" if warnings == 1 else f"{warnings} warnings"
     click.echo(f"{printable(found.name)} ({printable(found.origin)}): {state}")
@@ -196,6 +196,6 @@ def _tell(found: Looked) -> None:
     _say_warnings(found)
 
 
-def _say_warnings(found: Looked) -> None:
+def _say_warnings(found: ProfileReport) -> None:
     for note in found.warned:
         click.echo(f"Warning: {printable(note.source)}: {printable(note.message)}")

@@ -12,8 +12,8 @@ from nexus.cli.excerpt import Pieces, around, beginning
 from nexus.cli.listing import NO_LEDGER, dotted, label_of, moment, quoted
 from nexus.cli.shared import common, emit, open_here, plain_output
 from nexus.engine import Engine
-from nexus.ledger.search_text import phrases
-from nexus.ledger.sessions import Hit, Query
+from nexus.ledger.search_text import parse_query
+from nexus.ledger.sessions import Query, SearchHit
 from nexus.render.console import printable
 
 
@@ -51,7 +51,7 @@ def command(
     Example: nexus search index rebuild --session main --role user
     """
     text = " ".join(words)
-    wanted = phrases(text)
+    wanted = parse_query(text)
     if not wanted:
         raise click.UsageError("there is no word to search for: signs alone are not found")
     with open_here(workspace, ledger) as nx, nx.store.snapshot():
@@ -75,20 +75,20 @@ def command(
 class Found(Struct, frozen=True):
     """A hit with the sessions that have it, the status of each that is not active, and its excerpt."""
 
-    hit: Hit
+    hit: SearchHit
     sessions: tuple[str, ...]
     statuses: dict[str, str]
     excerpt: Pieces
 
 
-def _found(nx: Engine, hits: list[Hit], label: str, wanted: list[list[str]]) -> list[Found]:
+def _found(nx: Engine, hits: list[SearchHit], label: str, wanted: list[list[str]]) -> list[Found]:
     """The hits as they are shown. `label` is the session that was asked for; it has every hit on its path."""
     found: list[Found] = []
     known: dict[str, str] = {}
     for hit in hits:
         names = hit.sessions
         names = (label, *(name for name in names if name != label)) if label else names
-        known.update({name: nx.ledger.facts(name).status for name in names if name not in known})
+        known.update({name: nx.ledger.metadata(name).status for name in names if name not in known})
         hidden = {name: known[name] for name in names if known[name] != "active"}
         pieces = around(hit.text, wanted) or [(beginning(hit.text), False)]
         found.append(Found(hit, names, hidden, pieces))

@@ -12,9 +12,9 @@ from nexus.cli.listing import label_of, new_name, quoted
 from nexus.cli.shared import common, emit, open_here
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
-from nexus.ledger.sessions import Erased, Move, SessionFacts, SessionStatus
+from nexus.ledger.sessions import EraseResult, RefUpdate, SessionMetadata, SessionStatus
 
-SETTABLE = tuple(name for name in SessionFacts.__struct_fields__ if name != "status")
+SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "status")
 
 
 @click.command("archive")
@@ -238,7 +238,7 @@ def _continuing(nx: Engine, label: str) -> list[str]:
     return sorted(taken - {label})
 
 
-def _proof(labels: list[str], proof: Erased) -> str:
+def _proof(labels: list[str], proof: EraseResult) -> str:
     threads = ", ".join(map(str, proof.threads)) or "none"
     images = f", {proof.blobs:,} images" if proof.blobs else ""
     searched = (
@@ -251,7 +251,7 @@ def _proof(labels: list[str], proof: Erased) -> str:
     )
 
 
-def _say(move: Move, told: str, *, as_json: bool) -> None:
+def _say(move: RefUpdate, told: str, *, as_json: bool) -> None:
     if as_json:
         emit(msgspec.to_builtins(move))
     else:

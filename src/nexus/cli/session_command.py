@@ -110,7 +110,7 @@ def moves(name: str, workspace: str | None, ledger: str | None, *, as_json: bool
     Example: nexus session moves main
     """
     with open_here(workspace, ledger) as nx:
-        found = nx.ledger.moves(label_of(nx, name))
+        found = nx.ledger.ref_updates(label_of(nx, name))
     if as_json:
         emit(msgspec.to_builtins(found))
         return

@@ -23,12 +23,12 @@ from nexus.render.console import printable
 from nexus.types.skill import SkillInstructions, SkillsFound
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
-from nexus.workspace.skills.discovery import SKILLS, Shelf
+from nexus.workspace.skills.discovery import SKILLS, SkillFolder
 from nexus.workspace.skills.lint import lint_all, lint_path
 from nexus.workspace.skills.skill_file import name_problem
-from nexus.workspace.skills.usage import USED, note_use, used_skills
-from nexus.workspace.source_context import Surroundings
-from nexus.workspace.sources.skills import availability, found_skills
+from nexus.workspace.skills.usage import USED, record_use, used_skills
+from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.sources.skills import availability, discover_skills
 
 MOST_FILES = 50
 """Files beside a guide that are named with it."""
@@ -166,7 +166,7 @@ def new(name: str, description: str, workspace: str | None, ledger: str | None, 
     click.echo("Fill it in, then: nexus skill lint")
 
 
-def _around(workspace: str | None, *, whole: bool = False) -> Surroundings:
+def _around(workspace: str | None, *, whole: bool = False) -> WorkspaceContext:
     """What stands around the workspace's calls; no ledger is needed. `whole`: without the cap for files in a context."""
     root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
     with open_engine(root, ledger=":memory:") as nx:
@@ -176,9 +176,9 @@ def _around(workspace: str | None, *, whole: bool = False) -> Surroundings:
     return dataclasses.replace(around, files=_whole(around.files), home=_whole(around.home))
 
 
-def _found(around: Surroundings) -> SkillsFound:
+def _found(around: WorkspaceContext) -> SkillsFound:
     """All skills, without the bounds that hold for a context."""
-    return found_skills(around, most_folders=sys.maxsize)
+    return discover_skills(around, most_folders=sys.maxsize)
 
 
 def _whole(files: Files | None) -> Files | None:
@@ -196,7 +196,7 @@ def _guide(found: SkillsFound, name: str) -> SkillInstructions:
     raise NoSuchSkill(f"there is no skill {name!r}{why}; {hint}")
 
 
-def _facts(around: Surroundings, guide: SkillInstructions) -> dict[str, Any]:
+def _facts(around: WorkspaceContext, guide: SkillInstructions) -> dict[str, Any]:
     """All that is known of a skill, as values for JSON."""
     root = around.files.root if around.files is not None else Path()
     facts = msgspec.to_builtins(guide.skill)
@@ -222,13 +222,13 @@ def _told(value: object) -> bool:
     return value is not None and value not in ("", [], ())
 
 
-def _shelf(around: Surroundings, guide: SkillInstructions) -> tuple[Shelf, str]:
+def _shelf(around: WorkspaceContext, guide: SkillInstructions) -> tuple[SkillFolder, str]:
     """The place of a skill and the name of its folder."""
-    shelf = next(one for one in around.shelves.of(around.files, around.home) if one.place == guide.skill.place)
+    shelf = next(one for one in around.skill_index.of(around.files, around.home) if one.place == guide.skill.place)
     return shelf, Path(guide.skill.origin).parent.name
 
 
-def _beside(around: Surroundings, guide: SkillInstructions) -> tuple[str, list[str]]:
+def _beside(around: WorkspaceContext, guide: SkillInstructions) -> tuple[str, list[str]]:
     """A skill's folder, and the files in it besides the SKILL.md: paths in the folder, sorted, at most MOST_FILES."""
     shelf, name = _shelf(around, guide)
     folder = shelf.files.root / SKILLS / name
@@ -246,14 +246,14 @@ def _warn(found: SkillsFound) -> None:
         click.echo(f"Warning: {printable(f'{one.source}: {one.message}')}", err=True)
 
 
-def _note(around: Surroundings, name: str, *, made: bool) -> None:
+def _note(around: WorkspaceContext, name: str, *, made: bool) -> None:
     """Notes the use in the workspace. What stands in the way is a warning: the guide was printed."""
     root = around.files.root if around.files is not None else Path()
     if not made and not (root / USED).parent.is_dir():
         click.echo("Warning: not noted as used: here is no workspace (`nexus init` makes one)", err=True)
         return
     try:
-        note_use(root, name, time.time_ns() // 1_000_000)
+        record_use(root, name, time.time_ns() // 1_000_000)
     except OSError as error:
         text = f"not noted as used in {USED}: {error.strerror or error}"
         click.echo(f"Warning: {printable(text)}", err=True)

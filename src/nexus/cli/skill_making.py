@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nexus.errors import BadSkill
 from nexus.workspace.skills.discovery import FILE, SKILLS
-from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, one_line
+from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, printable_line
 
 TEXT = """\
 ---
@@ -26,7 +26,7 @@ description: {description}
 
 def make(root: Path, name: str, description: str) -> Path:
     """The SKILL.md of a new skill under `root`. Raises BadSkill: the description is too long, the name taken, no room."""
-    line = one_line(description) or UNWRITTEN
+    line = printable_line(description) or UNWRITTEN
     if len(line) > DESCRIPTION_CHARS:
         raise BadSkill(f"the description has {len(line):,} characters; the standard allows {DESCRIPTION_CHARS:,}")
     place = root / SKILLS

@@ -14,7 +14,7 @@ from nexus.engine import LEDGER_FILE
 from nexus.render.console import printable
 from nexus.types.environment import Environment
 from nexus.workspace.sources.environment import capability_lines, credentials_line
-from nexus.workspace.sources.skills import found_skills
+from nexus.workspace.sources.skills import discover_skills
 
 
 @click.command("status")
@@ -32,7 +32,7 @@ def command(workspace: str | None, ledger: str | None, *, brief: bool, as_json: 
         if brief:
             emit(_condensed(found)) if as_json else click.echo("\n".join(_brief(found)))
             return
-        warned = [*found_skills(nx.workspace_context).warnings, *found.warnings]
+        warned = [*discover_skills(nx.workspace_context).warnings, *found.warnings]
         file = Path(ledger) if ledger else (nx.workspace or Path()) / LEDGER_FILE
         place = {"workspace": str(nx.workspace), "ledger": str(file), "model": nx.model}
     if as_json:

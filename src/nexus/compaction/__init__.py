@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from nexus.compaction.fallback import Ladder, Try
+from nexus.compaction.fallback import Attempt, FallbackSummarizer
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.ledger.operations import Ledger
-from nexus.ledger.replay import spoken
+from nexus.ledger.replay import conversation_rows
 from nexus.text.frames import escape
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -25,18 +25,18 @@ from nexus.types.ledger_entries import Compaction, StoredMessage
 from nexus.types.message import Message, Text
 
 __all__ = [
-    "Compacted",
+    "Attempt",
+    "CompactionOutcome",
     "ExtractiveSummarizer",
-    "Ladder",
+    "FallbackSummarizer",
     "Summarizer",
     "SummaryReply",
     "SummaryRequest",
-    "Try",
-    "carry_out",
+    "run_compaction",
 ]
 
 
-class Compacted(Struct, frozen=True):
+class CompactionOutcome(Struct, frozen=True):
     """What a compaction did. `entry` is where it stands in the ledger; 0 if nothing was stored, and `why` says why.
 
     `by` is who wrote the summary, `tries` what was tried before and why it was not taken. Tokens are the provider's:
@@ -44,39 +44,39 @@ class Compacted(Struct, frozen=True):
     """
 
     entry: int = 0
-    by: str = ""
+    method: str = ""
     summary: str = ""
-    why: str = ""
+    reason: str = ""
     messages: int = 0
     tokens_before: int = 0
     tokens_after: int = 0
     summary_tokens: int = 0
     call_tokens: int = 0
     duration_ms: int = 0
-    tries: tuple[Try, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
     def __bool__(self) -> bool:
         return self.entry > 0
 
 
-NOTHING = Compacted(why="there is nothing to summarise that would make the context noticeably smaller")
+NOTHING = CompactionOutcome(reason="there is nothing to summarise that would make the context noticeably smaller")
 
 
-def carry_out(
+def run_compaction(
     plan: CompactionPlan,
     ledger: Ledger,
-    ladder: Ladder,
+    ladder: FallbackSummarizer,
     counter: TokenCounter,
     *,
     focus: str = "",
     progress: Callable[[int, int], None] | None = None,
-) -> Compacted:
+) -> CompactionOutcome:
     """Summarises what the plan covers and stores the compaction. `progress` hears of parts done, of how many.
 
     Raises CompactionSuperseded or HeadMoved when the session was changed otherwise meanwhile; then nothing is stored.
     """
     begun = time.monotonic()
-    rows = covered(plan, ledger)
+    rows = covered_messages(plan, ledger)
     written = ladder.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
     duration_ms = int((time.monotonic() - begun) * 1000)
     tokens = counter.count(written.text)
@@ -85,7 +85,9 @@ def carry_out(
     after = plan.kept_tokens + message_tokens(shown, counter).tokens
     if not written.text or after >= plan.tokens_before:
         why = "no summary of what could be left out is smaller than it: the next call cuts instead"
-        return Compacted(why=why, tries=written.tries, call_tokens=written.call_tokens, duration_ms=duration_ms)
+        return CompactionOutcome(
+            reason=why, attempts=written.attempts, call_tokens=written.call_tokens, duration_ms=duration_ms
+        )
     before, after, size = (math.ceil(part * plan.factor) for part in (plan.tokens_before, after, tokens))
     compaction = Compaction(
         plan.covers_from,
@@ -106,7 +108,7 @@ def carry_out(
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
     done = ledger.compact(plan.session, compaction, after_mark=plan.after_mark, follows=follows)
-    return Compacted(
+    return CompactionOutcome(
         done.head,
         written.by,
         written.text,
@@ -116,11 +118,11 @@ def carry_out(
         summary_tokens=size,
         call_tokens=written.call_tokens,
         duration_ms=duration_ms,
-        tries=written.tries,
+        attempts=written.attempts,
     )
 
 
-def covered(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
+def covered_messages(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
     """The messages that a plan covers, without the instructions that open a session: those are never summarised."""
     entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
-    return [row for entry in entries for row in spoken(entry) if plan.start <= row.place < plan.until]
+    return [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.place < plan.until]

@@ -77,7 +77,7 @@ _PATTERNS: tuple[tuple[Fault, re.Pattern[str], bool], ...] = (
 _WORD = re.compile(r"[^\W_]+|[\u3400-\u9fff]")
 
 
-class Verdict(Struct, frozen=True):
+class SummaryVerdict(Struct, frozen=True):
     """What an audit found. `reasons` has one sentence for each of the `faults`; a summary without faults may be stored.
 
     `kept_share` is the share of the identifiers that stand in the summary; `repeated_share` that of words in repeats.
@@ -97,7 +97,7 @@ class Verdict(Struct, frozen=True):
         return not self.faults
 
 
-def audit(
+def check_summary(
     summary: str,
     tokens: int,
     source_tokens: int,
@@ -106,7 +106,7 @@ def audit(
     headings: Sequence[str] = (TASK,),
     margin_percent: int = 10,
     kept_share: float = KEPT_SHARE,
-) -> Verdict:
+) -> SummaryVerdict:
     """The verdict on a summary of `tokens` that is to replace `source_tokens`; all faults are named, not the first only.
 
     `identifiers` are those that it should have; `headings` lines that must stand in it; `margin_percent` by how much it
@@ -135,7 +135,7 @@ def audit(
     repeated = _repeated_share(body)
     if repeated > _MOST_REPEATED_SHARE:
         faults["looping"] = f"{repeated:.0%} of its words are repeats"
-    return Verdict(tuple(faults), tuple(faults.values()), tokens, source_tokens, share, missing, repeated)
+    return SummaryVerdict(tuple(faults), tuple(faults.values()), tokens, source_tokens, share, missing, repeated)
 
 
 def _body(text: str) -> str:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from nexus.compaction import prompt
-from nexus.compaction.check_summary import audit
+from nexus.compaction.check_summary import check_summary
 from nexus.compaction.extractive import summary
-from nexus.compaction.extractive.extract import Extract, exact_names, extract
-from nexus.compaction.extractive.statements import Finding
+from nexus.compaction.extractive.extract import Extract, exact_identifiers, extract
+from nexus.compaction.extractive.statements import ExtractedLine
 from nexus.compaction.extractive.summary import source_tokens
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.tokens.counter import TokenCounter
@@ -49,14 +49,14 @@ _OVER = 1.25
 _FIRM = 80
 
 
-class Try(Struct, frozen=True):
+class Attempt(Struct, frozen=True):
     """One attempt that was not taken: who made it and why it was refused."""
 
-    by: str
-    why: str
+    method: str
+    reason: str
 
 
-class Written(Struct, frozen=True):
+class SummaryResult(Struct, frozen=True):
     """A summary, who wrote it (`model` empty: by rule alone), what the calls took, and the attempts before it."""
 
     text: str
@@ -65,11 +65,11 @@ class Written(Struct, frozen=True):
     provider: str = ""
     call_tokens: int = 0
     calls: int = 0
-    tries: tuple[Try, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(slots=True)
-class Ladder:
+class FallbackSummarizer:
     """The rungs, and how the model has fared so far. One for each engine; safe to use from one thread at a time."""
 
     counter: TokenCounter
@@ -90,7 +90,7 @@ class Ladder:
         *,
         focus: str = "",
         progress: Callable[[int, int], None] | None = None,
-    ) -> Written:
+    ) -> SummaryResult:
         """The summary of the rows after the previous one, by the first rung that writes an acceptable one.
 
         Its text is empty only if not even the task fits into `most_tokens`.
@@ -107,7 +107,7 @@ class Ladder:
                 if progress is not None:
                     progress(number + 1, len(parts))
             if work.model:
-                text = carried(text, extract(rows), most_tokens, self.counter)
+                text = with_previous_findings(text, extract(rows), most_tokens, self.counter)
                 return work.written(text, asked.name)
         return work.written(work.by_rule(rows, previous), self.extractive.name)
 
@@ -128,10 +128,10 @@ class Ladder:
 class _Work:
     """One compaction: what it has cost so far and what was refused."""
 
-    ladder: Ladder
+    ladder: FallbackSummarizer
     most_tokens: int
     focus: str
-    tries: list[Try] = field(default_factory=list[Try])
+    tries: list[Attempt] = field(default_factory=list[Attempt])
     call_tokens: int = 0
     calls: int = 0
     model: str = ""
@@ -141,7 +141,7 @@ class _Work:
         """The model's summary of one part, if it is accepted at the first or second try; else nothing."""
         counter = self.ladder.counter
         source = source_tokens(rows, counter, previous)
-        names = exact_names(extract(rows))
+        names = exact_identifiers(extract(rows))
         why = ""
         for stricter in (False, True)[:TRIES]:
             if self.ladder.paused:
@@ -149,15 +149,15 @@ class _Work:
             request = SummaryRequest(tuple(rows), self.most_tokens, previous, self.focus, stricter, why)
             self.calls += 1
             try:
-                reply = within(self.ladder.timeout_s, summarizer, request)
+                reply = run_with_timeout(self.ladder.timeout_s, summarizer, request)
             except Exception as error:  # noqa: BLE001  a summariser may raise anything, and the next rung has to come
-                self.tries.append(Try(summarizer.name, f"{type(error).__name__}: {error}"[:300]))
+                self.tries.append(Attempt(summarizer.name, f"{type(error).__name__}: {error}"[:300]))
                 self.ladder.failed()
                 continue
             self.call_tokens += reply.input_tokens + reply.output_tokens
             text = reply.text.strip()
             tokens = counter.count(text)
-            verdict = audit(text, tokens, source, identifiers=names)
+            verdict = check_summary(text, tokens, source, identifiers=names)
             why = "; ".join(verdict.reasons)
             if not why and tokens > self.most_tokens * _OVER:
                 why = f"it has {tokens:,} tokens, {self.most_tokens:,} are allowed"
@@ -165,7 +165,7 @@ class _Work:
                 self.ladder.failures = 0
                 self.model, self.provider = reply.model or summarizer.name, reply.provider
                 return text
-            self.tries.append(Try(summarizer.name, why))
+            self.tries.append(Attempt(summarizer.name, why))
             self.ladder.failed()
         return ""
 
@@ -174,16 +174,16 @@ class _Work:
         made = self.ladder.extractive.summarize(SummaryRequest(tuple(rows), self.most_tokens, previous, self.focus))
         return made.text or previous
 
-    def written(self, text: str, by: str) -> Written:
+    def written(self, text: str, by: str) -> SummaryResult:
         """The result."""
-        return Written(text, by, self.model, self.provider, self.call_tokens, self.calls, tuple(self.tries))
+        return SummaryResult(text, by, self.model, self.provider, self.call_tokens, self.calls, tuple(self.tries))
 
 
 class SummaryTimeout(Exception):
     """A summariser did not answer in time."""
 
 
-def within(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> SummaryReply:
+def run_with_timeout(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> SummaryReply:
     """The summariser's answer, waited for in a thread of its own. Raises what it raises, or SummaryTimeout.
 
     A thread that never ends is left behind: it cannot keep the program from ending.
@@ -224,26 +224,26 @@ def _tokens(given: object) -> int:
     return given if isinstance(given, int) and given > 0 else 0
 
 
-def carried(text: str, found: Extract, most_tokens: int, counter: TokenCounter) -> str:
+def with_previous_findings(text: str, found: Extract, most_tokens: int, counter: TokenCounter) -> str:
     """The summary with what a model may not leave out: the user's constraints word for word, and exact names.
 
     They are added by weight while there is room for them.
     """
-    task, written = summary.parse(text)
+    task, written = summary.parse_summary(text)
     said = " ".join(text.lower().split())
     firm = [f for f in found.findings if f.weight >= _FIRM and f.kind in ("constraint", "preference", "decision")]
     lost = [finding for finding in firm if " ".join(finding.text.lower().split()) not in said]
-    names = [name for name in exact_names(found) if name not in text]
-    lost += [Finding("identifier", name, MessageRef(0, 0), 0) for name in names]
+    names = [name for name in exact_identifiers(found) if name not in text]
+    lost += [ExtractedLine("identifier", name, MessageRef(0, 0), 0) for name in names]
     room = int(most_tokens * _OVER)
     low, high = 0, len(lost)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(summary.render(task or found.task, [*written, *lost[:middle]])) <= room:
+        if counter.count(summary.render_summary(task or found.task, [*written, *lost[:middle]])) <= room:
             low = middle
         else:
             high = middle - 1
-    return summary.render(task or found.task, [*written, *lost[:low]]) if low else text
+    return summary.render_summary(task or found.task, [*written, *lost[:low]]) if low else text
 
 
 def _parts(
@@ -255,7 +255,7 @@ def _parts(
     room = summarizer.call_tokens - _ASK_TOKENS - most_tokens - max(counter.count(previous), int(most_tokens * _OVER))
     parts: list[Sequence[StoredMessage]] = []
     at = 0
-    for chunk in prompt.chunks([row.message for row in rows], max(room, 1), counter):
+    for chunk in prompt.split_chunks([row.message for row in rows], max(room, 1), counter):
         parts.append(rows[at : at + len(chunk)])
         at += len(chunk)
     return parts

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.compaction.prompt import build_summarize_prompt
-from nexus.compaction.strip_thinking import without_thinking
+from nexus.compaction.strip_thinking import strip_thinking
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import BadReply, BadSetting, PackageMissing, SummarizerFailed, SummaryCallTooLarge
 from nexus.providers import openai_read
@@ -225,7 +225,7 @@ class OpenAISummarizer:
         if refusal or result.stop_reason in _NOT_GIVEN:
             why = f"the model refused: {refusal}" if refusal else f"the answer was filtered ({result.stop_reason})"
             raise SummarizerFailed(f"{self.name}: {redact(sanitize_text(str(why))).text[:300]}")
-        text = sanitize_text(without_thinking("\n".join(message.text() for message in result.messages)))
+        text = sanitize_text(strip_thinking("\n".join(message.text() for message in result.messages)))
         if not text and result.stop_reason == "length":
             raise SummarizerFailed(
                 f"{self.name}: its tokens ran out before the first word: allow more `thinking_tokens`"

@@ -78,17 +78,17 @@ def build_summarize_prompt(
         told = _barred(redact(sanitize_text(previous)).text)
         pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE).rstrip())
         pieces.append(f"{_PREVIOUS_OPEN}\n{told}\n{_PREVIOUS_CLOSE}")
-    pieces.append(f"{_OPEN}\n{transcript(messages)}\n{_CLOSE}")
+    pieces.append(f"{_OPEN}\n{render_transcript(messages)}\n{_CLOSE}")
     pieces.append(f'Now write the notes. The first line is "{HEADINGS[0]}".')
     return "\n\n".join(pieces)
 
 
-def transcript(messages: Iterable[Message]) -> str:
+def render_transcript(messages: Iterable[Message]) -> str:
     """The messages as barred lines: who spoke, what was said, calls and results shortened, secrets taken out."""
     return _barred(redact("\n".join(line for message in messages for line in _told(message))).text)
 
 
-def chunks(messages: Sequence[Message], most_tokens: int, counter: TokenCounter) -> list[tuple[Message, ...]]:
+def split_chunks(messages: Sequence[Message], most_tokens: int, counter: TokenCounter) -> list[tuple[Message, ...]]:
     """The messages in parts whose transcripts have at most `most_tokens` each, in order; calls stay with their results.
 
     A group that is larger alone is a part of its own. Its transcript is bounded by what is shown of each message.
@@ -97,7 +97,7 @@ def chunks(messages: Sequence[Message], most_tokens: int, counter: TokenCounter)
     held: list[Message] = []
     size = 0
     for group in _groups(messages):
-        tokens = counter.count(transcript(group))
+        tokens = counter.count(render_transcript(group))
         if held and size + tokens > most_tokens:
             parts.append(tuple(held))
             held, size = [], 0

@@ -12,7 +12,7 @@ _OPEN = re.compile(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", r
 _END = re.compile(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
 
 
-def without_thinking(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """The answer without the reasoning before it, and without blank space around; empty if the reasoning never ends.
 
     Tags inside the answer stay, for it may speak of them: reasoning stands at the beginning, or it has its end alone and

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
-from nexus.interop.json_lines import Row, rows
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, in_turns
+from nexus.interop.json_lines import JsonLine, read_json_lines
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.providers.received import Calls, ReadOne, items_of, mapping, meta_text, rest_of, text_of
 
 Leading: TypeAlias = Callable[[dict[str, Any]], list[Any]]
@@ -72,7 +72,7 @@ def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
     stem, used = path.stem, Counter[str]()
     early = _Draft("")
     draft: _Draft | None = None
-    for row in rows(path):
+    for row in read_json_lines(path):
         conversations = conversations_in(row.value)
         if conversations:
             for number, fields in enumerate(conversations):
@@ -95,7 +95,7 @@ def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
         yield draft
 
 
-def _conversation(fields: dict[str, Any], row: Row, leading: Leading, source_id: str) -> _Draft:
+def _conversation(fields: dict[str, Any], row: JsonLine, leading: Leading, source_id: str) -> _Draft:
     draft = _Draft(source_id, fields)
     draft.items = [(row.line, item) for item in items_of(fields["messages"])]
     draft.leading = [(row.line, item) for item in leading(fields)]
@@ -103,14 +103,14 @@ def _conversation(fields: dict[str, Any], row: Row, leading: Leading, source_id:
     return draft
 
 
-def _add_message(draft: _Draft, row: Row) -> None:
+def _add_message(draft: _Draft, row: JsonLine) -> None:
     draft.items.append((row.line, row.value))
     draft.lines += 1
     draft.message_lines += 1
     draft.problems += [row.problem] if row.problem else []
 
 
-def _add_other(draft: _Draft, row: Row) -> None:
+def _add_other(draft: _Draft, row: JsonLine) -> None:
     draft.lines += 1
     draft.counted[row.kind or "(no message)"] += 1
     if row.problem:
@@ -152,7 +152,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
         format=format_name,
         source_id=draft.source_id,
         title=text_of(draft.fields.get("title")),
-        steps=in_turns(steps, ended=True),
+        steps=group_into_turns(steps, ended=True),
         counted=dict(+draft.counted),
         problems=tuple(draft.problems),
         lines=draft.lines,

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.claude_code_line import ABOUT, SYNTHETIC, TAKEN, digest, messages_of, usage_of
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
-from nexus.interop.json_lines import Row, rows
+from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript
 from nexus.providers.received import mapping, meta_text, number_of, text_of
 from nexus.types.message import Message, Text
@@ -65,7 +65,7 @@ class _File:
 def read(path: Path) -> Iterator[Transcript]:
     """The file's conversation. Raises UnreadableFile when it cannot be read or no line is an event of Claude Code."""
     file = _File()
-    for row in rows(path):
+    for row in read_json_lines(path):
         file.lines += 1
         _take(file, row)
     if not file.contents and all(kind.startswith("(") for kind in file.counted):
@@ -73,7 +73,7 @@ def read(path: Path) -> Iterator[Transcript]:
     yield _transcript(file, path.stem)
 
 
-def _take(file: _File, row: Row) -> None:
+def _take(file: _File, row: JsonLine) -> None:
     if row.problem:
         file.problems.append(row.problem)
     record = mapping(row.value)
@@ -242,7 +242,7 @@ def _transcript(file: _File, stem: str) -> Transcript:
         title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
         sidechains=sides,
         counted=dict(+file.counted),
-        left_out=dict(file.left_out),
+        omitted=dict(file.left_out),
         problems=tuple(file.problems),
         lines=file.lines,
         message_lines=main.message_lines + sum(side.message_lines for side in sides),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply
 from nexus.providers import anthropic_read
-from nexus.providers.received import Calls, compact, mapping, text_of, with_meta
+from nexus.providers.received import Calls, compact_json, mapping, text_of, with_meta
 from nexus.types.message import Message
 from nexus.types.request import TokenUsage
 
@@ -74,7 +74,7 @@ def usage_of(record: dict[str, Any]) -> TokenUsage | None:
 
 def digest(value: Any) -> str:
     """Sixteen hexadecimal digits that stand for a JSON value."""
-    return hashlib.sha256(compact(value).encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(compact_json(value).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _source(record: dict[str, Any], message: Message) -> str:

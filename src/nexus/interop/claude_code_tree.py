@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from nexus.interop.transcript import Fork, Piece, Step, in_turns
+from nexus.interop.transcript import Fork, Piece, Step, group_into_turns
 from nexus.providers.received import Calls
 from nexus.types.message import Message
 from nexus.types.request import TokenUsage
@@ -119,8 +119,8 @@ def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple
         parent = chain.nodes[start].parent
         after = "" if parent == START else chain.nodes[parent].last_key
         branch_of.update(dict.fromkeys(branch, len(forks)))
-        forks.append(Fork(after, in_turns(tuple(_steps(chain.nodes, branch))), branch_of[parent]))
-    return in_turns(tuple(_steps(chain.nodes, main)), ended=ended), tuple(forks)
+        forks.append(Fork(after, group_into_turns(tuple(_steps(chain.nodes, branch))), branch_of[parent]))
+    return group_into_turns(tuple(_steps(chain.nodes, main)), ended=ended), tuple(forks)
 
 
 def _walk(

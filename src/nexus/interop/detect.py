@@ -14,7 +14,7 @@ from typing import Any
 from nexus.errors import UnknownFormat, UnreadableFile
 from nexus.interop import anthropic_file, claude_code, openai_file, turnlog_read
 from nexus.interop.chat_file import conversations_in
-from nexus.interop.json_lines import rows
+from nexus.interop.json_lines import read_json_lines
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
 from nexus.render.turnlog.entry import FIELDS
@@ -44,7 +44,7 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 def detect(path: Path) -> str:
     """The file's format: a name in `READERS`. Raises UnknownFormat, or UnreadableFile when it cannot be read."""
     plain, values, problem = False, 0, ""
-    for row in islice(rows(path), _LOOK_AT_LINES):
+    for row in islice(read_json_lines(path), _LOOK_AT_LINES):
         values += row.value is not None or not row.kind
         problem = problem or (f"line {row.problem.line}: {row.problem.text}" if row.problem else "")
         if _is_event(mapping(row.value)):

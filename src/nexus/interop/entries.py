@@ -14,10 +14,10 @@ from nexus.engine import Engine
 from nexus.interop.transcript import Step, Transcript
 from nexus.types.ledger_entries import Compaction, NewEntry
 from nexus.types.message import Image, Message, Part, ToolResult
-from nexus.workspace.images.load import measured
+from nexus.workspace.images.load import with_dimensions
 
 
-def entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> Iterator[NewEntry]:
+def ledger_entries(nx: Engine, steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> Iterator[NewEntry]:
     """The entries to append, in order. Positions are counted from `head`, which the commit insists on."""
     seqs = dict(known)
     covers_from, next_seq = 1, head + 1
@@ -54,13 +54,13 @@ def _with_image_sizes(message: Message) -> Message:
 
 def _part_with_sizes(part: Part) -> Part:
     if isinstance(part, Image):
-        return measured(part)
+        return with_dimensions(part)
     if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(measured(i) if isinstance(i, Image) else i for i in part.content))
+        return replace(part, content=tuple(with_dimensions(i) if isinstance(i, Image) else i for i in part.content))
     return part
 
 
-def origin(transcript: Transcript) -> dict[str, Any]:
+def import_source(transcript: Transcript) -> dict[str, Any]:
     """What the file says about the conversation as a whole, kept with its first entry."""
     told = {
         "format": transcript.format,

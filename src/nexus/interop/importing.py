@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from nexus.engine import Engine
 from nexus.errors import HeadMoved, LedgerBusy
-from nexus.interop.entries import entries, origin
+from nexus.interop.entries import import_source, ledger_entries
 from nexus.interop.transcript import Fork, Problem, Step, Transcript
-from nexus.ledger.sessions import SessionFacts, SessionStatus
+from nexus.ledger.sessions import SessionMetadata, SessionStatus
 from nexus.types.ledger_entries import Commit
 
 ATTEMPTS = 5
 """How often a path is imported again because somebody else wrote to its session first."""
 
 
-class Imported(Struct, frozen=True):
+class ImportReport(Struct, frozen=True):
     """What an import did, or would do in a dry run. `known` counts steps that were there already.
 
     `status` is that of the session. Nothing is added to one that was deleted: `refused` counts the steps that were not.
@@ -34,8 +34,8 @@ class Imported(Struct, frozen=True):
     format: str
     source: str
     title: str
-    added: int
-    known: int
+    added_entries: int
+    known_entries: int
     messages: int
     calls: int
     results: int
@@ -43,17 +43,17 @@ class Imported(Struct, frozen=True):
     lines: int
     message_lines: int
     counted: dict[str, int]
-    left_out: dict[str, int]
+    omitted: dict[str, int]
     problems: tuple[Problem, ...]
     dry_run: bool
     note: str = ""
     status: SessionStatus = "active"
-    refused: int = 0
+    rejected: int = 0
 
 
 def import_transcript(
     nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False
-) -> list[Imported]:
+) -> list[ImportReport]:
     """Imports a transcript with its forks and side chains; one result for each session that it touches.
 
     Each session is one transaction, and each result says what was truly added: others may import the same meanwhile.
@@ -65,21 +65,26 @@ def import_transcript(
     source, last = _copied(nx, transcript, name)
     done = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
     homes = [done[0]]
-    bare = replace(transcript, counted={}, left_out={}, problems=(), lines=0, message_lines=0)
+    bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
         label = _free_name(nx, [key for step in fork.steps for key in step.keys], f"{name}~{number}")
-        if parent.refused and fork.after not in nx.store.known_keys(parent.session):
-            one = _told(bare, parent.session, fork.steps, [], dry_run=dry_run, refused=len(fork.steps))
+        if parent.rejected and fork.after not in nx.store.known_keys(parent.session):
+            one = _told(bare, parent.session, fork.steps, [], dry_run=dry_run, rejected=len(fork.steps))
         else:
             one = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
         homes.append(one)
-        done.extend([one] if one.added or one.refused else [])
+        done.extend([one] if one.added_entries or one.rejected else [])
     for side in transcript.sidechains:
         found = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
         done.extend(found)
         own, main = found[0].session, done[0].session
-        if not dry_run and nx.store.resolve(main) and nx.store.resolve(own) and not nx.ledger.facts(own).parent_session:
+        if (
+            not dry_run
+            and nx.store.resolve(main)
+            and nx.store.resolve(own)
+            and not nx.ledger.metadata(own).parent_session
+        ):
             nx.ledger.update(own, "spawned", parent_session=main)
     return done
 
@@ -114,7 +119,7 @@ def _path(
     parent: str = "",
     after: str = "",
     dry_run: bool,
-) -> Imported:
+) -> ImportReport:
     """One path of steps into one session; again from the beginning when somebody else wrote to it first."""
     for _ in range(ATTEMPTS):
         with suppress(HeadMoved):
@@ -127,7 +132,7 @@ def _path(
 
 def _once(
     nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], parent: str, after: str, *, dry_run: bool
-) -> Imported:
+) -> ImportReport:
     """What is unknown of a path, at the place where it belongs."""
     base = nx.store.known_keys(parent) if parent else {}
     if parent and after not in base:
@@ -138,7 +143,7 @@ def _once(
     elsewhere, note = dict(base), ""
     new = _unknown(steps, {**elsewhere, **known})
     if new and _status(nx, label) == "deleted":
-        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, refused=len(new))
+        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     if not new and parent and nx.store.thread_of(label) is None:
         note = f"session {parent!r} has all of this already, so no session {label!r} was made"
         return _told(transcript, parent, steps, [], status=_status(nx, parent), note=note, dry_run=dry_run)
@@ -157,23 +162,23 @@ def _once(
                 head = _fork(nx, continued, label, last, None)
         label, head = continued, head or last
     if new and _status(nx, label) == "deleted":
-        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, refused=len(new))
-    made = list(entries(nx, steps, {**elsewhere, **known}, head))
+        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+    made = list(ledger_entries(nx, steps, {**elsewhere, **known}, head))
     if made and not known and not parent:
-        made[0] = replace(made[0], body={**made[0].body, "imported": origin(transcript)})
+        made[0] = replace(made[0], body={**made[0].body, "imported": import_source(transcript)})
     if made and not dry_run:
         done = nx.store.commit(label, Commit(tuple(made), expected_head=head), _facts(transcript))
         new = new if done.added else []  # nothing, where somebody else imported the same meanwhile
     return _told(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
 
 
-def _kept_out(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> Imported:
+def _kept_out(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> ImportReport:
     """What an import of a conversation says whose session was deleted: nothing is added, to it or beside it."""
     new = _unknown(transcript.steps, nx.store.known_keys(label))
     beside = [step for part in (*transcript.forks, *transcript.sidechains) for step in _all_steps(part)]
     refused = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in beside)
-    told = _told(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, refused=len(new))
-    return replace(told, refused=refused)
+    told = _told(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+    return replace(told, rejected=refused)
 
 
 def _all_steps(part: Fork | Transcript) -> Iterable[Step]:
@@ -189,17 +194,17 @@ def _told(
     status: SessionStatus = "active",
     note: str = "",
     dry_run: bool,
-    refused: int = 0,
-) -> Imported:
+    rejected: int = 0,
+) -> ImportReport:
     """The result for a path of `steps`, of which `new` were added to the session."""
     messages = [message for step in new for message in step.messages]
-    return Imported(
+    return ImportReport(
         session=label,
         format=transcript.format,
         source=transcript.source_id,
         title=transcript.title,
-        added=len(new),
-        known=len(steps) - len(new) - refused,
+        added_entries=len(new),
+        known_entries=len(steps) - len(new) - rejected,
         messages=len(messages),
         calls=sum(1 for m in messages for _ in m.calls()),
         results=sum(1 for m in messages for _ in m.results()),
@@ -207,21 +212,21 @@ def _told(
         lines=transcript.lines,
         message_lines=transcript.message_lines,
         counted=transcript.counted,
-        left_out=transcript.left_out,
+        omitted=transcript.omitted,
         problems=transcript.problems,
         dry_run=dry_run,
         note=note,
         status=status,
-        refused=refused,
+        rejected=rejected,
     )
 
 
-def _facts(transcript: Transcript) -> SessionFacts:
-    return SessionFacts(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
+def _facts(transcript: Transcript) -> SessionMetadata:
+    return SessionMetadata(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:
-    return nx.ledger.facts(label).status if nx.store.thread_of(label) is not None else "active"
+    return nx.ledger.metadata(label).status if nx.store.thread_of(label) is not None else "active"
 
 
 def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
@@ -250,7 +255,7 @@ def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
         return nx.store.known_keys(label), nx.store.head(thread)[0] if thread is not None else 0
 
 
-def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionFacts | None) -> int:
+def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata | None) -> int:
     """Makes a session that continues another one; its head. Raises SessionMoved if somebody else makes it meanwhile."""
     last = nx.store.session(label)
     number = last.number if last is not None else 0

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder().decode
 _EDGES = b"\x00 \t\r\n"
 
 
-class Row(Struct, frozen=True):
+class JsonLine(Struct, frozen=True):
     """One line: its number (from 1) and value, or in `kind` why it has none. A problem may stand beside a value."""
 
     line: int
@@ -35,7 +35,7 @@ class Row(Struct, frozen=True):
     problem: Problem | None = None
 
 
-def rows(path: Path) -> Iterator[Row]:
+def read_json_lines(path: Path) -> Iterator[JsonLine]:
     """All lines of a JSON Lines file, blank ones included; a file that is one JSON value over many lines is one row.
 
     Raises UnreadableFile when the path is not a regular file, cannot be opened or read, or is empty.
@@ -49,14 +49,14 @@ def rows(path: Path) -> Iterator[Row]:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _rows(file: BinaryIO, path: Path) -> Iterator[Row]:
+def _rows(file: BinaryIO, path: Path) -> Iterator[JsonLine]:
     head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
     if head == b"":
         raise UnreadableFile(f"{path} is empty: there is nothing to read")
     if head is not None and not isinstance(_value(head.removeprefix(codecs.BOM_UTF8)), _Found):
         whole = _whole(file)
         if whole is not None:
-            yield Row(1, whole.value)
+            yield JsonLine(1, whole.value)
             return
     file.seek(0)
     for number, raw in enumerate(_lines(file), 1):
@@ -84,19 +84,19 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
-def _row(number: int, raw: bytes | None) -> Row:
+def _row(number: int, raw: bytes | None) -> JsonLine:
     if raw is None:
         return _bad(number, "(line too long)", f"longer than {MAX_LINE_BYTES // 2**20} MiB: passed over")
     text = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
     stripped = text.strip(_EDGES)
     padded = b"\x00" in text[: len(text) - len(text.lstrip(_EDGES))] or text.rstrip(b" \t\r\n").endswith(b"\x00")
     if not stripped and not padded:
-        return Row(number, kind="(blank)")
+        return JsonLine(number, kind="(blank)")
     if not stripped:
         return _bad(number, "(NUL bytes)", "nothing but NUL bytes, as a crash leaves them: what stood here is lost")
     found = _value(stripped)
     if isinstance(found, _Found):
-        return Row(number, found.value, problem=_blemish(number, damaged=found.damaged, padded=padded))
+        return JsonLine(number, found.value, problem=_blemish(number, damaged=found.damaged, padded=padded))
     if not raw.endswith(b"\n"):
         return _bad(number, "(torn last line)", "the last line is incomplete: read the file again when it is whole")
     return _bad(number, "(not JSON)", f"not JSON ({found}): passed over")
@@ -108,8 +108,8 @@ def _blemish(number: int, *, damaged: bool, padded: bool) -> Problem | None:
     return Problem(number, "NUL bytes", "NUL bytes around the line were passed over") if padded else None
 
 
-def _bad(number: int, kind: str, text: str) -> Row:
-    return Row(number, kind=kind, problem=Problem(number, kind.strip("()"), text))
+def _bad(number: int, kind: str, text: str) -> JsonLine:
+    return JsonLine(number, kind=kind, problem=Problem(number, kind.strip("()"), text))
 
 
 class _Found(Struct, frozen=True):

@@ -117,7 +117,7 @@ class Transcript(Struct, frozen=True):
     forks: tuple[Fork, ...] = ()
     sidechains: tuple[Transcript, ...] = ()
     counted: dict[str, int] = {}
-    left_out: dict[str, int] = {}
+    omitted: dict[str, int] = {}
     problems: tuple[Problem, ...] = ()
     lines: int = 0
     message_lines: int = 0
@@ -139,7 +139,7 @@ class Transcript(Struct, frozen=True):
         return tuple(key for step in self.all_steps() for key in step.keys)
 
 
-def in_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
+def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
     """The steps of one path with `opens_turn` and `closes_turn` set.
 
     A user's message opens a turn unless it follows another one that was not answered yet, or nobody typed it. A turn

@@ -18,7 +18,7 @@ from nexus.interop.turnlog_check import Violation, read_text, violations
 from nexus.interop.turnlog_read import read
 from nexus.render.turnlog.console import console_lines
 from nexus.render.turnlog.entry import LogEntry, Position, Unit, entry_text
-from nexus.render.turnlog.units import log_entries, log_texts, strict_entries, units
+from nexus.render.turnlog.units import log_entries, log_texts, log_units, strict_entries
 from nexus.render.turnlog.write import entries_for
 from nexus.types.ledger_entries import Entry
 
@@ -33,10 +33,10 @@ __all__ = [
     "log_entries",
     "log_text",
     "log_texts",
+    "log_units",
     "read",
     "read_text",
     "strict_entries",
-    "units",
     "violations",
 ]
 

@@ -18,7 +18,7 @@ from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES
 from nexus.render.turnlog import times
 from nexus.render.turnlog.entry import EXTRA, FIELDS, LOG_ROLES, POST
-from nexus.render.turnlog.texts import Found, Members, items, members, string_of
+from nexus.render.turnlog.texts import JsonItem, Members, items, members, string_of
 from nexus.render.turnlog.write import bare_content
 
 MOST_INDEX = (1 << 53) - 1
@@ -119,7 +119,7 @@ def read_entries(text: str) -> Iterator[ReadEntry]:
         yield _entry(position, found, track)
 
 
-def _entry(position: int, found: Found, track: _Track) -> ReadEntry:
+def _entry(position: int, found: JsonItem, track: _Track) -> ReadEntry:
     told = members(found.text)
     if told is None:
         reason = f"it is no object but {_short(found.text)}"
@@ -127,7 +127,7 @@ def _entry(position: int, found: Found, track: _Track) -> ReadEntry:
     named = dict(told)
     index, turn = _number(named.get("index", "")), _number(named.get("turn", ""))
     timestamp, role = string_of(named.get("timestamp", "")), string_of(named.get("role", ""))
-    at_us = times.read(timestamp) if timestamp is not None else None
+    at_us = times.parse_time(timestamp) if timestamp is not None else None
     content = bare_content(named["content"]) if "content" in named else None
     reasons = [
         *_fields(told, index, turn, timestamp, role),
@@ -145,7 +145,7 @@ def _entry(position: int, found: Found, track: _Track) -> ReadEntry:
     return ReadEntry(position, found.line, found.text, index, turn, timestamp, at_us, role, content, extra, wrong)
 
 
-def _at(position: int, index: int | None, found: Found, requirement: int, reason: str) -> Violation:
+def _at(position: int, index: int | None, found: JsonItem, requirement: int, reason: str) -> Violation:
     level = "warning" if requirement in (4, 7) else "error"
     return Violation(position, index, found.line, requirement, level, reason)
 
@@ -176,7 +176,10 @@ def _order(
     if index is not None and index <= track.index:
         yield 1, f"index {index} stands after index {track.index}"
     if at_us is not None and track.at_us is not None and at_us < track.at_us:
-        yield 1, f"its time is {times.written(at_us)}, before {times.written(track.at_us)} of an entry before it"
+        yield (
+            1,
+            f"its time is {times.format_time(at_us)}, before {times.format_time(track.at_us)} of an entry before it",
+        )
     known = role in LOG_ROLES
     rises = track.asked and (role == "assistant" or (not known and turn not in track.turns))
     expected = tuple(one + rises for one in track.turns)

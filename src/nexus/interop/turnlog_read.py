@@ -17,10 +17,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadTurnLog, UnreadableFile
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, in_turns
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.interop.turnlog_check import ReadEntry, object_of, read_entries, read_text
 from nexus.render.turnlog import times
-from nexus.render.turnlog.bare import message_of, shown_by
+from nexus.render.turnlog.bare import message_of, parse_bare
 from nexus.render.turnlog.entry import (
     EXTRA,
     LOG_ROLES,
@@ -67,7 +67,7 @@ def read(path: Path) -> Iterator[Transcript]:
         raise BadTurnLog(f"{path} is no turn log: {error}") from None
     if not log.steps:
         raise UnreadableFile(f"{path} holds no entry that can be read: `nexus validate` says what is wrong with it")
-    steps = in_turns(log.steps, ended=True)
+    steps = group_into_turns(log.steps, ended=True)
     counted = {"turn log": 1}
     yield Transcript(FORMAT, log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
 
@@ -208,12 +208,12 @@ def _said(group: list[ReadEntry], results: tuple[Message, ...], at: Position) ->
     if first.role not in LOG_ROLES or first.content is None:
         return None
     role = first.role
-    plain = message_of(role, shown_by(role, first.content), _index(first, index), _at_ms(first))
+    plain = message_of(role, parse_bare(role, first.content), _index(first, index), _at_ms(first))
     parts: list[Part] = []
     for number, entry in enumerate(group):
         if entry.content is None or entry.role != role:
             return None
-        shown = shown_by(role, entry.content)
+        shown = parse_bare(role, entry.content)
         alone = message_of(role, shown, _index(first, index) + number, plain.at_ms)
         found = parts_with(object_of(entry.extra), alone, shown)
         if found is None:
@@ -237,7 +237,7 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
     if role not in LOG_ROLES or content is None or not fits:
         return
     index = log.at.index
-    message = message_of(role, shown_by(role, content), _index(entry, index), _at_ms(entry))
+    message = message_of(role, parse_bare(role, content), _index(entry, index), _at_ms(entry))
     facts = _facts(entry, log.at)
     unit = Unit(message=message, at_ms=message.at_ms, facts=facts)
     if not entry.wrong_badly and not _agrees(unit, [entry], log.at):
@@ -256,7 +256,7 @@ def _facts(entry: ReadEntry, at: Position) -> dict[str, Any]:
         userid = string_of(dict(content).get("userid", ""))
         if userid is not None and userid != NO_USER:
             facts["userid"] = userid
-    if entry.at_us is not None and times.written(_at_ms(entry) * 1_000) != entry.timestamp:
+    if entry.at_us is not None and times.format_time(_at_ms(entry) * 1_000) != entry.timestamp:
         facts["timestamp"] = entry.timestamp
     if _index(entry, at.index) != at.index:
         facts["index"] = entry.index

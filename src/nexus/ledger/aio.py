@@ -19,18 +19,18 @@ from nexus.errors import LedgerClosed
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
-    Erased,
-    Hit,
-    Move,
-    NewMove,
+    EraseResult,
+    NewRefUpdate,
     Query,
+    RefUpdate,
+    SearchHit,
     Segment,
-    SessionFacts,
     SessionInfo,
+    SessionMetadata,
     Thread,
 )
 from nexus.ledger.store import LedgerStore
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class AsyncReads:
         """The thread that a session's label or alias points to."""
         return await self._read(lambda: self._store.thread_of(session))
 
-    async def session(self, label: str) -> Move | None:
+    async def session(self, label: str) -> RefUpdate | None:
         """The newest move of exactly this label."""
         return await self._read(lambda: self._store.session(label))
 
@@ -72,7 +72,7 @@ class AsyncReads:
         """The active sessions, newest first; `every` adds archived and deleted ones."""
         return await self._read(lambda: self._store.sessions(every=every))
 
-    async def moves(self, label: str) -> list[Move]:
+    async def moves(self, label: str) -> list[RefUpdate]:
         """All moves of exactly this label, oldest first."""
         return await self._read(lambda: self._store.moves(label))
 
@@ -136,15 +136,15 @@ class AsyncReads:
         """Where an idempotency key was used, in any session."""
         return await self._read(lambda: self._store.holders(key))
 
-    async def search(self, query: Query) -> list[Hit]:
+    async def search(self, query: Query) -> list[SearchHit]:
         """The messages that have all the query's words."""
         return await self._read(lambda: self._store.search(query))
 
-    async def calibration(self, provider: str, model: str) -> Calibration | None:
+    async def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """The newest calibration for a provider and model."""
         return await self._read(lambda: self._store.calibration(provider, model))
 
-    async def calibrations(self) -> list[tuple[str, str, Calibration]]:
+    async def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Every provider and model that has one, by name, with its newest calibration."""
         return await self._read(self._store.calibrations)
 
@@ -193,11 +193,11 @@ class AsyncLedger(AsyncReads):
         finally:
             self._writes.shutdown(wait=False)
 
-    async def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
+    async def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Appends moves and alias changes in one transaction."""
         return await self._write(lambda: self._store.move(moves, aliases))
 
-    async def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    async def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Writes everything in one transaction, or nothing. If this is cancelled, either may have happened."""
         return await self._write(lambda: self._store.commit(session, commit, facts))
 
@@ -208,18 +208,18 @@ class AsyncLedger(AsyncReads):
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionFacts | None = None,
+        facts: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """Points `session` to a new thread that shares `source`'s path up to `at_seq`; returns the new thread."""
         fork = partial(self._store.fork, reason=reason, facts=facts, expected_number=expected_number)
         return await self._write(lambda: fork(session, source, at_seq))
 
-    async def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
+    async def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Stores a newer calibration for a provider and model."""
         await self._write(lambda: self._store.calibrate(provider, model, calibration))
 
-    async def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> Erased:
+    async def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Deletes threads and labels for good; None is everything of the tenant."""
         return await self._write(lambda: self._store.erase(threads, labels))
 

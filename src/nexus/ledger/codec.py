@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nexus.errors import BadEntry
 from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
-from nexus.ledger.text_encoding import from_json, original, storable, to_json
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, SizedMessage, StoredMessage
 from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
@@ -74,7 +74,7 @@ def _message_row(order: int, sized: SizedMessage, blobs: dict[str, bytes]) -> Me
     id_, run_id, source, model, meta = m.id, m.run_id, m.source, m.model, m.meta
     names = id_ + run_id + source + model + meta
     if not (names.isascii() and names.isprintable()):
-        id_, run_id, source, model, meta = map(storable, (id_, run_id, source, model, meta))
+        id_, run_id, source, model, meta = map(encode_text, (id_, run_id, source, model, meta))
     counts = (size.openai, size.anthropic, size.gemini, size.optional)
     return (order, m.role, id_, run_id, source, model, m.at_ms, content, meta, *counts)
 
@@ -113,8 +113,8 @@ def read_entry(
     for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside in messages:
         parts = decode_parts(content, blob)
         if "\x1a" in id_ or "\x1a" in run_id or "\x1a" in source or "\x1a" in model or "\x1a" in meta:
-            names = map(original, (run_id, source, model, meta))
-            message = Message(role, parts, original(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
+            names = map(decode_text, (run_id, source, model, meta))
+            message = Message(role, parts, decode_text(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
         else:
             message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
         rows.append(StoredMessage(MessageRef(seq, order), message, TokenSize(openai, anthropic, gemini, aside)))
@@ -135,9 +135,11 @@ def indexed(parts: tuple[Part, ...], content: str) -> str:
 def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:
     """All tool calls and results of the messages, in order, in storable form."""
     return [
-        CallRow(order, index, storable(part.id), storable(part.name), is_result=False, is_error=False)
+        CallRow(order, index, encode_text(part.id), encode_text(part.name), is_result=False, is_error=False)
         if isinstance(part, ToolCall)
-        else CallRow(order, index, storable(part.call_id), storable(part.name), is_result=True, is_error=part.is_error)
+        else CallRow(
+            order, index, encode_text(part.call_id), encode_text(part.name), is_result=True, is_error=part.is_error
+        )
         for order, message in enumerate(messages)
         for index, part in enumerate(message.parts)
         if isinstance(part, (ToolCall, ToolResult))

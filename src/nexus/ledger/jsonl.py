@@ -24,7 +24,7 @@ from nexus.ledger.integrity import check
 from nexus.ledger.maintenance.files import Progress, check_target, replacing, writing
 from nexus.ledger.records import FORMAT, Header, Record
 from nexus.ledger.store import LedgerStore
-from nexus.ledger.text_encoding import storable
+from nexus.ledger.text_encoding import encode_text
 
 STANDARD = "-"
 """The name that stands for standard input and output."""
@@ -44,14 +44,14 @@ class End(Struct, frozen=True, tag="end", tag_field="record"):
     sha256: str
 
 
-class Exported(Struct, frozen=True):
+class ExportReport(Struct, frozen=True):
     """What was written: records by kind, and bytes in all."""
 
     records: dict[str, int]
     bytes: int
 
 
-class Loaded(Struct, frozen=True):
+class LoadReport(Struct, frozen=True):
     """What was read: records by kind, and how many of them were new to the ledger."""
 
     records: dict[str, int]
@@ -69,7 +69,9 @@ class _Tag(Struct, frozen=True):
     format: int = 0
 
 
-def export(store: LedgerStore, file: str | Path, *, force: bool = False, progress: Progress | None = None) -> Exported:
+def export(
+    store: LedgerStore, file: str | Path, *, force: bool = False, progress: Progress | None = None
+) -> ExportReport:
     """Writes all records of the store's tenant to `file` (`-`: standard output), checking each on its way.
 
     Raises LedgerDamaged, with what is wrong, and leaves no file; standard output then lacks its last line, so that the
@@ -84,7 +86,7 @@ def export(store: LedgerStore, file: str | Path, *, force: bool = False, progres
         return _write(store, stream, progress)
 
 
-def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = None) -> Loaded:
+def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = None) -> LoadReport:
     """Stores what `export` wrote, in one transaction; what the store has already is passed over.
 
     The whole file is checked before anything is stored. Raises UnreadableFile (it names the line), LedgerTooNew,
@@ -101,10 +103,10 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
         stream.seek(0)
         again = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
         added = store.load(_told(again.records(), stream, progress, size * 2, size))
-    return Loaded(dict(again.counts), added)
+    return LoadReport(dict(again.counts), added)
 
 
-def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> Exported:
+def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> ExportReport:
     """Writes what passes the check; at the first damage it raises."""
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
@@ -131,7 +133,7 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
         )
     line = _encode(End(counts.total(), digest.hexdigest())) + b"\n"
     stream.write(line)
-    return Exported(dict(counts), size + len(line))
+    return ExportReport(dict(counts), size + len(line))
 
 
 def _generator(store: LedgerStore) -> Generator[Record]:
@@ -182,7 +184,7 @@ class _Reader:
             )
         header = self._decoded(line)
         assert isinstance(header, Header)
-        if header.tenant != storable(self._tenant):
+        if header.tenant != encode_text(self._tenant):
             raise self._unreadable(
                 f"has the records of tenant {header.tenant!r}, and this ledger is open for {self._tenant!r}",
                 "open it for that tenant",

@@ -14,8 +14,18 @@ from msgspec.structs import replace
 
 from nexus.errors import BadEntry, BadReference, EraseIncomplete, NoSuchSession
 from nexus.ledger import replay
-from nexus.ledger.replay import Call, Live, Turn
-from nexus.ledger.sessions import Alias, Erased, Hit, Move, NewMove, Query, SessionFacts, SessionInfo, SessionStatus
+from nexus.ledger.replay import LiveCheckpoints, RecordedToolCall, Turn
+from nexus.ledger.sessions import (
+    Alias,
+    EraseResult,
+    NewRefUpdate,
+    Query,
+    RefUpdate,
+    SearchHit,
+    SessionInfo,
+    SessionMetadata,
+    SessionStatus,
+)
 from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import (
     STEPS,
@@ -37,17 +47,17 @@ def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionI
     return [one for one in everyone if one.parent_session and store.resolve(one.parent_session) in labels]
 
 
-def given_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewMove]:
+def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
     """The moves that give sessions another parent (`parent_…` of SessionFacts)."""
     moves = (store.session(one.label) for one in spawned)
     return [
-        NewMove(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
+        NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
         for old in moves
         if old is not None
     ]
 
 
-def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> Erased:
+def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> EraseResult:
     """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
 
     What it spawned stays, without a parent: another session may get the parent's label. Raises ForksDepend,
@@ -68,7 +78,7 @@ def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> Erased
 
 def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
     none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
-    moves = given_parent(store, orphans, "the parent was deleted for good", **none)
+    moves = with_parent(store, orphans, "the parent was deleted for good", **none)
     if moves:
         store.move(moves)
 
@@ -101,7 +111,7 @@ def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
             threads |= _ever(store, label) - {thread for other, thread in now.items() if other not in labels}
 
 
-class Visible(Struct, frozen=True):
+class VisibleMessages(Struct, frozen=True):
     """What of a session is shown: the summary of what came before (empty: none), and all messages from an entry on."""
 
     summary: str
@@ -132,11 +142,11 @@ class Ledger:
 
     # sessions ----------------------------------------------------------------------------------------------------
 
-    def create(self, session: str, facts: SessionFacts | None = None) -> int:
+    def create(self, session: str, facts: SessionMetadata | None = None) -> int:
         """Makes a session without any message; returns its thread. Raises BadReference if the name is taken."""
         if self.store.resolve(session) is not None:
             raise BadReference(f"there is a session {session!r} already; fork it, or take another name")
-        return self.store.commit(session, Commit(), facts or SessionFacts()).thread
+        return self.store.commit(session, Commit(), facts or SessionMetadata()).thread
 
     def resolve(self, name: str) -> str | None:
         """The label that a name stands for: itself, else what its alias leads to, else None."""
@@ -153,33 +163,33 @@ class Ledger:
         """The active sessions, newest first; `every` adds archived and deleted ones."""
         return self.store.sessions(every=every)
 
-    def facts(self, session: str) -> SessionFacts:
+    def metadata(self, session: str) -> SessionMetadata:
         """What is known of a session. Raises NoSuchSession."""
         return self._move(session).facts
 
-    def moves(self, session: str) -> list[Move]:
+    def ref_updates(self, session: str) -> list[RefUpdate]:
         """Every move of the session's pointer, oldest first."""
         return self.store.moves(self._label(session))
 
-    def update(self, session: str, reason: str = "updated", **facts: Any) -> Move:
+    def update(self, session: str, reason: str = "updated", **facts: Any) -> RefUpdate:
         """Changes some of a session's facts (fields of SessionFacts). Raises NoSuchSession, BadReference."""
         old = self._move(session)
-        new = NewMove(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
+        new = NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
         return self.store.move([new])[0]
 
-    def archive(self, session: str) -> Move:
+    def archive(self, session: str) -> RefUpdate:
         """Takes a session out of the list; all of it stays."""
         return self._status(session, "archived")
 
-    def delete(self, session: str) -> Move:
+    def delete(self, session: str) -> RefUpdate:
         """Marks a session as deleted: it is not listed. All of it stays until `erase`, and `restore` brings it back."""
         return self._status(session, "deleted")
 
-    def restore(self, session: str) -> Move:
+    def restore(self, session: str) -> RefUpdate:
         """Makes an archived or deleted session active again."""
         return self._status(session, "active")
 
-    def rename(self, session: str, new: str, reason: str = "") -> Move:
+    def rename(self, session: str, new: str, reason: str = "") -> RefUpdate:
         """Gives a session another label; the old one stays as an alias. This is also how an identity is promoted.
 
         Raises NoSuchSession, and BadReference if the new name is taken.
@@ -194,12 +204,12 @@ class Ledger:
         aliases.append(Alias(old.label, new, reason or "renamed"))
         taken = self.store.session(new)
         moves = [
-            NewMove(old.label, None, f"renamed to {new}", None, old.number),
-            NewMove(new, old.thread, f"renamed from {old.label}", old.facts, taken.number if taken else 0),
+            NewRefUpdate(old.label, None, f"renamed to {new}", None, old.number),
+            NewRefUpdate(new, old.thread, f"renamed from {old.label}", old.facts, taken.number if taken else 0),
         ]
         return self.store.move(moves, aliases)[1]
 
-    def merge(self, session: str, into: str, reason: str = "") -> Move:
+    def merge(self, session: str, into: str, reason: str = "") -> RefUpdate:
         """Leads one session's name to another session. Their histories are not mixed.
 
         What was said under the first name stays as the archived session `NAME~merged`, and what it spawned stays its
@@ -214,9 +224,9 @@ class Ledger:
             kept = f"{old.label}~merged-{number}"
         spawned = child_sessions(self.store, {old.label})
         moves = [
-            NewMove(old.label, None, f"merged into {target.label}", None, old.number),
-            NewMove(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
-            *given_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
+            NewRefUpdate(old.label, None, f"merged into {target.label}", None, old.number),
+            NewRefUpdate(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
+            *with_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
         ]
         return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
@@ -232,7 +242,7 @@ class Ledger:
 
     # appending ---------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Everything in one transaction, or nothing; see `LedgerStore.commit`."""
         done = self.store.commit(session, commit, facts)
         if done.added:
@@ -290,7 +300,7 @@ class Ledger:
     def undo(self, session: str) -> Entry:
         """Undoes the compaction that holds; what it covered is shown again. Returns it. Raises BadEntry if none holds."""
         marks = self.store.marks(self.thread(session))
-        target = replay.live(marks).mark
+        target = replay.live_checkpoints(marks).mark
         if target is None or target.kind != "compaction":
             raise BadEntry(f"session {session!r} has no compaction that could be undone")
         self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
@@ -299,7 +309,7 @@ class Ledger:
     def redo(self, session: str) -> Entry:
         """Takes the newest undo back. Returns the compaction that holds again. Raises BadEntry if nothing is undone."""
         marks = self.store.marks(self.thread(session))
-        out = replay.revoked(marks)
+        out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
         for mark in marks:
             target = by_seq.get(mark.body["of"]) if mark.kind == "undone" and mark.seq not in out else None
@@ -341,25 +351,25 @@ class Ledger:
 
     # reading -----------------------------------------------------------------------------------------------------
 
-    def live(self, session: str) -> Live:
+    def live(self, session: str) -> LiveCheckpoints:
         """What holds now: the newest clear or compaction, pins, what is undone."""
-        return replay.live(self.store.marks(self.thread(session)))
+        return replay.live_checkpoints(self.store.marks(self.thread(session)))
 
     def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
         """Every entry of the session, oldest first, whatever was compacted."""
         return list(self.store.entries(self.thread(session), after, until))
 
-    def visible(self, session: str) -> Visible:
+    def visible(self, session: str) -> VisibleMessages:
         """The compaction-aware history: the live summary, and the messages from what it kept."""
         with self.store.snapshot():
-            return visible_on(self.store, self.thread(session))
+            return visible_messages(self.store, self.thread(session))
 
     def turns(self, session: str) -> list[Turn]:
         """The session's turns with their derived status, oldest first."""
         thread = self.thread(session)
         return replay.turns(self.store.entries(thread), self._under_way(thread))
 
-    def calls(self, session: str) -> list[Call]:
+    def calls(self, session: str) -> list[RecordedToolCall]:
         """The session's tool calls with their derived status, in order."""
         thread = self.thread(session)
         return replay.calls(self.store.entries(thread), self._under_way(thread))
@@ -383,11 +393,11 @@ class Ledger:
                 found.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
         return found
 
-    def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[Hit]:
+    def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[SearchHit]:
         """The messages that have all the words, best first; see `Query` for phrases and more."""
         return self.store.search(Query(text, session, tuple(roles), limit))
 
-    def erase(self, session: str, *, with_forks: bool = False) -> Erased:
+    def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
         """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
 
         What it spawned stays and has no parent any more. Raises ForksDepend, which names the sessions that continue it,
@@ -395,7 +405,7 @@ class Ledger:
         """
         return erase_session(self.store, self._label(session), with_forks=with_forks)
 
-    def erase_everything(self) -> Erased:
+    def erase_everything(self) -> EraseResult:
         """Deletes all data of the store's tenant for good."""
         return self.store.erase(None)
 
@@ -407,19 +417,19 @@ class Ledger:
             raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
         return label
 
-    def _move(self, session: str) -> Move:
+    def _move(self, session: str) -> RefUpdate:
         found = self.store.session(self._label(session))
         if found is None:
             raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
         return found
 
-    def _status(self, session: str, status: SessionStatus) -> Move:
+    def _status(self, session: str, status: SessionStatus) -> RefUpdate:
         return self.update(session, status, status=status)
 
-    def _forked(self, source: str) -> SessionFacts:
+    def _forked(self, source: str) -> SessionMetadata:
         """What a fork takes over from its source."""
-        facts = self.facts(source)
-        return SessionFacts(title=facts.title, persona=facts.persona)
+        facts = self.metadata(source)
+        return SessionMetadata(title=facts.title, persona=facts.persona)
 
     def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
         self.store.commit(session, Commit((entry,), expected_mark=marks[0].seq if marks else 0))
@@ -454,13 +464,13 @@ class Ledger:
         return next(iter(self.store.entries(thread, seq - 1, seq))).turn
 
 
-def visible_on(store: LedgerStore, thread: int) -> Visible:
+def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     """The compaction-aware history of a thread; see `Ledger.visible`."""
-    mark = replay.live(store.marks(thread)).mark
-    first = replay.shown_from(mark)
+    mark = replay.live_checkpoints(store.marks(thread)).mark
+    first = replay.visible_start(mark)
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
-    return Visible(summary, first.seq, tuple(row for row in rows if row.place >= first))
+    return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.place >= first))
 
 
 def _body(compaction: Compaction) -> dict[str, Any]:

@@ -17,7 +17,7 @@ TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
 
 
-class Live(Struct, frozen=True):
+class LiveCheckpoints(Struct, frozen=True):
     """What holds at the end of a path: the newest clear or live compaction, the pins, which compactions are undone.
 
     `undone_at` is the seq of the newest `undone` mark that still holds (0: none): what it brought back is not compacted
@@ -67,7 +67,7 @@ class Turn(Struct, frozen=True):
     error: str = ""
 
 
-class Call(Struct, frozen=True):
+class RecordedToolCall(Struct, frozen=True):
     """One tool call: where it stands, where its (newest) result stands, and what became of it."""
 
     call_id: str
@@ -80,9 +80,9 @@ class Call(Struct, frozen=True):
     answered_ms: int = 0
 
 
-def live(marks: Sequence[Entry]) -> Live:
+def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
     """What a path's marks, newest first, add up to."""
-    out = revoked(marks)
+    out = revoked_checkpoints(marks)
     mark: Entry | None = None
     pins: list[MessageRef] = []
     settled: set[MessageRef] = set()
@@ -98,7 +98,7 @@ def live(marks: Sequence[Entry]) -> Live:
     newest = next((entry.seq for entry in marks if entry.kind == "undone" and entry.seq not in out), 0)
     changed = next((entry.seq for entry in marks if entry.kind in ("clear", "compaction", "undone")), 0)
     cleared = next((entry.seq for entry in marks if entry.kind == "clear"), 0)
-    return Live(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed, cleared)
+    return LiveCheckpoints(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed, cleared)
 
 
 def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
@@ -113,9 +113,9 @@ def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Tur
     ]
 
 
-def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Call]:
+def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[RecordedToolCall]:
     """The tool calls of a path's entries, in order. An id that is used again is another call."""
-    found: list[Call] = []
+    found: list[RecordedToolCall] = []
     waiting: dict[str, int] = {}
     newest = 0
     for entry in entries:
@@ -124,13 +124,13 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Cal
             for call in row.message.calls():
                 waiting[call.id] = len(found)
                 asked = row.message.at_ms or entry.at_ms
-                found.append(Call(call.id, call.name, entry.turn, row.place, "pending", asked))
+                found.append(RecordedToolCall(call.id, call.name, entry.turn, row.place, "pending", asked))
             for result in row.message.results():
                 at = waiting.pop(result.call_id, None)
                 if at is None:
                     continue
                 asked_for = found[at]
-                found[at] = Call(
+                found[at] = RecordedToolCall(
                     asked_for.call_id,
                     asked_for.name,
                     asked_for.turn,
@@ -143,7 +143,7 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Cal
     for at in waiting.values():
         call = found[at]
         if call.turn != newest or call.turn not in under_way:
-            found[at] = Call(call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms)
+            found[at] = RecordedToolCall(call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms)
     return found
 
 
@@ -193,7 +193,7 @@ def _names(given: Any) -> tuple[str, ...]:
     return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
 
 
-def spoken(entry: Entry) -> tuple[StoredMessage, ...]:
+def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
     """An entry's messages without the system messages that open a session: those are instructions, never history."""
     if entry.seq != 1:
         return entry.rows
@@ -201,7 +201,7 @@ def spoken(entry: Entry) -> tuple[StoredMessage, ...]:
     return entry.rows[leading:]
 
 
-def shown_from(mark: Entry | None) -> MessageRef:
+def visible_start(mark: Entry | None) -> MessageRef:
     """The first message that is shown after a clear or what a compaction summarises; of the whole path without a mark."""
     if mark is None:
         return MessageRef(1, 0)
@@ -222,12 +222,12 @@ def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
     target = next((mark for mark in marks if mark.seq == of), None)
     if target is None or target.kind not in ("compaction", "undone"):
         return f"entry {of} is no compaction and no undo that could be undone"
-    if any(seq == of for seq in revoked(marks)):
+    if any(seq == of for seq in revoked_checkpoints(marks)):
         return f"entry {of} is undone already"
     return ""
 
 
-def revoked(marks: Sequence[Entry]) -> set[int]:
+def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:
     """The seqs of compactions and undos that do not hold, given a path's marks, newest first."""
     found: set[int] = set()
     for mark in marks:

@@ -26,7 +26,7 @@ _PIECE = re.compile(r'"([^"]*)"|(\S+)')
 
 def search_text(parts: Iterable[Part]) -> str:
     """The searchable text of a message's parts: words of people and models, thinking, calls' arguments and results."""
-    return spaced(all_text(parts))
+    return space_cjk(all_text(parts))
 
 
 def all_text(parts: Iterable[Part]) -> str:
@@ -34,7 +34,7 @@ def all_text(parts: Iterable[Part]) -> str:
     return "\n".join(_texts(parts))
 
 
-def spaced(text: str) -> str:
+def space_cjk(text: str) -> str:
     """The text as it is indexed.
 
     Text beyond ASCII has no accents and no capitals there, and a space on each side of a character that is a word.
@@ -60,7 +60,7 @@ def _without_unsafe(text: str) -> str:
     return text.replace("\x00", " ").replace("\x1a", " ")
 
 
-def phrases(query: str) -> list[list[str]]:
+def parse_query(query: str) -> list[list[str]]:
     """A query as phrases of words: a message must have every phrase. Empty if the query has no word at all."""
     found = (words(quoted or bare) for quoted, bare in _PIECE.findall(query))
     return [phrase for phrase in found if phrase]
@@ -68,7 +68,7 @@ def phrases(query: str) -> list[list[str]]:
 
 def words(text: str) -> list[str]:
     """The words of a text, in the form in which they are compared."""
-    return "".join(map(_plain, spaced(text))).split()
+    return "".join(map(_plain, space_cjk(text))).split()
 
 
 def matches(text: str, wanted: list[list[str]]) -> bool:

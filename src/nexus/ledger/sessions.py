@@ -18,7 +18,7 @@ from nexus.types.message import Role
 SessionStatus: TypeAlias = Literal["active", "archived", "deleted"]
 
 
-class SessionFacts(Struct, frozen=True, omit_defaults=True):
+class SessionMetadata(Struct, frozen=True, omit_defaults=True):
     """What is known of a session besides its messages.
 
     A subagent's session names its parent by label, turn number and the tool call that spawned it; `task` is what it was
@@ -39,20 +39,20 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     routing_key: str = ""
 
 
-def checked(facts: SessionFacts) -> SessionFacts:
+def checked(facts: SessionMetadata) -> SessionMetadata:
     """The facts, if each is what it should be. Raises BadReference."""
     try:
-        return msgspec.convert(msgspec.to_builtins(facts), SessionFacts)
+        return msgspec.convert(msgspec.to_builtins(facts), SessionMetadata)
     except (msgspec.ValidationError, TypeError) as error:
         raise BadReference(f"these facts cannot be stored: {error}; nothing was stored") from error
 
 
-def parent_of(facts: SessionFacts) -> tuple[str, int, str]:
+def parent_of(facts: SessionMetadata) -> tuple[str, int, str]:
     """What spawned a session: parent session, turn and call."""
     return facts.parent_session, facts.parent_turn, facts.parent_call_id
 
 
-class Move(Struct, frozen=True):
+class RefUpdate(Struct, frozen=True):
     """One move of a session's pointer: which thread it points to from then on (None: none any more), and all its facts.
 
     `number` counts the label's moves from 1. `reason` says what was done: `created`, `fork`, `rewind`, `archived`, ….
@@ -61,18 +61,18 @@ class Move(Struct, frozen=True):
     label: str
     number: int
     thread: int | None
-    facts: SessionFacts
+    facts: SessionMetadata
     reason: str
     at_ms: int
 
 
-class NewMove(Struct, frozen=True):
+class NewRefUpdate(Struct, frozen=True):
     """A move to make. `facts` None keeps those the label has. `expected_number` refuses it if another came before."""
 
     label: str
     thread: int | None
     reason: str
-    facts: SessionFacts | None = None
+    facts: SessionMetadata | None = None
     expected_number: int | None = None
 
 
@@ -157,7 +157,7 @@ class Query(Struct, frozen=True):
     every: bool = False
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """A message that a search found, checked against its hash like all that is read.
 
     `text` is all that was searched in it; `sessions` are the labels of those that have it on their path, deleted ones
@@ -173,7 +173,7 @@ class Hit(Struct, frozen=True):
     sessions: tuple[str, ...] = ()
 
 
-class Erased(Struct, frozen=True):
+class EraseResult(Struct, frozen=True):
     """The proof of a deletion for good: what is gone, and that the storage was searched for it.
 
     `needles` is how many pieces of the erased texts were looked for in the storage afterwards, and `found` how many

@@ -13,17 +13,17 @@ from typing import Protocol
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
-    Erased,
-    Hit,
-    Move,
-    NewMove,
+    EraseResult,
+    NewRefUpdate,
     Query,
+    RefUpdate,
+    SearchHit,
     Segment,
-    SessionFacts,
     SessionInfo,
+    SessionMetadata,
     Thread,
 )
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 
 class LedgerStore(Protocol):
@@ -60,7 +60,7 @@ class LedgerStore(Protocol):
         """The thread that a session's label or alias points to; None if there is no such session."""
         ...
 
-    def session(self, label: str) -> Move | None:
+    def session(self, label: str) -> RefUpdate | None:
         """The newest move of exactly this label; None if it never had one. Its thread is None if it was retired."""
         ...
 
@@ -68,11 +68,11 @@ class LedgerStore(Protocol):
         """The active sessions, newest first; `every` adds archived and deleted ones."""
         ...
 
-    def moves(self, label: str) -> list[Move]:
+    def moves(self, label: str) -> list[RefUpdate]:
         """All moves of exactly this label, oldest first."""
         ...
 
-    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
+    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Appends moves and alias changes in one transaction. Raises SessionMoved (`expected_number`), BadReference.
 
         Refused as BadReference: a thread that is not there or was erased, a parent session, turn or call that is not
@@ -86,7 +86,7 @@ class LedgerStore(Protocol):
 
     # writing -----------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Writes everything in one transaction, or nothing. Creates the session, with these facts, if it is new.
 
         An entry all of whose keys are known adds nothing, and where nothing is new nothing is expected either: who asks
@@ -102,7 +102,7 @@ class LedgerStore(Protocol):
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionFacts | None = None,
+        facts: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """Points `session` to a new thread that shares `source`'s path up to `at_seq`; returns the new thread.
@@ -113,11 +113,11 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
+    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Stores a newer calibration for a provider and model."""
         ...
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> Erased:
+    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Deletes threads and labels for good, with all that only they use; None is everything of the tenant.
 
         What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too.
@@ -191,15 +191,15 @@ class LedgerStore(Protocol):
         """Where an idempotency key was used, in any session: (thread, seq), by thread."""
         ...
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query) -> list[SearchHit]:
         """The messages that have all the query's words, Chinese, Japanese and Korean included. See `Query`."""
         ...
 
-    def calibration(self, provider: str, model: str) -> Calibration | None:
+    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """The newest calibration for a provider and model."""
         ...
 
-    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Every provider and model that has one, by name, with its newest calibration."""
         ...
 

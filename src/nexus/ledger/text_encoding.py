@@ -18,12 +18,12 @@ _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
 
 
-def storable(text: str) -> str:
+def encode_text(text: str) -> str:
     """The text with every character that a database may refuse in its escaped form."""
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(lambda hit: f"\x1a{ord(hit[0]):04x}", text)
 
 
-def original(text: str) -> str:
+def decode_text(text: str) -> str:
     """Undoes `storable`."""
     return _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text) if "\x1a" in text else text
 

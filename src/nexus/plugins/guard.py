@@ -16,7 +16,7 @@ TOLD_CHARS = 200
 T = TypeVar("T")
 
 
-class UnfitAnswer(Exception):
+class InvalidHookResult(Exception):
     """A hook returned what it must not; the text says what, after the hook's name."""
 
 
@@ -51,20 +51,20 @@ class Guard:
         most_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         thread.join(most_ms / 1000 if most_ms > 0 else None)
         if failed:
-            return None, ContextWarning(origin, f"{what} {said(failed[0])}: it is left out")
+            return None, ContextWarning(origin, f"{what} {describe_error(failed[0])}: it is left out")
         if not done:
             self._out[key] = thread
             return None, ContextWarning(origin, f"{what} took longer than {most_ms:,} ms: it is left out")
         return done[0], None
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What became of a call that failed: the error's type and the beginning of its text, on one line."""
     try:
         text = collapse_whitespace(str(error))[:TOLD_CHARS]
     except Exception as worse:  # noqa: BLE001 - an error of others may fail to say what it is
         text = f"(its text raises {type(worse).__name__})"
-    if isinstance(error, UnfitAnswer):
+    if isinstance(error, InvalidHookResult):
         return text
     return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.plugins.guard import Guard
-from nexus.plugins.validate import answered, moment_of, tools_of
+from nexus.plugins.validate import call_hook, validate_event_metadata, validate_tools
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
@@ -52,7 +52,7 @@ class Hooks:
     profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
     asks: Mapping[str, Mapping[str, Ask]] = field(default_factory=dict[str, Mapping[str, Ask]])
 
-    def asked(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
+    def run(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
         """The request with the plugins' tools and, where a user speaks and `moment` is set, their data of the moment.
 
         What the request has already stands. With it comes what to report.
@@ -73,7 +73,7 @@ class Hooks:
         taken = {spec.name: spec for spec in canonical(request.tools)} if asks else dict[str, ToolSpec]()
         tools: list[dict[str, Any]] = []
         for name, ask in asks.items():
-            work = partial(answered, ask, partial(tools_of, taken=dict(taken)), request)
+            work = partial(call_hook, ask, partial(validate_tools, taken=dict(taken)), request)
             found, note = self.guard.call(name, "nexus_tools", work)
             warned.extend([note] if note else [])
             if found is not None:
@@ -85,7 +85,9 @@ class Hooks:
     def _moment(self, request: Request, at_ms: int, warned: list[ContextWarning]) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for name, ask in self.asks.get("nexus_moment", {}).items():
-            found, note = self.guard.call(name, "nexus_moment", partial(answered, ask, moment_of, request, at_ms=at_ms))
+            found, note = self.guard.call(
+                name, "nexus_moment", partial(call_hook, ask, validate_event_metadata, request, at_ms=at_ms)
+            )
             warned.extend([note] if note else [])
             if not found:
                 continue

@@ -11,19 +11,25 @@ import pluggy
 from msgspec.structs import replace
 
 from nexus.plugins import spec
-from nexus.plugins.guard import Guard, UnfitAnswer, said
+from nexus.plugins.guard import Guard, InvalidHookResult, describe_error
 from nexus.plugins.hooks import Ask, Hooks, Plugin
-from nexus.plugins.validate import answered, blocks_of, private_desk, profiles_of, sources_of
+from nexus.plugins.validate import (
+    call_hook,
+    private_source_context,
+    validate_blocks,
+    validate_profiles,
+    validate_sources,
+)
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile
-from nexus.workspace.source_context import Desk, Gathered, Source
+from nexus.workspace.source_context import Source, SourceContext, SourceResult
 from nexus.workspace.sources.registry import SOURCES
 
 HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
 
-def register(plugin: object, name: str) -> tuple[dict[str, Any], list[str]]:
+def register_plugin(plugin: object, name: str) -> tuple[dict[str, Any], list[str]]:
     """Functions that ask the plugin's hooks, by hook, and what is wrong with it. Raises UnfitAnswer if it has none."""
     manager = pluggy.PluginManager(spec.GROUP)
     manager.add_hookspecs(spec)
@@ -32,11 +38,11 @@ def register(plugin: object, name: str) -> tuple[dict[str, Any], list[str]]:
     try:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        troubles.append(f"it has a hook that there is not: {collapse_whitespace(said(error))}")
+        troubles.append(f"it has a hook that there is not: {collapse_whitespace(describe_error(error))}")
     callers = manager.get_hookcallers(plugin) or []
     found = {caller.name: partial(_first, caller) for caller in callers if caller.name in HOOKS}
     if not found:
-        raise UnfitAnswer("gave no hook: mark its functions with nexus.hookimpl")
+        raise InvalidHookResult("gave no hook: mark its functions with nexus.hookimpl")
     return found, troubles
 
 
@@ -75,9 +81,11 @@ def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collectio
             plugins[name] = replace(plugin, disabled=True)
             continue
         own, troubles = _registered(guard, name, load)
-        functions = _offered(guard, name, own, "nexus_sources", partial(sources_of, taken=set(sources)), troubles)
-        shown = _offered(guard, name, own, "nexus_profiles", partial(profiles_of, taken={*profiles, *forms}), troubles)
-        sources.update({one: guarded(guard, name, one, function) for one, function in functions.items()})
+        functions = _offered(guard, name, own, "nexus_sources", partial(validate_sources, taken=set(sources)), troubles)
+        shown = _offered(
+            guard, name, own, "nexus_profiles", partial(validate_profiles, taken={*profiles, *forms}), troubles
+        )
+        sources.update({one: guarded_source(guard, name, one, function) for one, function in functions.items()})
         forms.update(shown)
         for what, ask in own.items():
             asks.setdefault(what, {})[name] = ask
@@ -122,7 +130,7 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
 
 def _registered(guard: Guard, name: str, load: Callable[[], object]) -> tuple[dict[str, Ask], list[str]]:
     """A plugin's hooks by name, and what was wrong with it."""
-    found, note = guard.call(name, "loading it", lambda: register(load(), name), timeout_ms=LOAD_MS)
+    found, note = guard.call(name, "loading it", lambda: register_plugin(load(), name), timeout_ms=LOAD_MS)
     return found or ({}, [note.message] if note else [])
 
 
@@ -137,15 +145,15 @@ def _offered(
     """What a plugin offers by name, nothing if it does not; what is wrong with it goes to `troubles`."""
     if what not in asks:
         return {}
-    found, note = guard.call(name, what, partial(answered, asks[what], read))
+    found, note = guard.call(name, what, partial(call_hook, asks[what], read))
     troubles.extend([note.message] if note else found[1] if found else [])
     return found[0] if found else {}
 
 
-def guarded(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
+def guarded_source(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
     """The function as a source that is called through the guard, and whose answer is made into blocks of its own origin."""
 
-    def source(desk: Desk) -> Gathered:
+    def source(desk: SourceContext) -> SourceResult:
         work = partial(_of_source, function, plugin, name, desk)
         found, note = guard.call(plugin, f"source {name}", work)
         return found or ([], [note] if note else [])
@@ -153,5 +161,5 @@ def guarded(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) 
     return source
 
 
-def _of_source(function: Callable[..., Any], plugin: str, name: str, desk: Desk) -> Gathered:
-    return blocks_of(function(private_desk(desk)), plugin, name)
+def _of_source(function: Callable[..., Any], plugin: str, name: str, desk: SourceContext) -> SourceResult:
+    return validate_blocks(function(private_source_context(desk)), plugin, name)

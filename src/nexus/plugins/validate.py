@@ -13,14 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadTool
-from nexus.plugins.guard import UnfitAnswer
+from nexus.plugins.guard import InvalidHookResult
 from nexus.text.one_line import collapse_whitespace, json_line
 from nexus.types.block import Block, ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.files.reader import FILE_CHARS
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 
 MOST = 1_000
 """Sources, tools, profiles or blocks that are taken of one answer."""
@@ -39,14 +39,14 @@ def private_request(request: Request) -> Request:
     return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
 
 
-def private_desk(desk: Desk) -> Desk:
+def private_source_context(desk: SourceContext) -> SourceContext:
     """The same for what a source is given."""
-    around = dataclasses.replace(desk.around, host=dict(desk.around.host))
-    seen = list(desk.seen_skills)
-    return dataclasses.replace(desk, request=private_request(desk.request), around=around, seen_skills=seen)
+    around = dataclasses.replace(desk.workspace, host=dict(desk.workspace.host))
+    seen = list(desk.skills_cache)
+    return dataclasses.replace(desk, request=private_request(desk.request), workspace=around, skills_cache=seen)
 
 
-def sources_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
+def validate_sources(answer: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
     """The functions by the names that are free, and what to say about the others."""
     found: dict[str, Callable[..., Any]] = {}
     notes: list[str] = []
@@ -62,22 +62,22 @@ def sources_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Callab
     return found, notes
 
 
-def moment_of(answer: object) -> dict[str, Any]:
+def validate_event_metadata(answer: object) -> dict[str, Any]:
     """The values as plain copies. Raises UnfitAnswer where one of them is no JSON value."""
     try:
         return json.loads(json_line(_dict(answer, "values by name")))
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnfitAnswer(f"returned what is no JSON: {error}") from error
+        raise InvalidHookResult(f"returned what is no JSON: {error}") from error
 
 
-def tools_of(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
+def validate_tools(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
     """The tools whose names are free, and what to say about the others; nothing about one that is there already."""
     found: dict[str, ToolSpec] = {}
     notes: list[str] = []
     for given in _each(answer, "tool definitions"):
         try:
             specs = canonical([json.loads(json_line(_dict(given, "a tool's definition")))])
-        except (BadTool, TypeError, ValueError, AttributeError, UnfitAnswer) as error:
+        except (BadTool, TypeError, ValueError, AttributeError, InvalidHookResult) as error:
             notes.append(f"a tool is left out: {collapse_whitespace(str(error))[:200]}")
             continue
         for spec in specs:
@@ -88,7 +88,7 @@ def tools_of(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSp
     return list(found.values()), notes
 
 
-def profiles_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
+def validate_profiles(answer: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
     """The profiles whose names are free, and what to say about the others."""
     found: dict[str, Profile] = {}
     notes: list[str] = []
@@ -103,7 +103,7 @@ def profiles_of(answer: object, taken: Collection[str]) -> tuple[dict[str, Profi
     return found, notes
 
 
-def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
+def validate_blocks(answer: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
     """What a source returned, as blocks that say where they come from, each within the cap of a file.
 
     A text is a block of the Workspace layer. Only Nexus itself is trusted as `system`.
@@ -130,7 +130,7 @@ def blocks_of(answer: object, plugin: str, source: str) -> tuple[list[Block], li
     return blocks, warned
 
 
-def answered(
+def call_hook(
     ask: Callable[..., Any], read: Callable[[Any], T], request: Request | None = None, **more: Any
 ) -> T | None:
     """A hook's answer as `read` makes it; None if it has none. The request that the hook gets is its own."""
@@ -141,7 +141,7 @@ def answered(
 
 def _dict(answer: object, what: str) -> dict[Any, Any]:
     if not isinstance(answer, Mapping):
-        raise UnfitAnswer(f"returned {_kind(answer)} and not {what}")
+        raise InvalidHookResult(f"returned {_kind(answer)} and not {what}")
     return dict(cast("Mapping[Any, Any]", answer))
 
 
@@ -149,7 +149,7 @@ def _each(answer: object, what: str) -> list[Any]:
     kind = _kind(answer)
     # A set has another order in each process, and the prompt would have other bytes.
     if isinstance(answer, (str, bytes, Mapping, AbstractSet)) or not isinstance(answer, Iterable):
-        raise UnfitAnswer(f"returned {kind} and not a list of {what}")
+        raise InvalidHookResult(f"returned {kind} and not a list of {what}")
     return list(islice(cast("Iterable[Any]", answer), MOST))
 
 
@@ -160,11 +160,11 @@ def _kind(value: object) -> str:
 def _checked(given: object, kind: type[S]) -> S:
     """The value with the types of its fields checked, which making it does not do."""
     if not isinstance(given, kind):
-        raise UnfitAnswer(f"returned {_kind(given)} where a {kind.__name__} belongs")
+        raise InvalidHookResult(f"returned {_kind(given)} where a {kind.__name__} belongs")
     try:
         return msgspec.convert(msgspec.to_builtins(given), kind)
     except (msgspec.ValidationError, TypeError) as error:
-        raise UnfitAnswer(f"returned a {kind.__name__} that is none: {error}") from error
+        raise InvalidHookResult(f"returned a {kind.__name__} that is none: {error}") from error
 
 
 def _copied(value: Any) -> Any:

@@ -68,7 +68,7 @@ def denial_reason(
         return f"a worker writes to its manager only: of messaging tools it has `{REPLY}`"
     for one in standings:
         rule = one.policy.roles.get(role)
-        denied = matching(tool.name, rule.deny) if rule is not None else ""
+        denied = matching_pattern(tool.name, rule.deny) if rule is not None else ""
         if denied:
             return f"role {role} is denied {denied!r}"
     return next(filter(None, (_outside(tool, one) for one in sets)), "")
@@ -80,20 +80,22 @@ def _writes(tool: ToolMetadata, standings: Sequence[PolicyMatch]) -> bool:
 
 
 def _outside(tool: ToolMetadata, one: Applied) -> str:
-    denied = matching(tool.name, one.toolset.deny)
+    denied = matching_pattern(tool.name, one.toolset.deny)
     if denied:
         return f"toolset {one.name!r} denies {denied!r}"
-    inside = matching(tool.name, one.toolset.tools) or categories_of(tool, one.policy) & set(one.toolset.categories)
+    inside = matching_pattern(tool.name, one.toolset.tools) or categories_of(tool, one.policy) & set(
+        one.toolset.categories
+    )
     return "" if inside else f"not in toolset {one.name!r}"
 
 
 def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
     """The categories of a tool: what its definition says, and those that the policy gives by name."""
-    given = {name for name, patterns in policy.categories.items() if matching(tool.name, patterns)}
+    given = {name for name, patterns in policy.categories.items() if matching_pattern(tool.name, patterns)}
     return given | {tool.category} if tool.category else given
 
 
-def matching(name: str, patterns: tuple[str, ...]) -> str:
+def matching_pattern(name: str, patterns: tuple[str, ...]) -> str:
     """The pattern that a tool's name matches: itself, else the first with `*` or `?`; empty if none does."""
     return name if name in patterns else next((one for one in _wild(patterns) if fnmatchcase(name, one)), "")
 
@@ -103,7 +105,7 @@ def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(pattern for pattern in patterns if "*" in pattern or "?" in pattern)
 
 
-def unmatched(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[str]:
+def unmatched_patterns(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[str]:
     """The patterns of a toolset that none of the tools match: what is misspelt, or not there."""
     names = {tool.name for tool in tools}
     patterns = dict.fromkeys((*toolset.tools, *toolset.deny))
@@ -311,6 +313,6 @@ def _warned(
     if lost:
         yield ContextWarning(ORIGIN, f"not granted: {', '.join(lost)}")
     for one in sets if tools else ():
-        idle = unmatched(one.toolset, tools)
+        idle = unmatched_patterns(one.toolset, tools)
         if idle:
             yield ContextWarning(ORIGIN, f"of toolset {one.name!r} nothing that is given matches {', '.join(idle)}")

@@ -31,7 +31,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`")
 T = TypeVar("T", bound=Struct)
 
 
-def policy_of(text: str, name: str) -> Policy:
+def parse_policy(text: str, name: str) -> Policy:
     """The policy of a file's text; `name` is the file as errors and explanations call it. Raises BadPolicy."""
     try:
         found = tomllib.loads(text)
@@ -54,7 +54,7 @@ def policy_of(text: str, name: str) -> Policy:
     return read
 
 
-def linked(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     """The policies, every toolset that one names being there: in itself, or in one before it. Raises BadPolicy."""
     for place, policy in enumerate(policies, 1):
         for key, toolset in _named(policy):

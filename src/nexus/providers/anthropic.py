@@ -11,8 +11,8 @@ from typing import Any, cast
 import msgspec
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import Fragment, Said, own, turns
-from nexus.text.message_text import shown_parts, text_of_result
+from nexus.providers.turns import ConversationParts, Fragment, blocks_or_text, turns
+from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.history import MEMORY_ORIGIN
@@ -29,16 +29,16 @@ _json = msgspec.json.Decoder(dict[str, Any])
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.messages.create`."""
-    conversation = said(ctx).found
-    messages = own(conversation)
-    for index, block in marks(ctx, conversation):
+    conversation = conversation_parts(ctx).found
+    messages = blocks_or_text(conversation)
+    for index, block in add_cache_breakpoints(ctx, conversation):
         content: list[dict[str, Any]] = [*messages[index]["content"]]
         content[block] = {**content[block], "cache_control": {**MARK}}
         messages[index]["content"] = content
-    return {**frame(ctx), "messages": messages}
+    return {**body_without_messages(ctx), "messages": messages}
 
 
-def frame(ctx: AssembledContext) -> dict[str, Any]:
+def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """What stands before the messages: model, settings, tools, the system slot with its mark."""
     limit = ctx.model_config.get("max_tokens") or _max_tokens(ctx)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
@@ -52,7 +52,7 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
     return out
 
 
-def said(ctx: AssembledContext) -> Said:
+def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """The conversation in turns, to be read only; without marks."""
     # What Gemini signed has the same fields, and means nothing to Anthropic.
     signs = ctx.model if ctx.accounting.model_info.wire != "gemini" else ""
@@ -61,7 +61,7 @@ def said(ctx: AssembledContext) -> Said:
     )
 
 
-def marks(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
+def add_cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
     """Where marks stand: message and block, from the last block backwards, so far apart that the look-back bridges it.
 
     One is kept for the blocks before the conversation that the next turn repeats, where a form has some.
@@ -101,7 +101,7 @@ def fragment(message: Message, model: str) -> Fragment:
         return {"role": "assistant", "content": blocks}
     if message.role == "tool":
         return {"role": "user", "content": [_result(result) for result in message.results()]}
-    return {"role": "user", "content": [_block(part) for part in shown_parts(message)]}
+    return {"role": "user", "content": [_block(part) for part in visible_parts(message)]}
 
 
 def _own(message: Message, model: str) -> bool:

@@ -14,7 +14,7 @@ from nexus.errors import BadReply
 from nexus.providers.received import (
     Calls,
     arguments_text,
-    compact,
+    compact_json,
     items_of,
     mapping,
     meta_text,
@@ -139,7 +139,9 @@ def _result(fields: dict[str, Any], calls: Calls) -> ToolResult:
     blocks: list[Any] = items_of(content) if isinstance(content, list) else [content] if content else []
     shown: list[Text | Image] = []
     for block in blocks:
-        shown += (part if isinstance(part, (Text, Image)) else Text(compact(block)) for part in _part(block, calls))
+        shown += (
+            part if isinstance(part, (Text, Image)) else Text(compact_json(block)) for part in _part(block, calls)
+        )
     call_id = text_of(fields["tool_use_id"])
     return ToolResult(call_id, tuple(shown), calls.name_of(call_id), is_error=fields.get("is_error") is True)
 
@@ -158,7 +160,7 @@ def _image(fields: dict[str, Any]) -> Image | None:
 def _unknown(kind: str, block: Any) -> Unknown:
     fields = mapping(block)
     kept = {name: value for name, value in fields.items() if name != "cache_control"} if fields else block
-    return Unknown(kind or "no type", compact(kept))
+    return Unknown(kind or "no type", compact_json(kept))
 
 
 def _rest_of_block(block: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import msgspec
 
 from nexus.context import AssembledContext
 from nexus.providers import anthropic, gemini, openai
-from nexus.providers.turns import Fragment, Said
+from nexus.providers.turns import ConversationParts, Fragment
 from nexus.types.message import Message, ProviderFormat
 
 _encode = msgspec.json.Encoder().encode
@@ -31,7 +31,7 @@ class _Form:
 
     key: str
     frame: Callable[[AssembledContext], dict[str, Any]]
-    said: Callable[[AssembledContext], Said]
+    said: Callable[[AssembledContext], ConversationParts]
     sent: Callable[[list[Any], int, frozenset[int]], dict[str, Any]]
     marked: Callable[[AssembledContext, list[Any]], list[tuple[int, int]]] = lambda _ctx, _found: []
 
@@ -103,7 +103,13 @@ def _gemini(found: list[Fragment], index: int, _marked: frozenset[int]) -> dict[
 
 
 _FORMS: dict[ProviderFormat, _Form] = {
-    "openai": _Form("messages", openai.frame, openai.said, _item),
-    "anthropic": _Form("messages", anthropic.frame, anthropic.said, _anthropic, anthropic.marks),
-    "gemini": _Form("contents", gemini.frame, gemini.said, _gemini),
+    "openai": _Form("messages", openai.body_without_messages, openai.conversation_parts, _item),
+    "anthropic": _Form(
+        "messages",
+        anthropic.body_without_messages,
+        anthropic.conversation_parts,
+        _anthropic,
+        anthropic.add_cache_breakpoints,
+    ),
+    "gemini": _Form("contents", gemini.body_without_messages, gemini.conversation_parts, _gemini),
 }

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import Fragment, Said, own, turns
-from nexus.text.message_text import shown_parts, text_of_result
+from nexus.providers.turns import ConversationParts, Fragment, blocks_or_text, turns
+from nexus.text.message_text import text_of_result, visible_parts
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult
 from nexus.types.tool_definition import ToolSpec
 
@@ -21,13 +21,13 @@ _json = msgspec.json.Decoder(dict[str, Any])
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request: keyword arguments of `client.models.generate_content`."""
-    contents: list[dict[str, Any]] = own(said(ctx).found)
+    contents: list[dict[str, Any]] = blocks_or_text(conversation_parts(ctx).found)
     for before, after in pairwise(contents):
         after["parts"] = ordered(before["parts"], after["parts"])
-    return {**frame(ctx), "contents": contents}
+    return {**body_without_messages(ctx), "contents": contents}
 
 
-def frame(ctx: AssembledContext) -> dict[str, Any]:
+def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """What stands before the contents: the model, and the configuration with settings, system slot and tools."""
     config: dict[str, Any] = {**ctx.model_config}
     if ctx.system_prompt:
@@ -37,7 +37,7 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
     return {"model": ctx.model, **({"config": config} if config else {})}
 
 
-def said(ctx: AssembledContext) -> Said:
+def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """The conversation in turns, to be read only; responses are not in the order of their calls yet."""
     return turns(ctx.history, "gemini", ctx.current, fragment, "parts")
 
@@ -49,7 +49,7 @@ def fragment(message: Message) -> Fragment:
         return {"role": "model", "parts": spoken}
     if message.role == "tool":
         return {"role": "user", "parts": [_response(result) for result in message.results()]}
-    return {"role": "user", "parts": [_part(part) for part in shown_parts(message)]}
+    return {"role": "user", "parts": [_part(part) for part in visible_parts(message)]}
 
 
 def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:

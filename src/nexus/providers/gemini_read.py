@@ -15,7 +15,7 @@ from nexus.errors import BadReply
 from nexus.providers.received import (
     Calls,
     arguments_text,
-    compact,
+    compact_json,
     items_of,
     mapping,
     meta_text,
@@ -96,7 +96,9 @@ def reply(body: dict[str, Any]) -> AgentResult:
     content: dict[str, Any] = {"parts": [], **_snake(first.get("content")), "role": "model"}
     if others:
         content["other_candidates"] = others
-    unique = text_of(fields.get("response_id")) or hashlib.sha256(compact(content).encode(errors="replace")).hexdigest()
+    unique = (
+        text_of(fields.get("response_id")) or hashlib.sha256(compact_json(content).encode(errors="replace")).hexdigest()
+    )
     found = message(content, _Numbered(unique[:16]))
     return AgentResult(
         messages=tuple(
@@ -164,7 +166,7 @@ def _part(part: dict[str, Any], calls: Calls, made: list[str], answered: list[st
     elif image := _image(part):
         yield image
     elif said := {name: value for name, value in part.items() if value is not None and name != "thought_signature"}:
-        yield Unknown(next(iter(said)), compact(said))
+        yield Unknown(next(iter(said)), compact_json(said))
 
 
 def _signature(value: Any) -> str:
@@ -190,9 +192,9 @@ def _result(response: dict[str, Any], calls: Calls, answered: Sequence[str]) -> 
     if only in ("output", "result", "error") and isinstance(value[only], str):
         shown += (part for part in text_part(value[only]) if isinstance(part, Text))
     elif value:
-        shown.append(Text(compact(value)))
+        shown.append(Text(compact_json(value)))
     for part in items_of(response.get("parts")):
-        shown.append(_image(_snake(part)) or Text(compact(part)))
+        shown.append(_image(_snake(part)) or Text(compact_json(part)))
     call_id = text_of(response.get("id")) or calls.oldest_open(name, answered)
     return ToolResult(call_id, tuple(shown), name, is_error="error" in value)
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import Said, items, own
-from nexus.text.message_text import shown_parts, text_of_result
+from nexus.providers.turns import ConversationParts, blocks_or_text, items
+from nexus.text.message_text import text_of_result, visible_parts
 from nexus.types.message import Image, Message, Text
 from nexus.types.tool_definition import ToolSpec
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.chat.completions.create`."""
-    return {**frame(ctx), "messages": own(said(ctx).found)}
+    return {**body_without_messages(ctx), "messages": blocks_or_text(conversation_parts(ctx).found)}
 
 
-def frame(ctx: AssembledContext) -> dict[str, Any]:
+def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """What stands before the messages: model, settings, tools."""
     out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
     if ctx.tools:
@@ -29,7 +29,7 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
     return out
 
 
-def said(ctx: AssembledContext) -> Said:
+def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """The system slot and the conversation, to be read only."""
     system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
     return items(ctx.history, "openai", ctx.current, fragment, leading=system)
@@ -50,7 +50,7 @@ def fragment(message: Message) -> list[dict[str, Any]]:
             for call in message.calls()
         ]
         return [{"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}]
-    parts = shown_parts(message)
+    parts = visible_parts(message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
     return [{"role": "user", "content": [_part(part) for part in parts]}]

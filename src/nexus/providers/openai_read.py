@@ -14,7 +14,7 @@ from nexus.errors import BadReply
 from nexus.providers.received import (
     Calls,
     arguments_text,
-    compact,
+    compact_json,
     data_or_url,
     items_of,
     mapping,
@@ -151,7 +151,7 @@ def _part(item: Any, index: int, notes: dict[str, Any]) -> Iterator[Part]:
         known = frozenset({"type", "image_url", "cache_control"})
         fields = {**fields, **{name: v for name, v in mapping(fields["image_url"]).items() if name != "url"}}
     else:
-        yield Unknown(kind or "no type", compact(item))
+        yield Unknown(kind or "no type", compact_json(item))
         return
     if more := rest_of(fields, known):
         notes.setdefault("blocks", {})[str(index)] = more
@@ -171,7 +171,7 @@ def _calls(fields: dict[str, Any], calls: Calls, notes: dict[str, Any]) -> Itera
         custom = call.get("type") == "custom"
         called = mapping(call.get("custom" if custom else "function"))
         if not isinstance(called.get("name"), str):
-            yield Unknown("tool_call", compact(item))
+            yield Unknown("tool_call", compact_json(item))
             continue
         call_id = text_of(call.get("id"))
         if not call_id:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import Said, items, own
-from nexus.text.message_text import image_note, shown_parts
+from nexus.providers.turns import ConversationParts, blocks_or_text, items
+from nexus.text.message_text import image_note, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.openai_reasoning import phases, returnable_reasoning
@@ -30,10 +30,10 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """The request body: keyword arguments of `client.responses.create`."""
-    return {**frame(ctx), "input": own(said(ctx).found)}
+    return {**body_without_messages(ctx), "input": blocks_or_text(conversation_parts(ctx).found)}
 
 
-def frame(ctx: AssembledContext) -> dict[str, Any]:
+def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """What stands before the items: model, settings, instructions, tools."""
     out: dict[str, Any] = {"model": ctx.model, "store": False, "prompt_cache_key": cache_key(ctx.session_label)}
     if ctx.accounting.model_info.reasoning:
@@ -46,7 +46,7 @@ def frame(ctx: AssembledContext) -> dict[str, Any]:
     return out
 
 
-def said(ctx: AssembledContext) -> Said:
+def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """The conversation as items, to be read only."""
     wire = f"responses:{ctx.model}"
     return items(ctx.history, wire, ctx.current, lambda message: fragment(message, ctx.model))
@@ -63,7 +63,7 @@ def fragment(message: Message, model: str) -> list[dict[str, Any]]:
         return [_output(result) for result in message.results()]
     if message.role == "assistant":
         return _assistant(message, own=same_model(message.model, model))
-    parts = shown_parts(message)
+    parts = visible_parts(message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
     return [{"role": "user", "content": [_part(part) for part in parts]}]

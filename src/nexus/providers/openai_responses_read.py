@@ -13,7 +13,7 @@ from typing import Any
 from nexus.errors import BadReply
 from nexus.providers.received import (
     arguments_text,
-    compact,
+    compact_json,
     items_of,
     mapping,
     meta_text,
@@ -110,7 +110,7 @@ def _parts(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iterator
             notes.setdefault("custom_calls", []).append(fields["call_id"])
             yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("input")))
         case kind:
-            yield Unknown(kind or "no type", compact(item))
+            yield Unknown(kind or "no type", compact_json(item))
 
 
 def _is_call(fields: dict[str, Any]) -> bool:
@@ -126,14 +126,14 @@ def _said(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
             notes["refusal"] = True
             yield from text_part(fields["refusal"])
         case kind:
-            yield Unknown(kind or "no type", compact(content))
+            yield Unknown(kind or "no type", compact_json(content))
 
 
 def _reasoning(fields: dict[str, Any]) -> Thinking:
     """The reasoning itself where the model shows it, else its summary; the whole item, keys sorted, in `signature`."""
     texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
     item = {"type": "reasoning", **{name: fields[name] for name in sorted(fields) if fields[name] is not None}}
-    return Thinking("\n\n".join(texts), signature=compact({name: _sorted(value) for name, value in item.items()}))
+    return Thinking("\n\n".join(texts), signature=compact_json({name: _sorted(value) for name, value in item.items()}))
 
 
 def _sorted(value: Any) -> Any:

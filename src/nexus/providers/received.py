@@ -72,7 +72,7 @@ def read_all(items: Sequence[Any], read_one: ReadOne) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def compact(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """JSON text without spaces, key order as received, no ASCII escapes. Bytes become base64."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
@@ -85,7 +85,7 @@ def arguments_text(value: Any) -> str:
     """A call's arguments: text as it was received, anything else as compact JSON; nothing at all is `{}`."""
     if value is None:
         return "{}"
-    return value if isinstance(value, str) else compact(value)
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def rest_of(item: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
 def meta_text(*sources: Mapping[str, Any]) -> str:
     """`Message.meta` of everything in the sources; empty text if there is nothing."""
     joined = {name: value for source in sources for name, value in source.items()}
-    return compact(joined) if joined else ""
+    return compact_json(joined) if joined else ""
 
 
 def with_meta(meta: str, more: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from nexus.types.request import AgentResult
 _READERS = (openai_read, responses_read, anthropic_read, gemini_read)
 
 
-def to_result(reply: object) -> AgentResult:
+def read_reply(reply: object) -> AgentResult:
     """The reply's messages, tool calls, usage and stop reason, whichever provider it is from; an AgentResult as it is.
 
     Raises BadReply, naming what was given.

@@ -31,14 +31,14 @@ OWN_MESSAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConversationParts:
     """The conversation in a wire's form, to be read only. `found[:settled]` stays so in later calls of one window."""
 
     found: list[Any]
     settled: int
 
 
-def own(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def blocks_or_text(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The conversation as the receiver's own: a new list of new messages, in depth for the last `OWN_MESSAGES`.
 
     What is inside older messages is shared with later bodies and is to be read only.
@@ -53,13 +53,13 @@ def items(
     fragment: Callable[[Message], list[dict[str, Any]]],
     *,
     leading: Iterable[dict[str, Any]] = (),
-) -> Said:
+) -> ConversationParts:
     """The whole conversation for a wire that joins nothing: each message's own items, after `leading`."""
     found = [*leading, *(item for message in history.opening for item in fragment(message))]
     found.extend(item for made in _one_by_one(history, wire, fragment) for item in made)
     settled = len(found)
     found.extend(item for message in (*history.closing, *current) for item in fragment(message))
-    return Said(found, settled)
+    return ConversationParts(found, settled)
 
 
 def _one_by_one(
@@ -83,7 +83,7 @@ class Joined:
 
 def turns(
     history: History, wire: str, current: Iterable[Message], fragment: Callable[[Message], Fragment], blocks: Content
-) -> Said:
+) -> ConversationParts:
     """The whole conversation as joined fragments; they are shared, so copy before you change one."""
     joined = _shared(history, wire, fragment, blocks)
     opening = [fragment(message) for message in history.opening]
@@ -94,7 +94,7 @@ def turns(
         joined = joined[1:]
     # The last of them may still grow.
     settled = max(len(start) + len(joined) - 1, 0)
-    return Said(_join([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
+    return ConversationParts(_join([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
 
 
 def _shared(history: History, wire: str, fragment: Callable[[Message], Fragment], blocks: Content) -> list[Fragment]:

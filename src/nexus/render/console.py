@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.context import AssembledContext
-from nexus.text.message_text import shown_parts
+from nexus.text.message_text import visible_parts
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
@@ -23,7 +23,7 @@ VALUE_CHARS = 60
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
     """The session as Markdown: a heading for each message, calls and results as fenced blocks."""
     lines = (line for block in _markdown_blocks(entries) for line in block.split("\n"))
-    return shown_lines(lines)
+    return visible_lines(lines)
 
 
 def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
@@ -48,12 +48,12 @@ def context_text(ctx: AssembledContext) -> str:
     lines.append("=== current ===")
     for message in ctx.current:
         lines.extend(_message(_as_sent(message)))
-    return "\n".join(shown_lines(line for block in lines for line in block.split("\n")))
+    return "\n".join(visible_lines(line for block in lines for line in block.split("\n")))
 
 
 def _as_sent(message: Message) -> Message:
     """The message with its notes and the user's words as one text, as every provider gets them."""
-    return replace(message, parts=tuple(shown_parts(message))) if message.role == "user" else message
+    return replace(message, parts=tuple(visible_parts(message))) if message.role == "user" else message
 
 
 def printable(text: str) -> str:
@@ -68,7 +68,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def shown_lines(lines: Iterable[str]) -> Iterator[str]:
+def visible_lines(lines: Iterable[str]) -> Iterator[str]:
     """Lines of a session, each of them safe; tabs stay."""
     return (printable(line.replace("\t", "    ")) for line in lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexus.context import AssembledContext, TokenLine
-from nexus.render.turnlog.lines import said_in
+from nexus.render.turnlog.lines import parse_entry_text
 from nexus.types.profile import ONE_TURN
 
 
@@ -69,7 +69,7 @@ def _line(item: TokenLine) -> str:
 
 def _out(ctx: AssembledContext) -> list[str]:
     out: list[str] = []
-    opening = (said_in(message.text()) or message.text() for message in ctx.history.opening)
+    opening = (parse_entry_text(message.text()) or message.text() for message in ctx.history.opening)
     marker = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
     if marker:
         own = ctx.cut is not None and ctx.cut.reason != "old images"

@@ -22,8 +22,8 @@ from nexus.providers.prompt_cache import price_of_break
 from nexus.types.block import ContextWarning, Slot
 from nexus.types.message import Text
 from nexus.types.profile import ONE_TURN, Profile
-from nexus.workspace.source_context import Desk, Gathered
-from nexus.workspace.sources.app_blocks import fed_name
+from nexus.workspace.source_context import SourceContext, SourceResult
+from nexus.workspace.sources.app_blocks import app_block_name
 from nexus.workspace.sources.registry import VOLATILITY, Volatility
 
 ORDER: tuple[Volatility, ...] = ("never", "files", "session", "turn")
@@ -48,7 +48,7 @@ SEEN = " (already in the history)"
 Level: TypeAlias = Literal["warning", "note"]
 
 
-class Row(Struct, frozen=True):
+class SlotRow(Struct, frozen=True):
     """A source of a profile: what it takes now, in the model's tokens, and the origins of its blocks.
 
     `changes` is empty where nobody declared it, for plugins' sources and those of a Python file, unless the text for a
@@ -62,7 +62,7 @@ class Row(Struct, frozen=True):
     origins: tuple[str, ...] = ()
 
 
-class Finding(Struct, frozen=True):
+class OrderFinding(Struct, frozen=True):
     """Sources that stand before what is more stable: what the provider's cache cannot reuse then, and its price.
 
     A `warning` costs `tokens` and `dollars` (None without prices) in each call, a `note` whenever one of them changes. In
@@ -78,20 +78,22 @@ class Finding(Struct, frozen=True):
     text: str
 
 
-class Looked(Struct, frozen=True):
+class ProfileReport(Struct, frozen=True):
     """A profile in a workspace: where it comes from, its rows, what was found, and what is to be said otherwise."""
 
     name: str
     origin: str
     profile: Profile
     model: str
-    rows: tuple[Row, ...]
+    rows: tuple[SlotRow, ...]
     history_tokens: int
-    findings: tuple[Finding, ...]
+    findings: tuple[OrderFinding, ...]
     warned: tuple[ContextWarning, ...]
 
 
-def look(nx: Engine, name: str, *, session: str | None = None, model: str = "", budget: int | None = None) -> Looked:
+def check_profile_order(
+    nx: Engine, name: str, *, session: str | None = None, model: str = "", budget: int | None = None
+) -> ProfileReport:
     """The profile as a session's next call would have it. Raises UnknownProfile, BadProfile, and what `assemble` does."""
     found = nx.profiles.resolve_with_source(name)
     ctx = nx.assemble(NEXT_MESSAGE, session=session, model=model, budget=budget, profile=name)
@@ -104,21 +106,21 @@ def look(nx: Engine, name: str, *, session: str | None = None, model: str = "", 
         text = "it does not name attachments: files that come with a message are not shown"
         warned = (*warned, ContextWarning("nexus:profile", text))
     findings = tuple(_findings(rows, profile, ctx, history))
-    return Looked(name, found.source, profile, ctx.model, rows, history, findings, warned)
+    return ProfileReport(name, found.source, profile, ctx.model, rows, history, findings, warned)
 
 
 def changes_of(source: str) -> Volatility | Literal[""]:
     """When a source's text changes; empty where nobody declared it."""
-    return "turn" if fed_name(source) else VOLATILITY.get(source, "")
+    return "turn" if app_block_name(source) else VOLATILITY.get(source, "")
 
 
-def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator[Row]:
+def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator[SlotRow]:
     """Each source with what the account has of it: the blocks that it gives are found there by origin and name."""
     request = ctx.provenance.request
     assert request is not None, "a context that was just assembled knows its request"
     profile, sources = found.profile, nx.profiles.sources(found)
     at_ms = request.event.at_ms or nx.clock_ms()
-    desk = Desk(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
+    desk = SourceContext(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
     items: dict[tuple[str, str], list[TokenLine]] = {}
     for item in ctx.accounting.token_breakdown:
         items.setdefault((item.source, item.name.removesuffix(SEEN)), []).append(item)
@@ -137,26 +139,26 @@ def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator
             changes = changes_of(name)
             if not changes and source(_later(desk))[0] != blocks:
                 changes = "turn"
-            yield Row(slot, name, changes, sum(item.tokens for item in taken), origins)
+            yield SlotRow(slot, name, changes, sum(item.tokens for item in taken), origins)
 
 
-def _nothing(_: Desk) -> Gathered:
+def _nothing(_: SourceContext) -> SourceResult:
     return [], []
 
 
-def _later(desk: Desk) -> Desk:
+def _later(desk: SourceContext) -> SourceContext:
     """The desk of another message, later: what a source of others shows should be the same there."""
     later = replace(desk.request.event, content=(Text("(a later message)"),), id="later")
     return dataclasses.replace(desk, request=replace(desk.request, event=later), at_ms=desk.at_ms + LATER_MS)
 
 
-def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[Finding]:
+def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[OrderFinding]:
     system = [row for row in rows if row.slot in ("system", "ahead")]
     opening = sum(
         item.tokens for item in ctx.accounting.token_breakdown if item.slot == "system" and item.layer == "Session"
     )
     if opening:
-        system.append(Row("system", "the session's instructions", "session", opening))
+        system.append(SlotRow("system", "the session's instructions", "session", opening))
     if profile.freeze_system_prompt:
         stale = [row.source for row in system if row.slot == "system" and row.changes == "turn"]
         if stale:
@@ -179,23 +181,23 @@ def _findings(rows: Sequence[Row], profile: Profile, ctx: AssembledContext, hist
             yield _finding(movers, volatility, before, tokens, ctx, profile)
 
 
-def _moves(row: Row, volatility: Volatility) -> bool:
+def _moves(row: SlotRow, volatility: Volatility) -> bool:
     """Whether a source of that volatility is there. One that changes with each turn may be there in the next."""
     return row.changes == volatility and (volatility == "turn" or row.tokens > 0)
 
 
-def _rank(row: Row) -> int:
+def _rank(row: SlotRow) -> int:
     return ORDER.index(cast("Volatility", row.changes))
 
 
-def _stale(sources: Sequence[str]) -> Finding:
+def _stale(sources: Sequence[str]) -> OrderFinding:
     """Sources that could say something else with each turn, in a slot that stays as a session's first call had it."""
     change, stand, them = ("change", "stand", "them") if len(sources) > 1 else ("changes", "stands", "it")
     text = (
         f"{_joined(sources)} {change} with each turn and {stand} in a frozen system slot: a session shows {them} as its "
         f"first call had {them}. Name {them} in `current`"
     )
-    return Finding("warning", tuple(sources), "turn", (), 0, None, text)
+    return OrderFinding("warning", tuple(sources), "turn", (), 0, None, text)
 
 
 def _finding(
@@ -205,7 +207,7 @@ def _finding(
     tokens: int,
     ctx: AssembledContext,
     profile: Profile,
-) -> Finding:
+) -> OrderFinding:
     price = price_of_break(tokens, ctx.accounting.model_info, prompt_tokens=ctx.token_budget.used.total)
     level: Level = "warning" if changes == "turn" else "note"
     often = "in each call" if level == "warning" else "whenever one of them changes"
@@ -216,7 +218,9 @@ def _finding(
     text = f"{_joined(sources)} {change} {WHEN[changes]} and {stand} {where} {_joined(before)}: {lost}"
     if level == "warning" and where != "before":
         text = f"{text}. Name {them} in `current`"
-    return Finding(level, tuple(sources), changes, tuple(before), tokens, None if price is None else float(price), text)
+    return OrderFinding(
+        level, tuple(sources), changes, tuple(before), tokens, None if price is None else float(price), text
+    )
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -227,7 +231,7 @@ def _joined(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def plain(looked: Looked) -> dict[str, Any]:
+def as_json_value(looked: ProfileReport) -> dict[str, Any]:
     """What was seen, as JSON values."""
     found = msgspec.to_builtins(looked)
     profile = found.pop("profile")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nexus.text.frames.beside import guarded_part, guarded_text
+from nexus.text.frames.beside import escape_part, escape_text
 from nexus.types.message import Image, Message, Note, Text, ToolResult
 
 RENDER_VERSION = 2
 """Raised whenever the same values would give other bytes."""
 
 
-def shown_parts(message: Message) -> list[Text | Image]:
+def visible_parts(message: Message) -> list[Text | Image]:
     """A user message's text and images in sending order: notes, then images, then the user's own text (document 003).
 
     Without images it is one text: the notes, a blank line, the text. Beside notes, no words look like one (`frames.beside`).
@@ -20,8 +20,8 @@ def shown_parts(message: Message) -> list[Text | Image]:
     images = [part for part in message.parts if isinstance(part, Image)]
     texts = [part for part in message.parts if isinstance(part, Text)]
     beside = [] if images else texts[:1]
-    shown = guarded_text(notes, beside[0].text if beside else None)
-    return [Text(shown), *images, *map(guarded_part, texts[len(beside) :])]
+    shown = escape_text(notes, beside[0].text if beside else None)
+    return [Text(shown), *images, *map(escape_part, texts[len(beside) :])]
 
 
 def text_of_result(result: ToolResult) -> str:

@@ -81,14 +81,14 @@ _FIND = tuple((kind, hint, re.compile(form)) for kind, hint, form in _FORMS)
 _FIND_PART = tuple((kind, hint, re.compile(form)) for kind, hint, form in _HIDDEN_PART)
 
 
-class Redacted(Struct, frozen=True):
+class RedactedText(Struct, frozen=True):
     """A text without its secrets, and how many of each kind were taken out."""
 
     text: str
     counts: dict[str, int]
 
 
-def redact(text: str) -> Redacted:
+def redact(text: str) -> RedactedText:
     """The text with every secret of a known form replaced by `[secret: kind]`; redacting twice changes nothing more.
 
     Time is linear in the length. Covers private keys, keys and tokens of well-known services, JWTs, bearer and basic
@@ -110,7 +110,7 @@ def redact(text: str) -> Redacted:
     if any(hint in lowered for hint in _ASSIGNED_HINTS):
         text = _ASSIGNED.sub(lambda hit: _assigned(hit, whole), text)
         text = _FLAG.sub(lambda hit: _part(hit, "password", whole), text)
-    return Redacted(text, dict(sorted(counts.items())))
+    return RedactedText(text, dict(sorted(counts.items())))
 
 
 def _part(hit: re.Match[str], kind: str, whole: _Replace) -> str:

@@ -73,7 +73,7 @@ class TokenBudget(Struct, frozen=True, rename="camel"):
         return {**printed, "used": used, "remaining": self.remaining}
 
 
-def plan(
+def compute_budget(
     model: Model,
     available_tokens: int | None = None,
     reserve_response: int | None = None,

@@ -44,7 +44,7 @@ COUNTED = 16
 """Reports that agree with the factor are counted up to this number; after that they change nothing."""
 
 
-class Learned(Struct, frozen=True):
+class Calibration(Struct, frozen=True):
     """The factor in 64ths of the model's tokens per base token, and the number of reports that it was learned from."""
 
     factor_64: int
@@ -56,9 +56,9 @@ class Learned(Struct, frozen=True):
         return self.factor_64 / PARTS
 
 
-def cold(token_factor: float) -> Learned:
+def initial_calibration(token_factor: float) -> Calibration:
     """What holds before the first report: the model's own factor, rounded up to a 64th."""
-    return Learned(-int(-token_factor * PARTS // 1))
+    return Calibration(-int(-token_factor * PARTS // 1))
 
 
 def plausible(base_tokens: int, reported_tokens: int) -> bool:
@@ -66,7 +66,7 @@ def plausible(base_tokens: int, reported_tokens: int) -> bool:
     return base_tokens * LEAST_RATIO <= reported_tokens <= base_tokens * MOST_RATIO
 
 
-def learn(before: Learned, base_tokens: int, reported_tokens: int) -> Learned:
+def update_calibration_factor(before: Calibration, base_tokens: int, reported_tokens: int) -> Calibration:
     """What holds after a report of a whole prompt's input tokens, cache reads and writes included.
 
     The value before, itself, where the report says nothing new: the prompt is small, the report is not plausible, or it
@@ -78,7 +78,9 @@ def learn(before: Learned, base_tokens: int, reported_tokens: int) -> Learned:
     gap = min(max(wanted, LEAST_64), MOST_64) - before.factor_64
     samples = before.samples + 1
     if gap >= STEP_64:
-        return Learned(before.factor_64 + min(gap, QUICK_STEP_64 if base_tokens >= QUICK_TOKENS else STEP_64), samples)
+        return Calibration(
+            before.factor_64 + min(gap, QUICK_STEP_64 if base_tokens >= QUICK_TOKENS else STEP_64), samples
+        )
     if gap > -GAP_64:
-        return before if before.samples >= COUNTED else Learned(before.factor_64, samples)
-    return Learned(before.factor_64 - (STEP_64 if samples % DOWN_EVERY == 0 else 0), samples)
+        return before if before.samples >= COUNTED else Calibration(before.factor_64, samples)
+    return Calibration(before.factor_64 - (STEP_64 if samples % DOWN_EVERY == 0 else 0), samples)

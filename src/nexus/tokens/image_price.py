@@ -13,10 +13,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from nexus.tokens.images import Vendor, image_tokens, most_image_tokens, rule_name
+from nexus.tokens.images import Vendor, image_tokens, max_image_tokens, rule_name
 from nexus.tokens.model import Model
 from nexus.tokens.model_lookup import family_of
-from nexus.tokens.model_names import bare_name
+from nexus.tokens.model_names import base_model_name
 from nexus.types.message import Image, Message, ToolResult
 
 VENDORS: dict[str, Vendor] = {"openai": "openai", "anthropic": "anthropic", "gemini": "gemini"}
@@ -36,7 +36,7 @@ class ImagePrice(Struct, frozen=True):
 
     def tokens(self, image: Image) -> int:
         """The base tokens of an image."""
-        return most_image_tokens(image) + self.more(image)
+        return max_image_tokens(image) + self.more(image)
 
     def tokens_in(self, message: Message) -> int:
         """The base tokens of all images of a message, those in results among them."""
@@ -47,7 +47,7 @@ class ImagePrice(Struct, frozen=True):
         if self.vendor is None:
             return 0
         own = image_tokens(image, self.vendor, self.model)
-        return max(math.ceil(own / self.factor) - most_image_tokens(image), 0)
+        return max(math.ceil(own / self.factor) - max_image_tokens(image), 0)
 
     def more_in(self, message: Message) -> int:
         """The same for all images of a message."""
@@ -67,20 +67,20 @@ def images_in(message: Message) -> Iterator[Image]:
             yield from (item for item in part.content if isinstance(item, Image))
 
 
-def price_of(model: Model, factor: float = 1.0) -> ImagePrice:
+def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
     """How images count for a model; `factor` is its tokens per base token, as known by now."""
     vendor = VENDORS.get(model.vendor)
     if vendor is None:
         return ANY_MODEL
-    return ImagePrice(vendor, rule_name(vendor, makers_name(model)), min(factor, 1.0))
+    return ImagePrice(vendor, rule_name(vendor, provider_model_name(model)), min(factor, 1.0))
 
 
-def makers_name(model: Model) -> str:
+def provider_model_name(model: Model) -> str:
     """The model by its maker's name; where its own name is of nobody's making (a deployment's), the one that it is taken for."""
     return _makers_name(model.name, model.matched, model.vendor)
 
 
 @lru_cache(maxsize=256)
 def _makers_name(name: str, matched: str, vendor: str) -> str:
-    own = bare_name(name)
-    return own if family_of(own)[1] == vendor else bare_name(matched)
+    own = base_model_name(name)
+    return own if family_of(own)[1] == vendor else base_model_name(matched)

@@ -115,7 +115,7 @@ def image_tokens(image: Image, provider: Vendor, model: str = "", detail: Detail
     return _gemini_tiles(width, height)
 
 
-def used_size(width: int, height: int, provider: Vendor, model: str = "") -> tuple[int, int]:
+def effective_size(width: int, height: int, provider: Vendor, model: str = "") -> tuple[int, int]:
     """The size in pixels that the provider shrinks a larger image to before the model sees it; a smaller one as it is.
 
     It costs no more tokens than the image itself. OpenAI's as without a detail; Gemini's, which publishes no size for each
@@ -147,7 +147,7 @@ def rule_name(provider: Vendor, model: str) -> str:
     return "gemini-3" if _is_gemini_3(model) else "gemini-2"
 
 
-def most_image_tokens(image: Image) -> int:
+def max_image_tokens(image: Image) -> int:
     """The largest of the three providers' figures for an image, each for its default model.
 
     `UNKNOWN_SIZE_TOKENS` if its size is unknown.

@@ -18,9 +18,9 @@ from typing import Any, assert_never
 
 import msgspec
 
-from nexus.text.frames.beside import guarded
+from nexus.text.frames.beside import escape_message
 from nexus.tokens.counter import TokenCounter, without_surrogates
-from nexus.tokens.images import most_image_tokens
+from nexus.tokens.images import max_image_tokens
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
 from nexus.types.openai_reasoning import phases, returnable_reasoning
 
@@ -52,7 +52,7 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
     Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
     are left out.
     """
-    message = guarded(message)
+    message = escape_message(message)
     sent = tuple(part for part in message.parts if not _is_aside(part))
     aside = [part for part in message.parts if _is_aside(part)]
     beside = _SLACK + sum(_beside_text(part) for part in sent)
@@ -230,7 +230,7 @@ def _beside_text(part: Part) -> int:
     """Tokens of what is no text: images, encoded data in parts of unknown kind."""
     match part:
         case Image():
-            return most_image_tokens(part)
+            return max_image_tokens(part)
         case ToolResult():
             return sum(_beside_text(block) for block in part.content)
         case Unknown():

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadModelEntry
-from nexus.tokens.model_lookup import REMEDY, all_spellings, family_of, find_row, plain_name, served_by
+from nexus.tokens.model_lookup import REMEDY, all_spellings, family_of, find_row, normalize_model_name, providers_of
 from nexus.tokens.model_names import split_window
 from nexus.tokens.model_table import CacheRules, ModelRow, PriceRow, ProviderFormat, model_table, provider_table
 
@@ -120,7 +120,7 @@ def cache_rules(model: Model, provider: str = "") -> CacheRules:
     With `provider` the rules of that one, whoever serves the model: for a body in its form.
     """
     table = provider_table().cache
-    name = plain_name(model.matched or model.name)
+    name = normalize_model_name(model.matched or model.name)
     for rules in table.get(provider or model.provider) or table.get(model.vendor) or table["other"]:
         if not rules.prefixes or name.startswith(rules.prefixes):
             return rules
@@ -145,7 +145,7 @@ def _resolve(name: str) -> Model:
 
 def _from_row(name: str, row: ModelRow, warning: str) -> Model:
     family, vendor, factor = family_of(name)
-    provider, wire = served_by(name, row.provider, vendor)
+    provider, wire = providers_of(name, row.provider, vendor)
     rules = provider_table().cache
     least = row.cache_min or (rules.get(provider) or rules.get(vendor) or rules["other"])[0].min_tokens
     long_prompt = None if warning else row.long_prompt
@@ -175,7 +175,7 @@ def _from_row(name: str, row: ModelRow, warning: str) -> Model:
 
 def _unknown(name: str, reason: str) -> Model:
     family, vendor, factor = family_of(name)
-    provider, wire = served_by(name, vendor, vendor)
+    provider, wire = providers_of(name, vendor, vendor)
     rules = provider_table().cache
     return Model(
         name=name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, undated
+from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, strip_date
 from nexus.tokens.model_table import ModelRow, ProviderFormat, model_rows, model_table, provider_table
 
 REMEDY = "Give it an entry of its own to be sure."
@@ -14,13 +14,13 @@ def all_spellings(name: str) -> tuple[str, ...]:
     """Every name that a user's own entry for this model may stand under, the name as written first, undated last."""
     found = [name.strip().lower()]
     found.extend(spelling for spelling in spellings(split_window(found[0])[0]) if spelling not in found)
-    while (plainer := undated(found[-1])) != found[-1]:
+    while (plainer := strip_date(found[-1])) != found[-1]:
         found.append(plainer)
     return tuple(found)
 
 
 @lru_cache(maxsize=1024)
-def plain_name(name: str) -> str:
+def normalize_model_name(name: str) -> str:
     """The maker's own spelling of a name: no route, frame, tag or version; its date stays."""
     return spellings(split_window(name.strip().lower())[0])[-1]
 
@@ -33,7 +33,7 @@ def find_row(name: str) -> tuple[ModelRow | None, str]:
         if row := rows.get(spelling) or rows.get(aliases.get(spelling, "").lower()):
             return row, ""
     plain, moved = found[-1], True
-    while (shorter := undated(plain)) != plain:
+    while (shorter := strip_date(plain)) != plain:
         moved = moved and plain.removeprefix(shorter) in MOVING
         plain = shorter
         if row := rows.get(plain):
@@ -65,13 +65,13 @@ def _families() -> tuple[tuple[str, int], ...]:
 
 def family_of(name: str) -> tuple[str, str, float]:
     """Family, vendor and tokens per base token, by the longest beginning of the plain name that is known."""
-    plain = plain_name(name)
+    plain = normalize_model_name(name)
     place = next(place for prefix, place in _families() if plain.startswith(prefix))
     found = provider_table().families[place]
     return found.family, found.vendor, found.token_factor
 
 
-def served_by(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:
+def providers_of(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:
     """Who serves a name, and on which wire: by its route, by Bedrock's or Vertex's form, else its home provider."""
     makers: dict[str, ProviderFormat] = {"anthropic": "anthropic", "gemini": "gemini"}
     wire: ProviderFormat = makers.get(vendor, "openai")

@@ -28,7 +28,7 @@ _BEDROCK = re.compile(
 _SIZED = re.compile(r"(?P<name>.+)\[(?P<millions>\d+)m\]")
 
 
-def undated(name: str) -> str:
+def strip_date(name: str) -> str:
     """The name without one date or moving word at its end; the name itself if it ends with neither."""
     for pattern in _DATED:
         if match := pattern.fullmatch(name):
@@ -122,14 +122,14 @@ def shortenings(name: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=512)
-def bare_name(name: str) -> str:
+def base_model_name(name: str) -> str:
     """The name without route, frame, version and date: what two names of one model have in common."""
     plain = [*spellings(split_window(name.strip().lower())[0])][-1].rsplit("/", 1)[-1]
-    while (shorter := undated(plain)) != plain:
+    while (shorter := strip_date(plain)) != plain:
         plain = shorter
     return plain
 
 
 def same_model(one: str, other: str) -> bool:
     """Whether both names mean the same model, so that signatures made by the one are accepted by the other."""
-    return bool(one) and bare_name(one) == bare_name(other)
+    return bool(one) and base_model_name(one) == base_model_name(other)

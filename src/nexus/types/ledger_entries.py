@@ -162,7 +162,7 @@ class Committed(Struct, frozen=True):
     turn: int
 
 
-class Calibration(Struct, frozen=True):
+class StoredCalibration(Struct, frozen=True):
     """How a provider's own counts of a model's prompts relate to ours: `factor_64` in 64ths, from so many samples."""
 
     factor_64: int

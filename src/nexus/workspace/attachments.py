@@ -9,7 +9,7 @@ from nexus.errors import UnreadableFile
 from nexus.types.block import ContextWarning
 from nexus.types.config import InstructionsConfig
 from nexus.types.request import Attachment
-from nexus.workspace.files.containment import read_given
+from nexus.workspace.files.containment import read_file
 
 MOST_BYTES = 20_000_000
 """No larger file is read."""
@@ -35,7 +35,7 @@ def attachment_from_file(
     `inside` is the folder that the file has to lie in, where no user named it by hand. Raises UnreadableFile: no regular
     file, no text by its content, or without these lines.
     """
-    text = _text(read_given(path, MOST_BYTES, inside=inside), path)
+    text = _text(read_file(path, MOST_BYTES, inside=inside), path)
     every = text.splitlines(keepends=True)
     first, last = lines or (1, len(every))
     if not 1 <= first <= last or first > len(every):

@@ -37,7 +37,7 @@ class Folders:
     workspace: Path | None = None
     warned: tuple[ContextWarning, ...] = ()
 
-    def shown(self, folder: Path) -> str:
+    def display_path(self, folder: Path) -> str:
         """The folder as it is shown in front of a file's name: empty for the workspace, `../`, `~/.nexus/`, `/etc/`."""
         if folder == self.workspace:
             return ""
@@ -50,7 +50,7 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstructionFile:
     """Where a file of instructions may be: its name under the root of `files`, and how it and the root are shown."""
 
     files: Files
@@ -65,7 +65,7 @@ class FileLayer:
 
     kind: LayerKind
     trust: Trust
-    places: tuple[Place, ...]
+    places: tuple[InstructionFile, ...]
 
 
 def folders_of(workspace: Path | None, home: Path) -> Folders:
@@ -90,10 +90,10 @@ def layers_of(
         FileLayer("global", "user", _resolved(folders, own, file_chars, hard_links=links)),
     ]
     for folder in folders.ancestors:
-        files, shown = Files(folder, file_chars, template_texts(), hard_links=links), folders.shown(folder)
-        places = tuple(Place(files, name, f"{shown}{name}", shown) for name in names)
+        files, shown = Files(folder, file_chars, template_texts(), hard_links=links), folders.display_path(folder)
+        places = tuple(InstructionFile(files, name, f"{shown}{name}", shown) for name in names)
         layers.append(FileLayer("ancestor", "workspace", places))
-    layers.append(FileLayer("local", "workspace", tuple(Place(local, name, name) for name in names)))
+    layers.append(FileLayer("local", "workspace", tuple(InstructionFile(local, name, name) for name in names)))
     return tuple(layers)
 
 
@@ -115,18 +115,25 @@ def user_home() -> Path | None:
         return None
 
 
-def _resolved(folders: Folders, paths: Iterable[Path], file_chars: int, *, hard_links: bool) -> tuple[Place, ...]:
+def _resolved(
+    folders: Folders, paths: Iterable[Path], file_chars: int, *, hard_links: bool
+) -> tuple[InstructionFile, ...]:
     """The user's own files, where links may lead anywhere: they often do, to a folder of dotfiles."""
-    made: list[Place] = []
+    made: list[InstructionFile] = []
     for path in paths:
         try:
             real = path.resolve()
         except (OSError, RuntimeError):  # a circle of links: reading it says so
             real = path
         packaged = path == DEFAULTS
-        origin = f"nexus:defaults/{path.name}" if packaged else f"{folders.shown(path.parent)}{path.name}"
+        origin = f"nexus:defaults/{path.name}" if packaged else f"{folders.display_path(path.parent)}{path.name}"
         made.append(
-            Place(Files(real.parent, file_chars, hard_links=hard_links), real.name, origin, folders.shown(real.parent))
+            InstructionFile(
+                Files(real.parent, file_chars, hard_links=hard_links),
+                real.name,
+                origin,
+                folders.display_path(real.parent),
+            )
         )
     return tuple(made)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nexus.errors import BadPolicy
 from nexus.policy import Policy
-from nexus.policy.parse import linked, policy_of
-from nexus.workspace.config.files import OutsideFolder, SettingsFile, why
+from nexus.policy.parse import merge_policies, parse_policy
+from nexus.workspace.config.files import OutsideFolder, SettingsFile, describe_error
 
 FILE = "policy.toml"
 
@@ -28,7 +28,7 @@ class Policies:
     """
 
     files: tuple[tuple[Path, str], ...] = ()
-    given: tuple[Policy, ...] = ()
+    app_policy: tuple[Policy, ...] = ()
     inside: Path | None = None
     required: bool = False
     _state: tuple[tuple[int, ...] | None, ...] | None = None
@@ -37,11 +37,11 @@ class Policies:
     def read(self) -> tuple[Policy, ...]:
         """The policies, the user's before the workspace's. Raises BadPolicy where a file cannot be used."""
         if not self.files:
-            return self.given
+            return self.app_policy
         state = tuple(_state(path, name) for path, name in self.files)
         if state != self._state:
             there = [file for file, one in zip(self.files, state, strict=True) if one is not None or self.required]
-            self._read = linked([self.given_by(path, name) for path, name in there])
+            self._read = merge_policies([self.given_by(path, name) for path, name in there])
             self._state = state
         return self._read
 
@@ -53,16 +53,16 @@ class Policies:
         except OutsideFolder as error:
             raise BadPolicy(name, "", "a file inside the workspace, not a link that leads out of it") from error
         except (OSError, ValueError) as error:
-            raise BadPolicy(name, "", f"a file of text that can be read ({why(error)})") from error
+            raise BadPolicy(name, "", f"a file of text that can be read ({describe_error(error)})") from error
         if text is None:
             raise BadPolicy(name, "", "a file that is there")
-        return policy_of(text, name)
+        return parse_policy(text, name)
 
 
-def policies_of(given: Policy | str | Path | None, home: Path | None, workspace: Path | None) -> Policies:
+def load_policies(given: Policy | str | Path | None, home: Path | None, workspace: Path | None) -> Policies:
     """What holds for an engine: the policy or file that was given, alone; else the user's file and the workspace's."""
     if isinstance(given, Policy):
-        return Policies(given=linked([given]))
+        return Policies(app_policy=merge_policies([given]))
     if given is not None:
         return Policies(((Path(given).expanduser().absolute(), str(given)),), required=True)
     found: list[tuple[Path, str]] = []

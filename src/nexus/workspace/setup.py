@@ -11,13 +11,13 @@ from nexus.workspace.config.load import Configuration, read_configuration
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import folders_of, layers_of
-from nexus.workspace.source_context import Clock, Mode, Surroundings
-from nexus.workspace.sources.session_blocks import facts
+from nexus.workspace.source_context import Clock, Mode, WorkspaceContext
+from nexus.workspace.sources.session_blocks import host_facts
 
 
-def surroundings_of(
+def workspace_context(
     workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode, clock: Clock = "message"
-) -> Surroundings:
+) -> WorkspaceContext:
     """What stands around the calls of a workspace. Without a `config` it is read, from files and variables.
 
     Raises BadSetting for a mode or clock that there is not.
@@ -32,18 +32,18 @@ def surroundings_of(
         else Configuration(config, own_names=config.instructions.names)
     )
     if workspace is None:
-        return Surroundings(config=read.config, mode=mode, warned=read.warned, clock=clock)
+        return WorkspaceContext(config=read.config, mode=mode, warnings=read.warnings, clock=clock)
     links = read.config.files.hard_links
     names, cap = read.config.instructions.names, read.config.instructions.file_chars
     files, folders = Files(workspace, cap, template_texts(), hard_links=links), folders_of(workspace, mine)
     layers = layers_of(folders, files, names, read.own_names, cap)
-    return Surroundings(
+    return WorkspaceContext(
         files,
         Files(mine, cap, hard_links=links),
-        facts(),
+        host_facts(),
         read.config,
         layers,
         mode,
-        read.warned or folders.warned,
+        read.warnings or folders.warned,
         clock=clock,
     )

@@ -12,10 +12,10 @@ from nexus.types.config import Config
 from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
 from nexus.types.skill import SkillsFound
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.instruction_layers import FileLayer
-from nexus.workspace.skills.discovery import Shelves
+from nexus.workspace.skills.discovery import SkillIndex
 
 Mode: TypeAlias = Literal["", "repl", "server"]
 """How an agent is run, where that is known: in a terminal, or behind HTTP (document 004)."""
@@ -25,7 +25,7 @@ Clock: TypeAlias = Literal["message", "system"]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkspaceContext:
     """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
 
     Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `layers` are the places of instruction
@@ -39,13 +39,13 @@ class Surroundings:
     config: Config = field(default_factory=Config)
     layers: tuple[FileLayer, ...] = ()
     mode: Mode = ""
-    warned: tuple[ContextWarning, ...] = ()
-    shelves: Shelves = field(default_factory=Shelves, kw_only=True)
+    warnings: tuple[ContextWarning, ...] = ()
+    skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
     clock: Clock = field(default="message", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class SourceContext:
     """The material at hand for one call: the request, what stands around it, and the moment.
 
     `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.workspace.times`). `here` is
@@ -54,25 +54,25 @@ class Desk:
     """
 
     request: Request
-    around: Surroundings
+    workspace: WorkspaceContext
     at_ms: int
     timezone: str
-    here: Snapshot = field(default_factory=Snapshot)
-    earlier: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
-    seen_skills: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
+    environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
+    previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
+    skills_cache: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
 
     @property
     def files(self) -> Files | None:
         """The workspace's files."""
-        return self.around.files
+        return self.workspace.files
 
 
-Gathered: TypeAlias = tuple[list[Block], list[ContextWarning]]
-Source: TypeAlias = Callable[[Desk], Gathered]
+SourceResult: TypeAlias = tuple[list[Block], list[ContextWarning]]
+Source: TypeAlias = Callable[[SourceContext], SourceResult]
 
 
-def file_block(desk: Desk, name: str, title: str, block: Block) -> Gathered:
+def file_block(desk: SourceContext, name: str, title: str, block: Block) -> SourceResult:
     """The file as `block` with its text under a heading; nothing if it is absent."""
     if desk.files is None:
         return [], []
@@ -80,14 +80,14 @@ def file_block(desk: Desk, name: str, title: str, block: Block) -> Gathered:
     notes = [warned] if warned else []
     if found is None:
         return [], notes
-    whole_or_refused(desk, found)
+    check_cap(desk, found)
     text = f"# {title}\n\n{found.text}"
     left_out, files = found.left_out_chars, (found.hash,)
     return [Block(block.layer, block.name, text, name, block.slot, block.trust, left_out, files)], notes
 
 
-def whole_or_refused(desk: Desk, found: FileText) -> None:
+def check_cap(desk: SourceContext, found: FileText) -> None:
     """Raises OverCap for a file that a cap shortened, where the configuration does not want that."""
-    config = desk.around.config.instructions
+    config = desk.workspace.config.instructions
     if found.left_out_chars and config.caps == "error":
         raise OverCap(found.origin, found.chars, config.file_chars)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from nexus.types.block import ContextWarning
-from nexus.workspace.source_context import Desk
+from nexus.workspace.source_context import SourceContext
 
 _MINUTES = re.compile("[+\u2212-]?(?:0|[1-9][0-9]{0,3})")
 _OFFSET = re.compile("(?:UTC|GMT)?([+\u2212-])([0-9]{1,2}):([0-9]{2})")
@@ -16,7 +16,7 @@ MOST_MINUTES = 15 * 60
 """No place on earth is further from UTC."""
 
 
-def zone_of(given: str) -> tuple[str, tzinfo]:
+def parse_zone(given: str) -> tuple[str, tzinfo]:
     """The zone and what to call it. Raises ValueError if there is none.
 
     `given` is an IANA name (`Asia/Shanghai`), an offset (`+08:00`, `UTC+08:00`), or minutes as `getTimezoneOffset` of a
@@ -46,18 +46,18 @@ FRESH_MS = 5 * 60 * 1000
 """In a tool loop a stamp that is older than this is followed by a new one."""
 
 
-def time_line(desk: Desk, origin: str = DATE_TIME_SOURCE) -> tuple[str, list[ContextWarning]]:
+def time_line(desk: SourceContext, origin: str = DATE_TIME_SOURCE) -> tuple[str, list[ContextWarning]]:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`, and what is wrong with time or zone."""
     at, warned = local_time(desk, origin)
     return now_text(stamp(at)), warned
 
 
-def session_start(desk: Desk) -> str:
+def session_start(desk: SourceContext) -> str:
     """What the first message of a session says: `[Session started: 2026-01-13 14:30 (local)]`."""
-    return started_text(stamp(local_time(desk, DATE_TIME_SOURCE)[0]))
+    return session_start_text(stamp(local_time(desk, DATE_TIME_SOURCE)[0]))
 
 
-def stamp_of(desk: Desk, at_ms: int) -> str:
+def stamp_of(desk: SourceContext, at_ms: int) -> str:
     """A time in the zone of the call's user."""
     return stamp(local_time(replace(desk, at_ms=at_ms), DATE_TIME_SOURCE)[0])
 
@@ -78,7 +78,7 @@ def now_text(stamp: str) -> str:
     return f"Current date: {date}, Current time: {time}"
 
 
-def started_text(stamp: str) -> str:
+def session_start_text(stamp: str) -> str:
     """`[Session started: 2026-01-13 14:30 (local)]` for a time so shown."""
     return f"[Session started: {stamp}]"
 
@@ -92,7 +92,7 @@ class Local:
     zone: str
 
 
-def local_time(desk: Desk, origin: str) -> tuple[Local, list[ContextWarning]]:
+def local_time(desk: SourceContext, origin: str) -> tuple[Local, list[ContextWarning]]:
     """The time of the call's event. What is no time or no zone is a warning from `origin`; 1970 or UTC is shown then."""
     warned: list[ContextWarning] = []
     try:
@@ -102,7 +102,7 @@ def local_time(desk: Desk, origin: str) -> tuple[Local, list[ContextWarning]]:
         at = datetime.fromtimestamp(0, UTC)
     if desk.timezone:
         try:
-            name, zone = zone_of(desk.timezone)
+            name, zone = parse_zone(desk.timezone)
             return Local(at, at.astimezone(zone), name), warned
         except OverflowError:
             warned.append(ContextWarning(origin, f"the time has no local form in {desk.timezone!r}: UTC is shown"))

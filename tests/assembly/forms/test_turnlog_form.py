@@ -20,7 +20,14 @@ from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
 from nexus.profiles.builtin import PROFILES
-from nexus.render.turnlog.lines import beside_line, beside_of, entry_line, entry_of, said_in, with_said
+from nexus.render.turnlog.lines import (
+    entry_line,
+    note_line,
+    parse_entry_line,
+    parse_entry_text,
+    parse_note_line,
+    with_entry_text,
+)
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
@@ -303,20 +310,20 @@ def test_no_text_is_a_line_of_its_own_or_a_mark_and_each_is_read_back(text: str)
     entry = LogEntry(1, 0, "2025-12-10T08:00:00Z", "user", (("userid", '"<@u>"'), ("text", json.dumps(text))))
     for line in (
         entry_line(entry),
-        beside_line("memory", text),
+        note_line("memory", text),
         entry_line(LogEntry(2, 0, "x", "system", text), "cut"),
     ):
         assert len(line.splitlines()) == 1
         assert escape(line) == line
         line.encode()
-    assert said_in(entry_line(entry)) == text
-    assert beside_of(beside_line("memory", text)) == ("memory", text)
-    assert beside_of(entry_line(entry)) is None
-    assert said_in(beside_line("memory", text)) is None
-    found = entry_of(entry_line(entry))
+    assert parse_entry_text(entry_line(entry)) == text
+    assert parse_note_line(note_line("memory", text)) == ("memory", text)
+    assert parse_note_line(entry_line(entry)) is None
+    assert parse_entry_text(note_line("memory", text)) is None
+    found = parse_entry_line(entry_line(entry))
     assert found is not None
     assert (found.index, found.turn, found.timestamp, found.role) == (1, 0, entry.timestamp, "user")
-    assert said_in(with_said(entry_line(entry), f"{text}!")) == f"{text}!"
+    assert parse_entry_text(with_entry_text(entry_line(entry), f"{text}!")) == f"{text}!"
 
 
 @settings(max_examples=60, deadline=None)

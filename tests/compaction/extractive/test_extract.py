@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from compaction.conversations import PORTS, call, result, rows
-from nexus.compaction.extractive.extract import exact_names, extract
-from nexus.compaction.extractive.patterns import identifiers
-from nexus.compaction.extractive.statements import Finding
+from nexus.compaction.extractive.extract import exact_identifiers, extract
+from nexus.compaction.extractive.patterns import find_identifiers
+from nexus.compaction.extractive.statements import ExtractedLine
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, assistant, user
 
@@ -131,16 +131,16 @@ def test_exact_identifiers_are_found_with_their_kind() -> None:
         "See https://example.com/a?b=1, mail ann@example.com, run 123e4567-e89b-12d3-a456-426614174000 of src/app/main.py at 9f2c0de4b1, "
         "ticket OPS-4711, host db.internal:5432, v2.3.1, $1,200, `build_index`, MAX_RETRIES, E0502 and KeyError and/or 12 MB"
     )
-    assert {(name, kind) for name, kind, _ in identifiers(text)} >= {
+    assert {(name, kind) for name, kind, _ in find_identifiers(text)} >= {
         ("https://example.com/a?b=1", "url"), ("ann@example.com", "email"), ("123e4567-e89b-12d3-a456-426614174000", "uuid"),
         ("src/app/main.py", "path"), ("9f2c0de4b1", "hash"), ("OPS-4711", "ticket"), ("db.internal:5432", "host"), ("v2.3.1", "version"),
         ("$1,200", "amount"), ("build_index", "name"), ("MAX_RETRIES", "env"), ("KeyError", "error"), ("12 MB", "amount"),
     }  # fmt: skip
-    assert "and/or" not in {name for name, _, _ in identifiers(text)}
+    assert "and/or" not in {name for name, _, _ in find_identifiers(text)}
 
 
 def test_names_that_a_summary_must_have_come_heaviest_first() -> None:
-    assert exact_names(extract(PORTS)) == ("OPS-4711", "src/server.py")
+    assert exact_identifiers(extract(PORTS)) == ("OPS-4711", "src/server.py")
 
 
 def test_secrets_never_become_findings() -> None:
@@ -152,6 +152,6 @@ def test_secrets_never_become_findings() -> None:
 
 
 def test_lines_of_an_earlier_summary_take_part_in_what_replaces_what() -> None:
-    earlier = [Finding("fact", "The port is 8080.", MessageRef(0, 3), 75)]
+    earlier = [ExtractedLine("fact", "The port is 8080.", MessageRef(0, 3), 75)]
     told = extract(rows(user("The port is 9090.")), earlier)
     assert [finding.text for finding in told.findings if finding.kind == "fact"] == ["The port is 9090."]

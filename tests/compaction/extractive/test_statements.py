@@ -9,15 +9,15 @@ import pytest
 from compaction.conversations import COUNTER, Characters, call, result, rows
 from nexus.compaction.extractive import summary
 from nexus.compaction.extractive.extract import extract
-from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, Finding, sentences, weight_of
+from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, ExtractedLine, sentences, weight_of
 from nexus.compaction.extractive.summary import summarize
-from nexus.compaction.extractive.tool_activity import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, told
+from nexus.compaction.extractive.tool_activity import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, tool_statements
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, assistant, user
 
 
 def quoted(*messages: Message) -> list[tuple[str, int]]:
-    return [(finding.text, finding.weight) for finding in told(rows(*messages))]
+    return [(finding.text, finding.weight) for finding in tool_statements(rows(*messages))]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_long_pasted_message_gives_no_plain_statements() -> None:
 
 
 def test_a_statement_weighs_the_same_when_it_is_read_back_from_a_summary() -> None:
-    told = [Finding("fact", text, MessageRef(3, at), 1) for at, text in enumerate((
+    told = [ExtractedLine("fact", text, MessageRef(3, at), 1) for at, text in enumerate((
         "The port is 8080.", "Gate 530 is where the crew waits for us.", "The team next door reads these letters aloud.",
         "In read_file a.md: “Gate 530 is where the crew waits for us.”",
     ))]  # fmt: skip
-    read = summary.parse(summary.render("Task.", told))[1]
+    read = summary.parse_summary(summary.render_summary("Task.", told))[1]
     assert [finding.weight for finding in read] == [VALUE, EXACT, PLAIN, VALUE_WEIGHT]
 
 

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compaction.conversations import COUNTER, PORTS, Characters, call, result, rows
-from nexus.compaction.check_summary import audit
-from nexus.compaction.extractive.extract import exact_names, extract
-from nexus.compaction.extractive.summary import parse, render, source_tokens, summarize
+from nexus.compaction.check_summary import check_summary
+from nexus.compaction.extractive.extract import exact_identifiers, extract
+from nexus.compaction.extractive.summary import parse_summary, render_summary, source_tokens, summarize
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import Message, Text, assistant, user
 from support.hostile import HISTORIES
@@ -70,7 +70,7 @@ def test_a_conversation_becomes_this_summary() -> None:
     told = summarize(padded(PORTS), 2_000, Characters())
     assert told.text.startswith(GOLDEN)
     assert told.text.endswith("- User: Please write the Dockerfile next.")
-    assert told.tokens == len(told.text) and told.replaced >= 1 and told.left_out == 0
+    assert told.tokens == len(told.text) and told.replaced >= 1 and told.omitted_lines == 0
 
 
 def test_with_little_room_rules_and_the_newest_request_stay() -> None:
@@ -117,7 +117,7 @@ def test_a_summary_keeps_its_budget_is_smaller_than_its_source_and_is_the_same_e
 def test_what_it_makes_passes_the_audit_or_is_empty(talk: list[Message], limit: int) -> None:
     listed = padded(rows(user("Never push."), *talk))
     told = summarize(listed, limit, Characters())
-    verdict = audit(told.text, told.tokens, told.source_tokens)
+    verdict = check_summary(told.text, told.tokens, told.source_tokens)
     assert verdict.accepted, verdict.reasons
 
 
@@ -132,7 +132,7 @@ def test_an_update_with_nothing_new_changes_nothing(talk: list[Message], limit: 
 @given(TALKS)
 def test_a_summary_is_read_back_as_it_was_written(talk: list[Message]) -> None:
     told = summarize(padded(rows(user("Never push."), *talk)), 3_000, Characters()).text
-    assert render(*parse(told)) == told
+    assert render_summary(*parse_summary(told)) == told
 
 
 @LAWS
@@ -159,5 +159,7 @@ def test_a_stretch_of_tool_calls_alone_says_that_nobody_asked_in_it() -> None:
 
 def test_names_of_weight_survive_when_there_is_room() -> None:
     told = summarize(padded(PORTS), 1_500, Characters())
-    verdict = audit(told.text, told.tokens, told.source_tokens, identifiers=exact_names(extract(PORTS)), kept_share=1.0)
+    verdict = check_summary(
+        told.text, told.tokens, told.source_tokens, identifiers=exact_identifiers(extract(PORTS)), kept_share=1.0
+    )
     assert verdict.accepted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexus.compaction.extractive.values import superseded
+from nexus.compaction.extractive.values import superseded_sentences
 
 REPLACED = [
     ("The port is 8080.", "The port is 9090."),
@@ -43,19 +43,19 @@ APART = [
 
 @pytest.mark.parametrize(("earlier", "later"), REPLACED)
 def test_another_value_of_the_same_matter_replaces_the_earlier(earlier: str, later: str) -> None:
-    assert superseded([earlier, later]) == {0: ""}
+    assert superseded_sentences([earlier, later]) == {0: ""}
 
 
 @pytest.mark.parametrize(("first", "second"), APART)
 def test_statements_about_different_matters_stay_apart(first: str, second: str) -> None:
-    assert superseded([first, second]) == {} and superseded([second, first]) == {}
+    assert superseded_sentences([first, second]) == {} and superseded_sentences([second, first]) == {}
 
 
 def test_of_a_sentence_with_two_clauses_only_the_stale_one_goes() -> None:
     told = ["The port is 8080; never log passwords.", "The port is 9090."]
-    assert superseded(told) == {0: "never log passwords."}
+    assert superseded_sentences(told) == {0: "never log passwords."}
 
 
 def test_only_the_newest_of_many_values_stays() -> None:
     told = [f"The port is {8000 + number}." for number in range(50)]
-    assert sorted(superseded(told)) == list(range(49))
+    assert sorted(superseded_sentences(told)) == list(range(49))

@@ -16,7 +16,7 @@ from nexus.compat.nexus3.context.truncation import (
     truncate_middle_out,
     truncate_oldest_first,
 )
-from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, most_image_tokens
+from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, max_image_tokens
 from nexus.types.message import Image, Message, Text, ToolCall, assistant, tool, user
 from support.hostile import HISTORIES, TEXTS
 
@@ -162,7 +162,7 @@ def test_tools_and_system_prompt_take_their_part_of_the_budget() -> None:
     assert left(0, 0) > left(400, 0) >= left(400, 4) > left(400, 400)
 
 
-IMAGE_TOKENS = {True: most_image_tokens(Image("image/png", "QQ==", width=1, height=1)), False: UNKNOWN_SIZE_TOKENS}
+IMAGE_TOKENS = {True: max_image_tokens(Image("image/png", "QQ==", width=1, height=1)), False: UNKNOWN_SIZE_TOKENS}
 CALL_IDS = st.sampled_from(["a", "b", "c", "", "call 1"])
 STEPS = st.one_of(
     st.tuples(st.just("user"), TEXTS),

@@ -7,7 +7,7 @@ import httpx2
 import openai
 import pytest
 
-from nexus.providers.errors import Verdict, classify, learned_window
+from nexus.providers.errors import OverflowVerdict, classify, learned_window
 from nexus.providers.errors.messages import (
     OVERFLOW,
     RATE_LIMIT_CODES,
@@ -15,8 +15,8 @@ from nexus.providers.errors.messages import (
     TOO_LONG_CODES,
     UNRELATED_CODES,
     UNRELATED_TEXTS,
-    number,
-    plain_code,
+    normalize_code,
+    parse_number,
 )
 from providers.errors.corpus import CASES, Case
 
@@ -155,7 +155,7 @@ def test_what_an_error_was_raised_from_decides_when_it_says_nothing_itself() -> 
 def test_a_circle_of_causes_ends() -> None:
     one, two = RuntimeError("one"), RuntimeError("two")
     one.__cause__, two.__cause__ = two, one
-    assert classify(one) == Verdict("other", "none", text="one")
+    assert classify(one) == OverflowVerdict("other", "none", text="one")
 
 
 @pytest.mark.parametrize("package", [openai, anthropic])
@@ -167,8 +167,12 @@ def test_errors_without_an_answer_are_another_matter(package: object) -> None:
 
 def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
     for codes in (TOO_LONG_CODES, TOO_LARGE_CODES, RATE_LIMIT_CODES, UNRELATED_CODES):
-        assert {plain_code(code) for code in codes} == codes
-    assert plain_code("ContextWindowExceededError") == plain_code("context_window_exceeded") == "contextwindowexceeded"
+        assert {normalize_code(code) for code in codes} == codes
+    assert (
+        normalize_code("ContextWindowExceededError")
+        == normalize_code("context_window_exceeded")
+        == "contextwindowexceeded"
+    )
     assert not TOO_LONG_CODES & TOO_LARGE_CODES and not (TOO_LONG_CODES | TOO_LARGE_CODES) & (
         RATE_LIMIT_CODES | UNRELATED_CODES
     )
@@ -180,7 +184,7 @@ def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
      ("1_048_576", 1_048_576), ("524288.0", 524_288), ("128k", 128_000), ("١٢٨", 128), ("", 0), (None, 0)],
 )  # fmt: skip
 def test_numbers_are_read_with_and_without_separators(digits: str | None, tokens: int) -> None:
-    assert number(digits) == tokens
+    assert parse_number(digits) == tokens
 
 
 @pytest.mark.parametrize("rule", [*OVERFLOW, *UNRELATED_TEXTS], ids=lambda rule: rule.name)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nexus.providers.errors import Verdict, classify, learned_window
-from nexus.providers.errors.extract import HEAD_CHARS, TAIL_CHARS, read
+from nexus.providers.errors import OverflowVerdict, classify, learned_window
+from nexus.providers.errors.extract import HEAD_CHARS, TAIL_CHARS, extract_details
 from providers.errors.corpus import CASES
 
 TOO_LONG = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -150,7 +150,7 @@ def test_any_body_has_a_verdict_and_twice_the_same(body: Any, provider: str, win
 def test_an_exception_with_any_body_has_a_verdict(body: Any, status: int) -> None:
     error = ValueError(body)
     error.status_code, error.body, error.__cause__ = status, body, RuntimeError(body)  # type: ignore[attr-defined]
-    assert isinstance(classify(error), Verdict)
+    assert isinstance(classify(error), OverflowVerdict)
 
 
 @given(BODIES)
@@ -174,15 +174,15 @@ def test_words_around_a_providers_sentence_do_not_raise(case: Any, text: str) ->
 def test_a_text_of_ten_million_characters_is_looked_at_only_at_its_ends(filling: str, size: int) -> None:
     text = filling * (size // len(filling))
     for error in (text, ValueError(text), {"error": {"message": text, "code": text}}, text.encode()):
-        assert all(len(one) <= HEAD_CHARS + TAIL_CHARS + 3 for said in read(error) for one in said.texts)
+        assert all(len(one) <= HEAD_CHARS + TAIL_CHARS + 3 for said in extract_details(error) for one in said.texts)
         assert classify(error).kind in ("overflow", "other")
 
 
 def test_many_values_and_many_errors_are_not_all_looked_at() -> None:
     body = {"errors": [{"message": f"no {number}"} for number in range(5_000)]}
-    assert len(next(read(body)).texts) <= 12
+    assert len(next(extract_details(body)).texts) <= 12
     group = ExceptionGroup("all", [ValueError(str(number)) for number in range(5_000)])
-    assert len(list(read(group))) == 16
+    assert len(list(extract_details(group))) == 16
     chain = ValueError(TOO_LONG)
     for _ in range(50):
         outer = RuntimeError("failed")

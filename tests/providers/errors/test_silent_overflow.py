@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus import TokenUsage, read_reply
-from nexus.providers.errors import learned_window, silent
+from nexus.providers.errors import detect_silent_overflow, learned_window
 
 
 @pytest.mark.parametrize("reason", ["model_context_window_exceeded", "MODEL_CONTEXT_WINDOW_EXCEEDED", "model_length"])
 def test_a_stop_reason_can_say_that_the_window_is_full(reason: str) -> None:
-    found = silent(TokenUsage(150_000, 50_000), window=200_000, stop_reason=reason)
+    found = detect_silent_overflow(TokenUsage(150_000, 50_000), window=200_000, stop_reason=reason)
     assert found is not None
     assert (found.kind, found.part, found.source) == ("overflow", "input", f"stop:{reason}")
     assert (found.requested, found.input_tokens, found.output_tokens) == (200_000, 150_000, 50_000)
@@ -18,9 +18,9 @@ def test_a_stop_reason_can_say_that_the_window_is_full(reason: str) -> None:
 
 
 def test_a_prompt_over_the_window_that_was_accepted_is_an_overflow() -> None:
-    found = silent(TokenUsage(131_073, 10), window=131_072, stop_reason="stop")
+    found = detect_silent_overflow(TokenUsage(131_073, 10), window=131_072, stop_reason="stop")
     assert found is not None and found.source == "usage:over the window"
-    assert silent(TokenUsage(131_000, 900), window=131_072, stop_reason="stop") is None
+    assert detect_silent_overflow(TokenUsage(131_000, 900), window=131_072, stop_reason="stop") is None
 
 
 def test_cache_reads_are_part_of_what_was_used() -> None:
@@ -30,32 +30,36 @@ def test_cache_reads_are_part_of_what_was_used() -> None:
             "usage": {"input_tokens": 10, "cache_read_input_tokens": 200_000, "output_tokens": 3},
         }
     )  # fmt: skip
-    found = silent(reply.usage, window=200_000, stop_reason=reply.stop_reason)
+    found = detect_silent_overflow(reply.usage, window=200_000, stop_reason=reply.stop_reason)
     assert found is not None and found.input_tokens == 200_010
 
 
 @pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "max_output_tokens"])
 def test_an_empty_answer_at_99_percent_of_the_window_had_no_room(reason: str) -> None:
-    found = silent(TokenUsage(99_000, 0), window=100_000, stop_reason=reason)
+    found = detect_silent_overflow(TokenUsage(99_000, 0), window=100_000, stop_reason=reason)
     assert found is not None and found.source == "usage:empty answer at the limit"
-    assert silent(TokenUsage(98_999, 0), window=100_000, stop_reason=reason) is None
-    assert silent(TokenUsage(99_000, 5), window=100_000, stop_reason=reason) is None
-    assert silent(TokenUsage(99_000, 5), window=100_000, stop_reason=reason, text_empty=True) is not None
-    assert silent(TokenUsage(99_000, 5), window=100_000, stop_reason=reason, output_tokens=0) is not None
-    assert silent(TokenUsage(99_000, 0), window=100_000, stop_reason="stop") is None
+    assert detect_silent_overflow(TokenUsage(98_999, 0), window=100_000, stop_reason=reason) is None
+    assert detect_silent_overflow(TokenUsage(99_000, 5), window=100_000, stop_reason=reason) is None
+    assert (
+        detect_silent_overflow(TokenUsage(99_000, 5), window=100_000, stop_reason=reason, text_empty=True) is not None
+    )
+    assert (
+        detect_silent_overflow(TokenUsage(99_000, 5), window=100_000, stop_reason=reason, output_tokens=0) is not None
+    )
+    assert detect_silent_overflow(TokenUsage(99_000, 0), window=100_000, stop_reason="stop") is None
 
 
 def test_a_prompt_of_exactly_the_window_was_cut() -> None:
-    found = silent(TokenUsage(8_192, 40), window=8_192, stop_reason="stop", sent=11_000)
+    found = detect_silent_overflow(TokenUsage(8_192, 40), window=8_192, stop_reason="stop", sent=11_000)
     assert found is not None
     assert (found.source, found.requested, learned_window(found)) == ("usage:exactly the window", 11_000, 8_192)
 
 
 def test_a_server_with_a_smaller_window_than_believed_gives_itself_away() -> None:
-    found = silent(TokenUsage(4_096, 40), window=131_072, sent=6_000)
+    found = detect_silent_overflow(TokenUsage(4_096, 40), window=131_072, sent=6_000)
     assert found is not None
     assert (found.source, learned_window(found)) == ("usage:cut to a full block", 4_096)
-    found = silent(TokenUsage(2_050, 40), window=131_072, sent=6_000)
+    found = detect_silent_overflow(TokenUsage(2_050, 40), window=131_072, sent=6_000)
     assert found is not None
     assert (found.source, learned_window(found)) == ("usage:less than was sent", None), (
         "a cached prompt counts less too"
@@ -64,15 +68,15 @@ def test_a_server_with_a_smaller_window_than_believed_gives_itself_away() -> Non
 
 @pytest.mark.parametrize("used", [0, 4_000, 4_096, 5_000])
 def test_an_estimate_that_is_only_inexact_is_no_overflow(used: int) -> None:
-    assert silent(TokenUsage(used, 40), window=131_072, stop_reason="stop", sent=5_000) is None
+    assert detect_silent_overflow(TokenUsage(used, 40), window=131_072, stop_reason="stop", sent=5_000) is None
 
 
 def test_without_usage_and_window_nothing_is_said() -> None:
-    assert silent(TokenUsage(), window=0, stop_reason="length", text_empty=True, sent=9_000) is None
+    assert detect_silent_overflow(TokenUsage(), window=0, stop_reason="length", text_empty=True, sent=9_000) is None
 
 
 @given(st.builds(TokenUsage, st.integers(0, 10**7), st.integers(0, 10**6)), st.integers(0, 10**7), st.text(max_size=9))
 def test_a_reply_that_fits_and_was_not_cut_is_never_an_overflow(usage: TokenUsage, window: int, reason: str) -> None:
-    found = silent(usage, window=window, stop_reason=reason, output_tokens=1, sent=usage.input_tokens)
+    found = detect_silent_overflow(usage, window=window, stop_reason=reason, output_tokens=1, sent=usage.input_tokens)
     assert (found is None) == (window == 0 or usage.input_tokens < window)
     assert found is None or (found.kind, found.part) == ("overflow", "input")

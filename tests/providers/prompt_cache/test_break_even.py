@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from nexus.errors import BadCall
 from nexus.providers.prompt_cache import (
+    CacheCall,
     CacheRule,
-    Call,
-    Course,
+    CacheSegment,
+    CutCycle,
     Rates,
-    Segment,
-    cheapest_marks,
-    cycle_cost,
-    payback,
+    break_even,
+    cheapest_cut_points,
+    cut_cycle_cost,
     price_of_break,
     simulate,
 )
@@ -59,17 +59,17 @@ def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
 @given(st.integers(0, 100_000), st.integers(0, 100_000), st.integers(0, 500))
 def test_payback_is_the_difference_of_two_simulated_series(rewritten: int, dropped: int, calls: int) -> None:
     rule = CacheRule("automatic", 0, 0, 1, 1, 1_000, CLAUDE)
-    prefix = (Segment("a", 1_000), Segment("old", dropped), Segment("kept", rewritten))
+    prefix = (CacheSegment("a", 1_000), CacheSegment("old", dropped), CacheSegment("kept", rewritten))
     shorter = (prefix[0], prefix[2])
-    cut = list(simulate([Call(0, prefix), *[Call(0, shorter)] * 2], rule))
-    kept = list(simulate([Call(0, prefix), Call(0, prefix)], rule))
+    cut = list(simulate([CacheCall(0, prefix), *[CacheCall(0, shorter)] * 2], rule))
+    kept = list(simulate([CacheCall(0, prefix), CacheCall(0, prefix)], rule))
     gain = (kept[1].input_cost - cut[1].input_cost) + calls * (kept[1].input_cost - cut[2].input_cost)
-    assert payback(rewritten, dropped, CLAUDE).after(calls) == (gain if dropped else -rewritten * 115)
+    assert break_even(rewritten, dropped, CLAUDE).after(calls) == (gain if dropped else -rewritten * 115)
 
 
 @given(st.integers(0, 100_000), st.integers(0, 100_000))
 def test_a_cut_has_paid_for_itself_at_the_first_call_at_which_it_has_gained(rewritten: int, dropped: int) -> None:
-    paid = payback(rewritten, dropped, CLAUDE)
+    paid = break_even(rewritten, dropped, CLAUDE)
     if paid.calls is None:
         assert (dropped, paid.after(10**9) < 0) == (0, True)
     else:
@@ -79,7 +79,7 @@ def test_a_cut_has_paid_for_itself_at_the_first_call_at_which_it_has_gained(rewr
 
 def test_a_negative_cut_is_refused() -> None:
     with pytest.raises(BadCall):
-        payback(-1, 0, CLAUDE)
+        break_even(-1, 0, CLAUDE)
 
 
 @given(st.integers(0, 3_000), st.integers(1, 400), st.integers(1, 30), st.integers(0, 5_000), st.integers(2, 3))
@@ -88,22 +88,22 @@ def test_the_closed_form_of_a_cycle_is_what_the_simulator_charges(
 ) -> None:
     low = fixed + kept + growth
     rule = CacheRule("automatic", 0, 0, 1, 1, 1_000, CLAUDE)
-    sent: list[Call] = []
+    sent: list[CacheCall] = []
     for cycle in range(cycles):
-        base = (Segment("fixed", fixed), Segment(f"{cycle}: kept", kept + growth))
-        grown = tuple(Segment(f"{cycle}: {number}", growth) for number in range(calls - 1))
-        sent.extend(Call(0, (*base, *grown[:number])) for number in range(calls))
+        base = (CacheSegment("fixed", fixed), CacheSegment(f"{cycle}: kept", kept + growth))
+        grown = tuple(CacheSegment(f"{cycle}: {number}", growth) for number in range(calls - 1))
+        sent.extend(CacheCall(0, (*base, *grown[:number])) for number in range(calls))
     costs = [outcome.input_cost for outcome in simulate(sent, rule)][calls:]
-    course = Course((0, kept), fixed, growth, 10**9, growth)
+    course = CutCycle((0, kept), fixed, growth, 10**9, growth)
     steady = Fraction(sum(costs), (cycles - 1) * calls * growth)
-    assert steady == cycle_cost(low, calls, course, CLAUDE)
+    assert steady == cut_cycle_cost(low, calls, course, CLAUDE)
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> Course:
+def courses(draw: st.DrawFn) -> CutCycle:
     groups = draw(st.lists(st.integers(0, 400), min_size=1, max_size=12))
     fixed, event = draw(st.integers(0, 2_000)), draw(st.integers(0, 300))
-    return Course(
+    return CutCycle(
         tuple(sum(groups[:place]) for place in range(len(groups) + 1)),
         fixed,
         event,
@@ -121,8 +121,8 @@ def rates_of_some_provider(draw: st.DrawFn) -> Rates:
 
 
 @given(courses(), rates_of_some_provider())
-def test_the_cheapest_marks_are_those_that_brute_force_finds(course: Course, rates: Rates) -> None:
-    found = cheapest_marks(course, rates)
+def test_the_cheapest_marks_are_those_that_brute_force_finds(course: CutCycle, rates: Rates) -> None:
+    found = cheapest_cut_points(course, rates)
     whole = course.sums[-1]
     costs: dict[tuple[int, int], Fraction] = {}
     for boundary, before in enumerate(course.sums[:-1]):
@@ -130,7 +130,7 @@ def test_the_cheapest_marks_are_those_that_brute_force_finds(course: Course, rat
         calls = 1
         while low + (calls - 1) * course.growth <= course.budget:
             if boundary == 0 or whole - before >= course.least:
-                costs[boundary, calls] = cycle_cost(low, calls, course, rates)
+                costs[boundary, calls] = cut_cycle_cost(low, calls, course, rates)
             calls += 1
     assert (found is None) == (not costs)
     if found is not None:
@@ -140,8 +140,8 @@ def test_the_cheapest_marks_are_those_that_brute_force_finds(course: Course, rat
 
 
 def test_on_cost_alone_the_deepest_allowed_cut_is_the_cheapest_and_the_number_of_calls_is_the_order_quantity() -> None:
-    course = Course(tuple(range(0, 20_001, 500)), 2_000, 400, 40_000, 400, least=4_000)
-    found = cheapest_marks(course, CLAUDE)
+    course = CutCycle(tuple(range(0, 20_001, 500)), 2_000, 400, 40_000, 400, least=4_000)
+    found = cheapest_cut_points(course, CLAUDE)
     assert found is not None
     assert course.sums[-1] - course.sums[found.boundary] == 4_000
     # sqrt(2 · (4,000 kept and 400 of the event, less 400 new) · (125 - 10) / (400 · 10)) = 15.2
@@ -150,7 +150,9 @@ def test_on_cost_alone_the_deepest_allowed_cut_is_the_cheapest_and_the_number_of
 
 def test_what_history_is_worth_makes_cuts_shallower_and_rarer() -> None:
     sums = tuple(range(0, 20_001, 500))
-    cheap, dear = (cheapest_marks(Course(sums, 2_000, 400, 30_000, 400, worth=worth), CLAUDE) for worth in (0, 60))
+    cheap, dear = (
+        cheapest_cut_points(CutCycle(sums, 2_000, 400, 30_000, 400, worth=worth), CLAUDE) for worth in (0, 60)
+    )
     assert cheap is not None
     assert dear is not None
     assert dear.low > cheap.low
@@ -160,12 +162,12 @@ def test_what_history_is_worth_makes_cuts_shallower_and_rarer() -> None:
 @pytest.mark.parametrize(
     "course",
     [
-        Course((), 0, 0, 100, 1),
-        Course((5, 10), 0, 0, 100, 1),
-        Course((0, 10, 5), 0, 0, 100, 1),
-        Course((0, 5), 0, 0, 9, 0),
+        CutCycle((), 0, 0, 100, 1),
+        CutCycle((5, 10), 0, 0, 100, 1),
+        CutCycle((0, 10, 5), 0, 0, 100, 1),
+        CutCycle((0, 5), 0, 0, 9, 0),
     ],
 )
-def test_a_course_that_cannot_be_is_refused(course: Course) -> None:
+def test_a_course_that_cannot_be_is_refused(course: CutCycle) -> None:
     with pytest.raises(BadCall):
-        cheapest_marks(course, CLAUDE)
+        cheapest_cut_points(course, CLAUDE)

@@ -30,7 +30,7 @@ def test_a_model_has_the_documented_cache_of_who_serves_or_made_it(
     name: str, *, by_marks: bool, least: int, step: int, minutes: int
 ) -> None:
     rule = cache_rule(resolve(name))
-    assert (rule.by_marks, rule.min_tokens, rule.step_tokens) == (by_marks, least, step)
+    assert (rule.uses_breakpoints, rule.min_tokens, rule.step_tokens) == (by_marks, least, step)
     assert rule.ttl_ms == minutes * 60_000
 
 

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadCall
-from nexus.providers.prompt_cache import Cache, CacheRule, Call, Rates, Segment, cache_rule, simulate, total
+from nexus.providers.prompt_cache import (
+    Cache,
+    CacheCall,
+    CacheRule,
+    CacheSegment,
+    Rates,
+    cache_rule,
+    simulate,
+    sum_outcomes,
+)
 from nexus.tokens.model import resolve
 
 MARKED = CacheRule("anthropic", 4, 20, 100, 1, 300_000, Rates(100, 500, 10, 125))
@@ -17,44 +26,46 @@ PLAIN = CacheRule("openai", 0, 0, 100, 16, 300_000, Rates(100, 500, 10, 100))
 RULES = (MARKED, PLAIN)
 
 
-def prompt(*sizes: int, at_ms: int = 0, marks: tuple[int, ...] | None = None, start: int = 0, output: int = 0) -> Call:
+def prompt(
+    *sizes: int, at_ms: int = 0, marks: tuple[int, ...] | None = None, start: int = 0, output: int = 0
+) -> CacheCall:
     """A call whose segments are named by their place, from `start` on, with a mark at its end."""
-    segments = tuple(Segment(str(start + place), tokens) for place, tokens in enumerate(sizes))
-    return Call(at_ms, segments, (len(sizes),) if marks is None and sizes else marks or (), output)
+    segments = tuple(CacheSegment(str(start + place), tokens) for place, tokens in enumerate(sizes))
+    return CacheCall(at_ms, segments, (len(sizes),) if marks is None and sizes else marks or (), output)
 
 
 @st.composite
-def series(draw: st.DrawFn) -> list[Call]:
+def series(draw: st.DrawFn) -> list[CacheCall]:
     """Calls that grow, shrink, change anywhere, pause for any time, with marks anywhere."""
     sizes = st.integers(0, 120)
-    calls: list[Call] = []
-    segments: list[Segment] = []
+    calls: list[CacheCall] = []
+    segments: list[CacheSegment] = []
     at_ms = 0
     for number in range(draw(st.integers(1, 8))):
         keep = draw(st.integers(0, len(segments)) | st.just(len(segments)))
-        new = [Segment(f"{number}.{place}", draw(sizes)) for place in range(draw(st.integers(0, 25)))]
+        new = [CacheSegment(f"{number}.{place}", draw(sizes)) for place in range(draw(st.integers(0, 25)))]
         segments = [*segments[:keep], *new]
         places = draw(st.sets(st.integers(1, len(segments)), max_size=4)) if segments else set[int]()
         at_ms += draw(st.sampled_from((0, 1_000, 299_999, 300_000, 4_000_000)))
-        calls.append(Call(at_ms, tuple(segments), tuple(sorted(places)), draw(st.integers(0, 50))))
+        calls.append(CacheCall(at_ms, tuple(segments), tuple(sorted(places)), draw(st.integers(0, 50))))
     return calls
 
 
 @given(series(), st.sampled_from(RULES))
 def test_every_token_is_read_written_or_fresh_and_the_cost_lies_between_all_read_and_all_written(
-    calls: list[Call], rule: CacheRule
+    calls: list[CacheCall], rule: CacheRule
 ) -> None:
     for call, outcome in zip(calls, simulate(calls, rule), strict=True):
-        assert min(outcome.read, outcome.written, outcome.fresh) >= 0
+        assert min(outcome.read, outcome.written, outcome.uncached) >= 0
         assert outcome.prompt == call.tokens
         assert call.tokens * rule.rates.read <= outcome.input_cost <= call.tokens * rule.rates.write
         assert outcome.output_cost == call.output_tokens * rule.rates.output
 
 
 @given(series(), st.sampled_from(RULES), st.integers(1, 3_000_000))
-def test_a_longer_time_to_live_never_reads_less(calls: list[Call], rule: CacheRule, more_ms: int) -> None:
+def test_a_longer_time_to_live_never_reads_less(calls: list[CacheCall], rule: CacheRule, more_ms: int) -> None:
     longer = CacheRule(
-        rule.provider, rule.marks_max, rule.lookback_blocks, rule.min_tokens, rule.step_tokens,
+        rule.provider, rule.max_breakpoints, rule.lookback_blocks, rule.min_tokens, rule.step_tokens,
         rule.ttl_ms + more_ms, rule.rates,
     )  # fmt: skip
     for short, long in zip(simulate(calls, rule), simulate(calls, longer), strict=True):
@@ -62,13 +73,13 @@ def test_a_longer_time_to_live_never_reads_less(calls: list[Call], rule: CacheRu
 
 
 @given(series(), st.sampled_from(RULES))
-def test_no_more_is_read_than_some_earlier_prompt_began_with(calls: list[Call], rule: CacheRule) -> None:
+def test_no_more_is_read_than_some_earlier_prompt_began_with(calls: list[CacheCall], rule: CacheRule) -> None:
     for number, outcome in enumerate(simulate(calls, rule)):
         shared = (common_tokens(calls[number], before) for before in calls[:number])
         assert outcome.read <= max(shared, default=0)
 
 
-def common_tokens(one: Call, other: Call) -> int:
+def common_tokens(one: CacheCall, other: CacheCall) -> int:
     tokens = 0
     for left, right in zip(one.segments, other.segments, strict=False):
         if left != right:
@@ -95,9 +106,9 @@ def marks_of(old: list[int], new: list[int]) -> tuple[int, ...]:
 def test_a_change_at_a_segment_reads_exactly_those_before_it(sizes: list[int], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(sizes) - 1))
     before = prompt(*sizes, marks=tuple(sorted({at, len(sizes)} - {0})))
-    segments = (*before.segments[:at], Segment("changed", sizes[at]), *before.segments[at + 1 :])
+    segments = (*before.segments[:at], CacheSegment("changed", sizes[at]), *before.segments[at + 1 :])
     for rule in RULES:
-        _, outcome = simulate((before, Call(1, segments, before.marks)), rule)
+        _, outcome = simulate((before, CacheCall(1, segments, before.breakpoints)), rule)
         assert outcome.read == rule.cached_part(sum(sizes[:at]))
         assert (outcome.miss, outcome.changed_at) == ("changed", at)
 
@@ -117,22 +128,22 @@ def test_a_mark_finds_what_was_cached_up_to_the_twentieth_block_its_own_included
 
 def test_a_second_mark_bridges_a_long_turn() -> None:
     outcome = list(simulate([prompt(200), prompt(200, *[10] * 30, marks=(15, 31))], MARKED))[1]
-    assert (outcome.read, outcome.written, outcome.fresh) == (200, 300, 0)
+    assert (outcome.read, outcome.written, outcome.uncached) == (200, 300, 0)
 
 
 def test_what_stands_behind_the_last_mark_is_fresh_and_what_is_unmarked_is_never_cached() -> None:
     first, second, third = simulate(
         [prompt(200, 50, marks=(1,)), prompt(200, 50, 60, marks=(1,)), prompt(200, 50, 60, marks=())], MARKED
     )
-    assert (first.written, first.fresh) == (200, 50)
-    assert (second.read, second.written, second.fresh) == (200, 0, 110)
-    assert (third.read, third.fresh, third.miss) == (0, 310, "unmarked")
+    assert (first.written, first.uncached) == (200, 50)
+    assert (second.read, second.written, second.uncached) == (200, 0, 110)
+    assert (third.read, third.uncached, third.miss) == (0, 310, "unmarked")
 
 
 def test_a_prompt_below_the_smallest_prefix_is_not_cached() -> None:
     for rule in RULES:
         first, second = simulate([prompt(99), prompt(99, 100)], rule)
-        assert (first.written, first.fresh) == (0, 99)
+        assert (first.written, first.uncached) == (0, 99)
         assert second.miss == "minimum"
 
 
@@ -143,30 +154,30 @@ def test_a_call_dated_before_the_last_one_counts_as_made_at_the_same_time() -> N
 
 
 def test_one_key_is_another_prefix_behind_another_beginning() -> None:
-    one = Call(0, (Segment("a", 150), Segment("b", 150)))
-    other = Call(0, (Segment("b", 150), Segment("b", 150)))
+    one = CacheCall(0, (CacheSegment("a", 150), CacheSegment("b", 150)))
+    other = CacheCall(0, (CacheSegment("b", 150), CacheSegment("b", 150)))
     assert [outcome.read for outcome in simulate([one, other, one], PLAIN)] == [0, 0, 288]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        Call(0, (Segment("a", -1),)),
-        Call(0, (Segment("a", 1),), output_tokens=-1),
-        Call(0, (Segment("a", 1),), (2,)),
-        Call(0, (Segment("a", 1),), (0,)),
-        Call(0, (Segment("a", 1), Segment("b", 1)), (2, 1)),
-        Call(0, tuple(Segment(str(place), 1) for place in range(5)), (1, 2, 3, 4, 5)),
+        CacheCall(0, (CacheSegment("a", -1),)),
+        CacheCall(0, (CacheSegment("a", 1),), output_tokens=-1),
+        CacheCall(0, (CacheSegment("a", 1),), (2,)),
+        CacheCall(0, (CacheSegment("a", 1),), (0,)),
+        CacheCall(0, (CacheSegment("a", 1), CacheSegment("b", 1)), (2, 1)),
+        CacheCall(0, tuple(CacheSegment(str(place), 1) for place in range(5)), (1, 2, 3, 4, 5)),
     ],
 )
-def test_a_call_that_cannot_be_is_refused(call: Call) -> None:
+def test_a_call_that_cannot_be_is_refused(call: CacheCall) -> None:
     with pytest.raises(BadCall):
         Cache(MARKED).send(call)
 
 
 def test_an_empty_prompt_and_no_calls_cost_nothing() -> None:
-    assert total(()).share == 0.0
-    (outcome,) = simulate([Call(0, ())], MARKED)
+    assert sum_outcomes(()).share == 0.0
+    (outcome,) = simulate([CacheCall(0, ())], MARKED)
     assert (outcome.prompt, outcome.input_cost, outcome.miss) == (0, 0, "first")
 
 
@@ -209,9 +220,9 @@ def test_a_small_session_has_this_table(
     model: str, *, hour: bool, rows: list[tuple[str, int, int, int]], input_dollars: str, output_dollars: str
 ) -> None:
     outcomes = list(simulate(GOLDEN, cache_rule(resolve(model), hour=hour)))
-    assert [(one.miss, one.read, one.written, one.fresh) for one in outcomes] == rows
+    assert [(one.miss, one.read, one.written, one.uncached) for one in outcomes] == rows
     assert [one.idle_ms for one in outcomes] == [0, 20_000, 360_000, 10_000]
-    sums = total(outcomes)
+    sums = sum_outcomes(outcomes)
     assert (str(sums.input_dollars.normalize()), str(sums.output_dollars.normalize())) == (
         input_dollars,
         output_dollars,
@@ -221,10 +232,10 @@ def test_a_small_session_has_this_table(
 
 
 @given(series(), st.sampled_from(RULES))
-def test_sums_are_the_sums_of_the_parts(calls: list[Call], rule: CacheRule) -> None:
+def test_sums_are_the_sums_of_the_parts(calls: list[CacheCall], rule: CacheRule) -> None:
     outcomes = list(simulate(calls, rule))
-    sums, last = total(outcomes), total(outcomes[-1:])
-    rest = total(outcomes[:-1])
+    sums, last = sum_outcomes(outcomes), sum_outcomes(outcomes[-1:])
+    rest = sum_outcomes(outcomes[:-1])
     for field in ("calls", "read", "written", "fresh", "output", "input_cost", "output_cost"):
         assert getattr(sums, field) == getattr(rest, field) + getattr(last, field)
     assert all(one.idle_ms >= 0 for _, one in pairwise(outcomes))

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import strategies as st
 
-from nexus.render.tagged import Ai, Entry, Human, Use
+from nexus.render.tagged import Ai, Entry, Human, ToolUse
 
 PIECES = (
     *(
@@ -27,16 +27,16 @@ PIECES = (
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=8).map("".join)
 TIMES = st.sampled_from(["2025-12-10 15:30", "0001-01-01 00:00", "unknown time"])
 USES = st.lists(
-    st.builds(Use, HOSTILE) | st.builds(Use, HOSTILE, HOSTILE, HOSTILE),
+    st.builds(ToolUse, HOSTILE) | st.builds(ToolUse, HOSTILE, HOSTILE, HOSTILE),
     min_size=1,
     max_size=3,
 ).map(tuple)
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> tuple[str | tuple[Use, ...], ...]:
+def parts(draw: st.DrawFn) -> tuple[str | tuple[ToolUse, ...], ...]:
     """Texts, none empty and no two in a row, with used tools between them."""
-    found: list[str | tuple[Use, ...]] = []
+    found: list[str | tuple[ToolUse, ...]] = []
     for one in draw(st.lists(HOSTILE | USES, min_size=1, max_size=5)):
         if one and not (isinstance(one, str) and found and isinstance(found[-1], str)):
             found.append(one)

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from nexus.render.tagged import (
     UNKNOWN_TIME,
     Ai,
-    Call,
+    DialogueCall,
+    DialogueRow,
     Human,
-    Row,
-    Use,
+    ToolUse,
     memory_block,
+    memory_entries,
     memory_time,
-    merged,
+    merge_rows,
     moment_time,
     parse_memory,
-    remembered,
-    shortened,
+    truncate_at_grapheme,
 )
-from nexus.render.tagged.entries import shortened_parts
+from nexus.render.tagged.entries import truncate_parts
 from render.tagged.making import HOSTILE, USES
 
 AT = 1_765_351_800_000
@@ -32,16 +32,16 @@ AT = 1_765_351_800_000
 EAST = timezone(timedelta(hours=8))
 
 
-def human(text: str, run: str = "", at_ms: int | None = AT) -> Row:
-    return Row("human", text, run, at_ms)
+def human(text: str, run: str = "", at_ms: int | None = AT) -> DialogueRow:
+    return DialogueRow("human", text, run, at_ms)
 
 
-def ai(text: str, run: str = "", *calls: Call, at_ms: int | None = AT) -> Row:
-    return Row("ai", text, run, at_ms, calls)
+def ai(text: str, run: str = "", *calls: DialogueCall, at_ms: int | None = AT) -> DialogueRow:
+    return DialogueRow("ai", text, run, at_ms, calls)
 
 
-def entries(*rows: Row, limit: int = 20, current: str = "") -> tuple[Human | Ai, ...]:
-    return remembered(rows, EAST, limit=limit, current_run_id=current).entries
+def entries(*rows: DialogueRow, limit: int = 20, current: str = "") -> tuple[Human | Ai, ...]:
+    return memory_entries(rows, EAST, limit=limit, current_run_id=current).entries
 
 
 TIME = "2025-12-10 15:30"
@@ -64,40 +64,47 @@ def test_an_annotation_stands_between_the_row_that_declared_the_tools_and_the_ne
     """Document 000, "Annotation Format": "Inserted after the AI message where tool was declared, before subsequent AI
     responses". Decided: each row's annotation follows that row; an empty row that declares tools still gives its own.
     """
-    search, add = Call("web_search", {"query": "x"}), Call("calculator", '{"expression": "1+1"}')
+    search, add = DialogueCall("web_search", {"query": "x"}), DialogueCall("calculator", '{"expression": "1+1"}')
     rows = (human("q", "r"), ai("one", "r", search), ai("", "r", add), ai(" \n", "r", add), ai("two", "r"))
-    uses = (Use("web_search", "query", "x"),), (Use("calculator", "expression", "1+1"),)
+    uses = (ToolUse("web_search", "query", "x"),), (ToolUse("calculator", "expression", "1+1"),)
     assert entries(*rows)[1] == Ai(None, ("one", uses[0], uses[1], uses[1], "two"))
 
 
 def test_several_tools_of_one_row_are_one_annotation() -> None:
     """Document 000, "Annotation Format": "Multiple tools: `[tool_use:…; tool_use:…]`"."""
-    assert entries(ai("", "r", Call("a"), Call("b"))) == (Ai(TIME, ((Use("a"), Use("b")),)),)
+    assert entries(ai("", "r", DialogueCall("a"), DialogueCall("b"))) == (Ai(TIME, ((ToolUse("a"), ToolUse("b")),)),)
 
 
 def test_other_roles_and_empty_answers_are_left_out_and_counted() -> None:
     """Document 000, "Key Behaviors" 4: "Excludes tool messages". Decided: so are `system` and `command` rows; counted."""
-    rows = [human("a"), Row("tool", "t"), Row("System", "s"), Row("command", "/x"), Row("COMMAND", "/y"), Row("", "?")]
-    found = remembered([*rows, ai(""), ai("b")])
+    rows = [
+        human("a"),
+        DialogueRow("tool", "t"),
+        DialogueRow("System", "s"),
+        DialogueRow("command", "/x"),
+        DialogueRow("COMMAND", "/y"),
+        DialogueRow("", "?"),
+    ]
+    found = memory_entries([*rows, ai(""), ai("b")])
     assert [type(entry) for entry in found.entries] == [Human, Ai]
-    assert found.left_out == {"command": 2, "empty": 1, "system": 1, "tool": 1, "without a role": 1}
+    assert found.omitted == {"command": 2, "empty": 1, "system": 1, "tool": 1, "without a role": 1}
 
 
 def test_a_left_out_row_between_a_question_and_its_answer_does_not_part_them() -> None:
     """Document 000, "Time Display Optimization": indented "when they follow a human message"."""
-    assert entries(human("a"), Row("system", "s"), ai("b"))[1] == Ai(None, ("b",))
+    assert entries(human("a"), DialogueRow("system", "s"), ai("b"))[1] == Ai(None, ("b",))
 
 
 @pytest.mark.parametrize("role", ["human", "HUMAN", " Human", "user"])
 def test_roles_are_read_in_any_letter_case(role: str) -> None:
-    assert entries(Row(role, "a", at_ms=AT), Row("AI", "b")) == (Human(TIME, "a"), Ai(None, ("b",)))
+    assert entries(DialogueRow(role, "a", at_ms=AT), DialogueRow("AI", "b")) == (Human(TIME, "a"), Ai(None, ("b",)))
 
 
 def test_rows_of_the_current_run_are_left_out() -> None:
     """Decided on 000: rows of the current run are left out."""
-    found = remembered([human("a", "r1"), ai("b", "r1"), human("now", "r2"), ai("?", "r2")], current_run_id="r2")
+    found = memory_entries([human("a", "r1"), ai("b", "r1"), human("now", "r2"), ai("?", "r2")], current_run_id="r2")
     assert len(found.entries) == 2
-    assert found.left_out == {"of the current run": 2}
+    assert found.omitted == {"of the current run": 2}
     assert len(entries(human("a"), ai("b"), current="r2")) == 2
 
 
@@ -105,14 +112,14 @@ def test_the_newest_are_kept_after_merging_and_the_first_shows_its_time() -> Non
     """Document 000, "Content Processing": "applies limits after merging"; "Count Semantics": merged messages."""
     rows = [row for run in "abcd" for row in (human("q" + run, run), ai("1", run), ai("2", run))]
     assert entries(*rows, limit=3) == (Ai(TIME, ("1\n2",)), Human(TIME, "qd"), Ai(None, ("1\n2",)))
-    assert remembered(rows, limit=3).left_out == {"older": 7}
+    assert memory_entries(rows, limit=3).omitted == {"older": 7}
     assert entries(*rows, limit=0) == entries(*rows, limit=-1) == ()
 
 
 def test_the_memory_has_20_entries_where_nothing_else_is_said() -> None:
     """Document 000, "Formatters": `limit: int = 20`."""
     assert [
-        entry.text for entry in remembered([human(str(n)) for n in range(30)]).entries if isinstance(entry, Human)
+        entry.text for entry in memory_entries([human(str(n)) for n in range(30)]).entries if isinstance(entry, Human)
     ] == [str(n) for n in range(10, 30)]
 
 
@@ -142,8 +149,8 @@ def test_times_are_those_of_the_zone_summer_time_and_old_offsets_included() -> N
 
 def test_500_characters_stay_and_501_become_500_with_the_dots() -> None:
     """Document 000, "Truncation": "Long messages (>500 chars) are truncated with "..."". Decided: 500 in all."""
-    assert shortened("x" * 500) == "x" * 500
-    assert shortened("x" * 501) == "x" * 497 + "..."
+    assert truncate_at_grapheme("x" * 500) == "x" * 500
+    assert truncate_at_grapheme("x" * 501) == "x" * 497 + "..."
 
 
 @pytest.mark.parametrize(
@@ -155,36 +162,36 @@ def test_no_character_as_a_reader_sees_it_is_cut(character: str, length: int) ->
     assert len(character) == length
     for before in range(length):
         text = "x" * before + character * 300
-        short = shortened(text)
+        short = truncate_at_grapheme(text)
         assert short.endswith("...")
         assert 500 - length < len(short) <= 500
         assert short[:-3] == "x" * before + character * ((len(short) - 3 - before) // length)
 
 
 def test_one_character_that_fills_everything_is_cut_all_the_same() -> None:
-    assert shortened("e" + "\u0301" * 10_000) == "e" + "\u0301" * 496 + "..."
+    assert truncate_at_grapheme("e" + "\u0301" * 10_000) == "e" + "\u0301" * 496 + "..."
 
 
 def test_texts_of_an_answer_are_shortened_together_and_its_annotations_stay() -> None:
     """Decided on 000: measured on the text without annotations."""
-    used = (Use("t", "query", "q" * 100),)
-    assert shortened_parts(("a" * 250, used, "b" * 249)) == ("a" * 250, used, "b" * 249)
-    assert shortened_parts(("a" * 250, used, "b" * 250)) == ("a" * 250, used, "b" * 246 + "...")
-    assert shortened_parts(("a" * 501, used, "b", used, "c")) == ("a" * 497 + "...", used, used)
-    assert shortened_parts(("a" * 497, used, "b" * 9)) == ("a" * 497 + "...", used)
-    assert shortened_parts(("a" * 496, used, "b" * 9)) == ("a" * 496, used, "...")
+    used = (ToolUse("t", "query", "q" * 100),)
+    assert truncate_parts(("a" * 250, used, "b" * 249)) == ("a" * 250, used, "b" * 249)
+    assert truncate_parts(("a" * 250, used, "b" * 250)) == ("a" * 250, used, "b" * 246 + "...")
+    assert truncate_parts(("a" * 501, used, "b", used, "c")) == ("a" * 497 + "...", used, used)
+    assert truncate_parts(("a" * 497, used, "b" * 9)) == ("a" * 497 + "...", used)
+    assert truncate_parts(("a" * 496, used, "b" * 9)) == ("a" * 496, used, "...")
 
 
 ROWS = st.lists(
     st.builds(
-        Row,
+        DialogueRow,
         st.sampled_from(["human", "ai", "tool", "system"]),
         HOSTILE | st.text(min_size=480, max_size=520),
         st.sampled_from(["", "r1", "r2"]),
         st.none() | st.integers(-(10**14), 10**14),
-        st.lists(st.builds(Call, HOSTILE, HOSTILE | st.dictionaries(HOSTILE, HOSTILE, max_size=2)), max_size=2).map(
-            tuple
-        ),
+        st.lists(
+            st.builds(DialogueCall, HOSTILE, HOSTILE | st.dictionaries(HOSTILE, HOSTILE, max_size=2)), max_size=2
+        ).map(tuple),
     ),
     max_size=6,
 )
@@ -192,8 +199,8 @@ ROWS = st.lists(
 
 @settings(max_examples=50)
 @given(ROWS, st.integers(0, 4))
-def test_entries_of_any_rows_are_short_and_read_back_from_their_text(rows: list[Row], limit: int) -> None:
-    found = remembered(rows, EAST, limit=limit)
+def test_entries_of_any_rows_are_short_and_read_back_from_their_text(rows: list[DialogueRow], limit: int) -> None:
+    found = memory_entries(rows, EAST, limit=limit)
     assert parse_memory(memory_block(found.entries)) == found.entries
     assert len(found.entries) <= limit
     for before, entry in zip((None, *found.entries), found.entries, strict=False):
@@ -205,19 +212,19 @@ def test_entries_of_any_rows_are_short_and_read_back_from_their_text(rows: list[
             assert sum(map(len, texts)) + len(texts) - 1 <= 500
             assert entry.parts
             assert "" not in texts
-    groups, left_out = merged(rows)
+    groups, left_out = merge_rows(rows)
     assert sum(len(group.rows) for group in groups) + sum(left_out.values()) == len(rows)
 
 
 @given(st.lists(HOSTILE | USES, max_size=5).map(tuple))
-def test_shortening_twice_is_shortening_once(parts: tuple[str | tuple[Use, ...], ...]) -> None:
-    once = shortened_parts(parts, 20)
-    assert shortened_parts(once, 20) == once
+def test_shortening_twice_is_shortening_once(parts: tuple[str | tuple[ToolUse, ...], ...]) -> None:
+    once = truncate_parts(parts, 20)
+    assert truncate_parts(once, 20) == once
     assert [part for part in once if not isinstance(part, str)] == [part for part in parts if not isinstance(part, str)]
 
 
 def test_ten_thousand_rows_in_one_run_and_in_none() -> None:
-    rows = [ai(f"text {n}", "r", Call("t", {"query": str(n)})) for n in range(10_000)]
+    rows = [ai(f"text {n}", "r", DialogueCall("t", {"query": str(n)})) for n in range(10_000)]
     (entry,) = entries(*rows)
     assert isinstance(entry, Ai)
     assert len(entry.parts) > 10_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
-from nexus.render.tagged import Ai, Human, Use
+from nexus.render.tagged import Ai, Human, ToolUse
 from nexus.render.tagged.blocks import constraints_block, friends_block, moment_block, mood_block
 from nexus.render.tagged.memory import memory_block
 
@@ -23,7 +23,7 @@ WHOLE = "\n".join([*HOSTILE, moment_block("2025-12-10 16:00:00+08:00", HOSTILE[0
 TEXTS = [*HOSTILE, WHOLE]
 ENTRIES = [
     *(Human(TIME, text) for text in TEXTS),
-    *(Ai(None, (text, (Use("web_search", "query", "AI"),))) for text in HOSTILE),
+    *(Ai(None, (text, (ToolUse("web_search", "query", "AI"),))) for text in HOSTILE),
 ]
 
 CHILD = """

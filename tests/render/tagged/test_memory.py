@@ -11,17 +11,17 @@ from nexus.render.tagged import (
     Ai,
     Entry,
     Human,
-    Use,
+    ToolUse,
     annotation_text,
     memory_block,
     memory_parts,
     parse_annotation,
     parse_memory,
-    use_of,
+    tool_use,
 )
 from render.tagged.making import ENTRIES, HOSTILE, USES, marks
 
-SEARCH = Use("web_search", "query", "AI development 2025")
+SEARCH = ToolUse("web_search", "query", "AI development 2025")
 PRINTED = (
     "[SHARED_MEMORY count=3]\nRecent conversation memory:\n\n[2025-12-10 15:30] Human: Search for AI\n"
     "  Nexus: I'll search...\n[tool_use:web_search, query:AI development 2025]\nBased on search results..."
@@ -43,7 +43,7 @@ def test_the_printed_block_is_made_to_the_character_and_its_count_is_that_of_mer
 
 def test_the_printed_format_is_that_of_a_head_a_heading_and_entries_one_under_the_other() -> None:
     """Document 000, [SHARED_MEMORY], "Format": the fenced block, with its placeholders as texts."""
-    used = Use("web_search", "query", "search terms")
+    used = ToolUse("web_search", "query", "search terms")
     entries = [
         Human("2025-12-10 15:30", "message content"),
         Ai(None, ("response content", (used,), "Additional AI response content...")),
@@ -67,9 +67,9 @@ def test_further_lines_of_an_entry_are_not_indented() -> None:
 
 def test_an_entry_that_shows_its_time_and_one_that_begins_with_a_tool() -> None:
     """Document 000, "Time Display Optimization": "If an AI message doesn't follow a human … it shows a timestamp"."""
-    block = memory_block([Ai("2025-12-10 15:30", ((Use("look"),), "Found."))])
+    block = memory_block([Ai("2025-12-10 15:30", ((ToolUse("look"),), "Found."))])
     assert block.endswith("\n\n[2025-12-10 15:30] Nexus: \n[tool_use:look]\nFound.")
-    assert parse_memory(block) == (Ai("2025-12-10 15:30", ((Use("look"),), "Found.")),)
+    assert parse_memory(block) == (Ai("2025-12-10 15:30", ((ToolUse("look"),), "Found.")),)
 
 
 def test_without_a_conversation_there_is_a_placeholder() -> None:
@@ -106,16 +106,16 @@ def test_parts_are_the_block_and_stay_the_same_when_entries_are_added(
 @pytest.mark.parametrize(
     ("uses", "line"),
     [
-        ([Use("web_search", "query", "人工智能最新发展")], "[tool_use:web_search, query:人工智能最新发展]"),
+        ([ToolUse("web_search", "query", "人工智能最新发展")], "[tool_use:web_search, query:人工智能最新发展]"),
         (
-            [Use("web_search", "query", "..."), Use("calculator", "expression", "...")],
+            [ToolUse("web_search", "query", "..."), ToolUse("calculator", "expression", "...")],
             "[tool_use:web_search, query:...; tool_use:calculator, expression:...]",
         ),
-        ([Use("now")], "[tool_use:now]"),
+        ([ToolUse("now")], "[tool_use:now]"),
         ([], ""),
     ],
 )
-def test_annotations_are_printed_as_in_the_document(uses: list[Use], line: str) -> None:
+def test_annotations_are_printed_as_in_the_document(uses: list[ToolUse], line: str) -> None:
     """Document 000, "Annotation Format"; decided on it: no argument: `[tool_use:name]`."""
     assert annotation_text(uses) == line
     assert not line or parse_annotation(line) == tuple(uses)
@@ -138,13 +138,13 @@ def test_annotations_are_printed_as_in_the_document(uses: list[Use], line: str) 
 )
 def test_separators_and_line_ends_in_a_value_are_escaped(value: str, shown: str) -> None:
     """Decided on 000: `;`, `]` and newlines in it escaped."""
-    line = annotation_text([Use("t", "k", value)])
+    line = annotation_text([ToolUse("t", "k", value)])
     assert line == f"[tool_use:t, k:{shown}]"
-    assert parse_annotation(line) == (Use("t", "k", value),)
+    assert parse_annotation(line) == (ToolUse("t", "k", value),)
 
 
 @given(USES)
-def test_an_annotation_is_one_line_and_is_read_back(uses: tuple[Use, ...]) -> None:
+def test_an_annotation_is_one_line_and_is_read_back(uses: tuple[ToolUse, ...]) -> None:
     line = annotation_text(uses)
     assert len(line.splitlines()) == 1
     assert parse_annotation(line) == uses
@@ -154,29 +154,29 @@ def test_an_annotation_is_one_line_and_is_read_back(uses: tuple[Use, ...]) -> No
 @pytest.mark.parametrize(
     ("arguments", "use"),
     [
-        ({"url": "u", "query": "q"}, Use("t", "query", "q")),
-        ('{"url": "u", "query": "q"}', Use("t", "query", "q")),
-        ({"b": "1", "a": "2"}, Use("t", "b", "1")),
-        ({"n": 3}, Use("t", "n", "3")),
-        ({"n": ["é", None, True]}, Use("t", "n", '["é", null, true]')),
-        ({"query": None}, Use("t", "query", "null")),
-        ({}, Use("t")),
-        ("", Use("t")),
-        ("[1]", Use("t")),
-        ("{broken", Use("t")),
-        ("[" * 100_000, Use("t")),
-        ({"k": {1, 2}}, Use("t", "k", "set")),
-        ({"k" * 101: "v" * 101}, Use("t", "k" * 97 + "...", "v" * 97 + "...")),
+        ({"url": "u", "query": "q"}, ToolUse("t", "query", "q")),
+        ('{"url": "u", "query": "q"}', ToolUse("t", "query", "q")),
+        ({"b": "1", "a": "2"}, ToolUse("t", "b", "1")),
+        ({"n": 3}, ToolUse("t", "n", "3")),
+        ({"n": ["é", None, True]}, ToolUse("t", "n", '["é", null, true]')),
+        ({"query": None}, ToolUse("t", "query", "null")),
+        ({}, ToolUse("t")),
+        ("", ToolUse("t")),
+        ("[1]", ToolUse("t")),
+        ("{broken", ToolUse("t")),
+        ("[" * 100_000, ToolUse("t")),
+        ({"k": {1, 2}}, ToolUse("t", "k", "set")),
+        ({"k" * 101: "v" * 101}, ToolUse("t", "k" * 97 + "...", "v" * 97 + "...")),
     ],
 )
-def test_an_annotation_says_the_query_else_the_first_argument(arguments: str | dict[str, object], use: Use) -> None:
+def test_an_annotation_says_the_query_else_the_first_argument(arguments: str | dict[str, object], use: ToolUse) -> None:
     """Decided on 000: `query` if there is one, else the first argument, value at most 100 characters."""
-    assert use_of("t", arguments) == use
+    assert tool_use("t", arguments) == use
 
 
 def test_a_tools_name_may_be_anything() -> None:
-    assert use_of("n" * 200, {}) == Use("n" * 125 + "...")
-    assert annotation_text([Use("搜索, a]", "k:", "v")]) == r"[tool_use:搜索\, a\], k\::v]"
+    assert tool_use("n" * 200, {}) == ToolUse("n" * 125 + "...")
+    assert annotation_text([ToolUse("搜索, a]", "k:", "v")]) == r"[tool_use:搜索\, a\], k\::v]"
 
 
 # laws --------------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_without_files_all_values_are_defaults(root: Path, home: Path) -> None:
     assert found.config == Config()
     assert set(found.origins.values()) == {"default"}
     assert set(found.origins) == set(values_of(Config()))
-    assert (found.files, found.servers, found.warned) == ((), (), ())
+    assert (found.files, found.servers, found.warnings) == ((), (), ())
 
 
 def test_layers_are_merged_by_key_and_each_value_knows_its_file(root: Path, home: Path) -> None:
@@ -86,7 +86,7 @@ def test_layers_are_merged_by_key_and_each_value_knows_its_file(root: Path, home
         "persona": ".nexus/config.toml",
     }
     assert found.files == (own, "../.nexus/config.toml", ".nexus/config.toml")
-    assert found.warned == ()
+    assert found.warnings == ()
 
 
 def test_variables_win_over_files_and_arguments_over_all(
@@ -197,8 +197,8 @@ def test_a_workspaces_file_that_leads_out_of_it_is_not_read(root: Path, home: Pa
     (home / "config.toml").symlink_to(outside)
     found = read(root, home)
     assert found.origins["model"] == f"{home}/config.toml", "the user's own may be a link"
-    assert set(told(found.warned)) == {".nexus/config.toml", ".nexus/mcp.json"}
-    assert "leads outside" in told(found.warned)[".nexus/config.toml"]
+    assert set(told(found.warnings)) == {".nexus/config.toml", ".nexus/mcp.json"}
+    assert "leads outside" in told(found.warnings)[".nexus/config.toml"]
 
 
 def test_every_setting_says_whether_a_workspace_may_set_it() -> None:
@@ -234,9 +234,9 @@ def test_a_workspaces_file_may_narrow_what_is_read_and_shown_and_never_widen_it(
     found = read(root, home)
     assert values_of(found.config)[key] == value
     taken = found.origins[key] == ".nexus/config.toml"
-    assert bool(found.warned) != taken
+    assert bool(found.warnings) != taken
     if not taken:
-        assert told(found.warned)[".nexus/config.toml"].startswith(f"{key} is not taken from a workspace's file")
+        assert told(found.warnings)[".nexus/config.toml"].startswith(f"{key} is not taken from a workspace's file")
     mine(home, text)
     (root / ".nexus" / "config.toml").unlink()
     assert read(root, home).origins[key] == f"{home}/config.toml", "the user's own file sets everything"
@@ -277,7 +277,7 @@ def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, h
     assert found.servers[0].other == {"disabled": True}
     assert found.files == (own, ".nexus/mcp.json")
     note = f"the MCP server 'mail' takes the place of the one in {own}"
-    assert told(found.warned) == {".nexus/mcp.json": note}
+    assert told(found.warnings) == {".nexus/mcp.json": note}
 
 
 @pytest.mark.parametrize(
@@ -304,13 +304,13 @@ def test_an_invalid_entry_or_file_is_a_warning_and_the_others_stand(
     found = read(root, home)
     assert "good" in [one.name for one in found.servers]
     assert all(one.own == (one.name == "good") for one in found.servers), "an entry cannot say that it is the user's"
-    assert why in told(found.warned)[".nexus/mcp.json"]
+    assert why in told(found.warnings)[".nexus/mcp.json"]
 
 
 def test_a_workspace_that_holds_the_users_folder_reads_its_file_once(tmp_path: Path) -> None:
     mine(tmp_path / ".nexus", "[hooks]\ntimeout_ms = 5")
     found = read(tmp_path, tmp_path / ".nexus")
-    assert (found.config.hooks.timeout_ms, found.files, found.warned) == (5, (f"{tmp_path}/.nexus/config.toml",), ())
+    assert (found.config.hooks.timeout_ms, found.files, found.warnings) == (5, (f"{tmp_path}/.nexus/config.toml",), ())
 
 
 def test_the_docs_list_every_setting_with_its_default() -> None:

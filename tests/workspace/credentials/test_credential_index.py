@@ -11,18 +11,18 @@ import pytest
 
 from nexus.errors import CredentialsDamaged, CredentialsNotSaved
 from nexus.workspace.credentials import index
-from nexus.workspace.credentials.index import FILE, Entry, change, read
+from nexus.workspace.credentials.index import FILE, CredentialEntry, change, read
 
-ENTRY = Entry("twitter", "variable", variable="TWITTER_TOKEN")
+ENTRY = CredentialEntry("twitter", "variable", variable="TWITTER_TOKEN")
 
 
-def add(home: Path, entry: Entry = ENTRY) -> None:
+def add(home: Path, entry: CredentialEntry = ENTRY) -> None:
     change(home, lambda known: {**known, entry.name: entry}.values())
 
 
 def test_what_was_written_is_read_again_and_has_a_known_form(home: Path) -> None:
     add(home)
-    add(home, Entry("github", "keyring", "nexus", state="broken", checked_ms=7))
+    add(home, CredentialEntry("github", "keyring", "nexus", state="broken", checked_ms=7))
     assert list(read(home)) == ["github", "twitter"]
     assert (home / FILE).read_text() == (
         '{\n  "form": 1,\n  "credentials": [\n    {\n      "name": "github",\n      "where": "keyring",\n'
@@ -89,7 +89,7 @@ def test_a_change_that_fails_leaves_the_file_and_no_lock(home: Path) -> None:
     add(home)
     before = (home / FILE).read_bytes()
 
-    def fail(_: object) -> list[Entry]:
+    def fail(_: object) -> list[CredentialEntry]:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(home: Path) -> None:
 
 def _add_some(home: Path, first: int) -> None:
     for number in range(first, first + 10):
-        add(home, Entry(f"c{number}", "variable", variable="X"))
+        add(home, CredentialEntry(f"c{number}", "variable", variable="X"))
 
 
 def test_processes_that_change_it_at_once_lose_nothing(home: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.names import belongs, is_name, known_name, name_of, variable_of
+from nexus.workspace.credentials.names import is_name, is_valid_for, known_name, name_of, variable_of
 
 NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
 
@@ -39,8 +39,8 @@ def test_other_names_are_refused_without_being_repeated(name: str) -> None:
 
 
 def test_a_variable_belongs_to_the_credential_whose_name_it_begins_with() -> None:
-    assert belongs("TWITTER_API_KEY", "twitter")
-    assert belongs("OPENAI_TEAM", "openai-team")
-    assert not belongs("TWITTERING", "twitter")
-    assert not belongs("PATH", "twitter")
+    assert is_valid_for("TWITTER_API_KEY", "twitter")
+    assert is_valid_for("OPENAI_TEAM", "openai-team")
+    assert not is_valid_for("TWITTERING", "twitter")
+    assert not is_valid_for("PATH", "twitter")
     assert is_name("twitter")

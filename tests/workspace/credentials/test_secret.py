@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.pretty import pretty_repr
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.secret import MOST_BYTES, Secret, checked
+from nexus.workspace.credentials.secret import MOST_BYTES, Secret, check_secret
 
 CANARY = "canary-7f3a91"
 
@@ -72,7 +72,7 @@ def test_a_secret_is_not_written_anywhere(write: object) -> None:
 def test_a_value_that_nothing_can_hold_is_refused_and_not_shown(value: str, problem: str) -> None:
     secret = Secret(f"{value}")
     with pytest.raises(BadCredential, match=problem) as caught:
-        checked(secret)
+        check_secret(secret)
     frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack[1:]
     assert frames
     assert all("secret" not in (frame.locals or {}) or frame.locals["secret"] == "Secret([secret])" for frame in frames)
@@ -82,4 +82,4 @@ def test_a_value_that_nothing_can_hold_is_refused_and_not_shown(value: str, prob
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200))
 def test_every_other_text_is_a_value_as_it_is(value: str) -> None:
     if value.strip():
-        assert checked(Secret(value)).reveal() == value
+        assert check_secret(Secret(value)).reveal() == value

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Permissions, Request
-from nexus.workspace.environment.snapshot import Snapshot
-from nexus.workspace.source_context import Desk, Surroundings
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.environment import capability_lines, credentials_line, environment_text
 from nexus.workspace.sources.registry import SOURCES
 
@@ -107,9 +107,9 @@ def test_the_text_does_not_depend_on_the_order_and_has_each_name_once(found: lis
     assert sorted(listed) == sorted((one.category, one.name) for one in found)
 
 
-def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None) -> Desk:
+def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None) -> SourceContext:
     request = Request(Event(), permissions=Permissions(capabilities=capabilities))
-    return Desk(request, Surroundings(), 0, "", Snapshot(survey=lambda _: found))
+    return SourceContext(request, WorkspaceContext(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
 
 
 def test_the_source_gives_one_block_of_the_workspace_layer() -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from nexus.types.environment import Capability, Environment
 from nexus.workspace.credentials import index
-from nexus.workspace.credentials.index import Entry
+from nexus.workspace.credentials.index import CredentialEntry
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.probe import Probe
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.environment.survey import MOST_KEPT, Surveys, survey
 from nexus.workspace.files.reader import Files
-from nexus.workspace.skills.discovery import Shelves
-from nexus.workspace.source_context import Surroundings
+from nexus.workspace.skills.discovery import SkillIndex
+from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.environment import environment_text
 from support.skills import write_skill
 
@@ -34,8 +34,8 @@ class Place:
         self.variables: dict[str, str] = {}
 
     def look(self) -> Environment:
-        own = Shelves(Files(self.workspace / "no packaged skills"))
-        around = Surroundings(Files(self.workspace), Files(self.home), shelves=own)
+        own = SkillIndex(Files(self.workspace / "no packaged skills"))
+        around = WorkspaceContext(Files(self.workspace), Files(self.home), skill_index=own)
         credentials = Credentials(self.home, self.variables)
         return survey(around, credentials, 42, Probe(credentials.has_variable))
 
@@ -48,7 +48,7 @@ class Place:
         (self.workspace / ".nexus").mkdir(exist_ok=True)
         (self.workspace / ".nexus" / "used.json").write_text(text, "utf-8")
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: CredentialEntry) -> None:
         index.change(self.home, lambda known: {**known, entry.name: entry}.values())
 
 
@@ -132,23 +132,23 @@ def test_used_once_is_active_and_so_is_what_was_checked(place: Place) -> None:
     assert place.one().state == "active"
     place.use("{}")
     write_skill(place.workspace, "notes", requires={"credentials": ["twitter"]})
-    place.note(Entry("twitter", "keyring", "nexus"))
+    place.note(CredentialEntry("twitter", "keyring", "nexus"))
     assert place.one().state == "ready"
-    place.note(Entry("twitter", "keyring", "nexus", state="ok"))
+    place.note(CredentialEntry("twitter", "keyring", "nexus", state="ok"))
     assert place.one().state == "active"
 
 
 def test_a_credential_that_is_marked_broken_breaks_even_what_was_used(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"]})
     place.use('{"social": 5}')
-    place.note(Entry("twitter", "keyring", "nexus", state="broken"))
+    place.note(CredentialEntry("twitter", "keyring", "nexus", state="broken"))
     assert (place.one().state, place.one().why) == ("broken", ("credential twitter is marked as broken",))
     assert (place.look().credentials, place.look().broken) == (1, ("twitter",))
 
 
 def test_a_credential_that_a_check_did_not_find_is_not_configured(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"]})
-    place.note(Entry("twitter", "keyring", "nexus", state="missing"))
+    place.note(CredentialEntry("twitter", "keyring", "nexus", state="missing"))
     assert (place.one().state, place.look().credentials) == ("setup", 0)
 
 
@@ -229,7 +229,7 @@ def test_no_value_is_in_what_was_found(place: Place) -> None:
 
 def test_a_survey_is_kept_for_a_session_and_its_mark_and_few_are_kept() -> None:
     """Document 002, "Open Questions" 1: "How often do we regenerate it?" """
-    surveys = Surveys(lambda _at_ms: Snapshot())
+    surveys = Surveys(lambda _at_ms: EnvironmentSnapshot())
     first = surveys.of("main", None, 0)
     assert surveys.of("main", 7, 0) is first, "the session got its thread when its first turn was stored"
     assert surveys.of("main", 7, 3) is not first, "a compaction came"

@@ -506,7 +506,7 @@ def test_two_doubts_about_one_file_are_both_said(root: Path) -> None:
 
 
 def test_a_character_encoded_twice_is_found_among_others() -> None:
-    assert decode.decoded("Ã©€".encode())[1] == ("seems to be encoded twice ('Ã©' for 'é'): it is shown as it is",)
+    assert decode.decode_text("Ã©€".encode())[1] == ("seems to be encoded twice ('Ã©' for 'é'): it is shown as it is",)
 
 
 # names ---------------------------------------------------------------------------------------------------------------

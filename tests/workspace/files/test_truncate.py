@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.workspace.files.markdown import fences
-from nexus.workspace.files.truncate import Capped, capped, levels
+from nexus.workspace.files.truncate import TruncatedText, share_limits, truncate_text
 
 FILLER = "\n".join(f"Plain words in line {number} of the text." for number in range(400))
 OWN = re.compile(r"^\[(?:[\d,]+ more characters of .*|headings and rules of what is left out.*)\]$")
@@ -20,12 +20,12 @@ def long_file(*rules: str) -> str:
 
 
 def test_a_text_within_the_cap_stays_as_it_is() -> None:
-    assert capped("short", 5, "AGENTS.md") == Capped("short", 0)
+    assert truncate_text("short", 5, "AGENTS.md") == TruncatedText("short", 0)
 
 
 def test_head_first_then_headings_and_rules_of_the_rest_in_order_then_what_is_left_out() -> None:
     text = long_file("## Deploy", "You MUST ask before a deploy.", "## Secrets", "- never print a key")
-    short = capped(text, 4_000, "AGENTS.md")
+    short = truncate_text(text, 4_000, "AGENTS.md")
     head, digest = short.text.split("\n\n[headings and rules of what is left out:]\n")
     assert text.startswith(head)
     assert len(head) > 3_500, "nearly all of the cap goes to the beginning where the rules are few"
@@ -58,13 +58,13 @@ def test_head_first_then_headings_and_rules_of_the_rest_in_order_then_what_is_le
     ],
 )
 def test_words_of_rfc_2119_and_their_like_make_a_line_a_rule(rule: str) -> None:
-    assert rule in capped(long_file(rule), 3_000, "AGENTS.md").text.split("\n")
+    assert rule in truncate_text(long_file(rule), 3_000, "AGENTS.md").text.split("\n")
 
 
 def test_a_rule_keeps_the_lines_of_its_item_or_paragraph_so_that_no_exception_is_lost() -> None:
     item = "- NEVER push to main\n  unless the captain says so\n- plain item"
     paragraph = "Every release\nmust be signed, except\nnightly ones."
-    short = capped(long_file(item, paragraph), 3_000, "AGENTS.md").text
+    short = truncate_text(long_file(item, paragraph), 3_000, "AGENTS.md").text
     assert "- NEVER push to main\n  unless the captain says so\n" in short
     assert "- plain item" not in short
     assert paragraph in short
@@ -72,26 +72,26 @@ def test_a_rule_keeps_the_lines_of_its_item_or_paragraph_so_that_no_exception_is
 
 def test_of_a_very_long_paragraph_only_the_lines_with_the_rule_are_kept() -> None:
     paragraph = "\n".join([*(f"words {n} " * 10 for n in range(20)), "it must end", *("more " * 20 for _ in range(20))])
-    short = capped(long_file(paragraph), 3_000, "AGENTS.md").text
+    short = truncate_text(long_file(paragraph), 3_000, "AGENTS.md").text
     assert "it must end" in short
     assert "words 19" not in short
 
 
 def test_comments_and_rules_in_code_are_no_headings_and_no_rules() -> None:
     code = "```sh\n# MUST be root\nnever\n```"
-    short = capped(long_file(code, "## After"), 3_000, "AGENTS.md").text
+    short = truncate_text(long_file(code, "## After"), 3_000, "AGENTS.md").text
     assert "MUST be root" not in short
     assert "## After" in short
 
 
 def test_setext_headings_count() -> None:
-    short = capped(long_file("Deploying\n========="), 3_000, "AGENTS.md").text
+    short = truncate_text(long_file("Deploying\n========="), 3_000, "AGENTS.md").text
     assert "Deploying\n=========" in short
 
 
 def test_a_beginning_that_ends_inside_a_code_fence_is_closed() -> None:
     text = f"# Rules\n\n````python\n{FILLER}\n```\n{FILLER}\n````\n\nYou MUST read this."
-    short = capped(text, 3_000, "AGENTS.md").text
+    short = truncate_text(text, 3_000, "AGENTS.md").text
     assert not any(fence.open for fence in fences(short))
     assert "You MUST read this." in short
 
@@ -99,7 +99,7 @@ def test_a_beginning_that_ends_inside_a_code_fence_is_closed() -> None:
 def test_where_rules_have_no_room_those_in_capitals_come_first_and_the_rest_is_counted() -> None:
     rules = [f"- always do thing number {number} in this way" for number in range(200)]
     text = long_file("\n".join([*rules, "- NEVER delete anything"]))
-    short = capped(text, 3_000, "AGENTS.md")
+    short = truncate_text(text, 3_000, "AGENTS.md")
     assert "- NEVER delete anything" in short.text
     assert re.search(r"headings and rules of what is left out; 1\d\d more had no room:", short.text)
 
@@ -108,14 +108,14 @@ def test_more_rules_survive_than_with_head_and_tail_of_the_same_size() -> None:
     """Document 003's bootstrap files may be long; a cut of 70 % head and 20 % tail loses the rules of the middle."""
     rules = [f"You MUST check point {number} before a release." for number in range(12)]
     text, cap = long_file(*rules), 8_000
-    short = capped(text, cap, "AGENTS.md").text
+    short = truncate_text(text, cap, "AGENTS.md").text
     blind = text[: cap * 7 // 10] + text[-cap * 2 // 10 :]
     assert sum(rule in short for rule in rules) == 12
     assert sum(rule in blind for rule in rules) < 3
 
 
 def test_a_very_long_line_is_cut_at_a_word_and_a_long_rule_does_not_take_all_of_the_cap() -> None:
-    short = capped("must " * 100_000, 2_000, "AGENTS.md")
+    short = truncate_text("must " * 100_000, 2_000, "AGENTS.md")
     assert short.text.startswith("must must")
     assert "mus " not in short.text
     assert len(short.text) > 1_800
@@ -123,8 +123,8 @@ def test_a_very_long_line_is_cut_at_a_word_and_a_long_rule_does_not_take_all_of_
 
 def test_a_second_cut_counts_what_the_first_one_left_out() -> None:
     text = long_file("- NEVER push")
-    once = capped(text, 8_000, "AGENTS.md")
-    twice = capped(once.text, 2_000, "AGENTS.md", once.left_out_chars)
+    once = truncate_text(text, 8_000, "AGENTS.md")
+    twice = truncate_text(once.text, 2_000, "AGENTS.md", once.left_out_chars)
     assert twice.text.count("more characters of AGENTS.md") == 1
     told = re.search(r"\[([\d,]+) more characters of AGENTS.md left out \(cap 2,000\)", twice.text)
     assert told is not None
@@ -153,8 +153,8 @@ LINES = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=120).map("\n".join), st.integers(20, 600))
 def test_what_is_kept_is_within_the_cap_in_order_and_from_the_text(text: str, cap: int) -> None:
-    short = capped(text, cap, "F")
-    assert short == capped(text, cap, "F"), "the same bytes for the same text"
+    short = truncate_text(text, cap, "F")
+    assert short == truncate_text(text, cap, "F"), "the same bytes for the same text"
     if len(text) <= cap:
         assert short.text == text
         return
@@ -171,7 +171,7 @@ def test_what_is_kept_is_within_the_cap_in_order_and_from_the_text(text: str, ca
 
 @given(st.lists(st.integers(0, 10_000), max_size=20), st.integers(0, 50_000))
 def test_levels_fit_the_total_and_nobody_small_pays_for_the_large(sizes: list[int], total: int) -> None:
-    given_ = levels(sizes, total)
+    given_ = share_limits(sizes, total)
     assert sum(given_) <= max(total, 0) or sum(sizes) <= total
     assert all(0 <= level <= size for level, size in zip(given_, sizes, strict=True))
     cut = [level for level, size in zip(given_, sizes, strict=True) if level < size]

@@ -29,7 +29,7 @@ from nexus.workspace.images.load import (
     read_image,
 )
 from nexus.workspace.images.prepare import MOST_BYTES
-from nexus.workspace.source_context import Surroundings
+from nexus.workspace.source_context import WorkspaceContext
 from support.validity import CHECKS
 
 PLACE = "52 31 12 N 13 24 18 E"
@@ -306,7 +306,7 @@ def test_one_bad_image_among_several_is_a_line_of_the_report_and_a_note_in_the_t
     images, warned = images_of(names)
     assert [image.width for image in images] == [64]
     assert [line.source for line in warned] == [str(names[0]), str(names[2])]
-    parts, told = media_parts(names, Surroundings(), "gpt-4o")
+    parts, told = media_parts(names, WorkspaceContext(), "gpt-4o")
     assert told == warned
     assert [type(part) for part in parts] == [Image, Text, Text]
     assert isinstance(parts[1], Text) and "not shown" in parts[1].text and str(names[0]) in parts[1].text
@@ -317,7 +317,7 @@ def test_media_may_have_to_lie_in_the_workspace(tmp_path: Path) -> None:
     workspace.mkdir()
     (tmp_path / "out.png").write_bytes(saved(picture(), "PNG"))
     (workspace / "in.png").write_bytes(saved(picture(200, 100), "PNG"))
-    around = Surroundings(Files(workspace), config=Config(images=ImagesConfig(longest_edge=50)))
+    around = WorkspaceContext(Files(workspace), config=Config(images=ImagesConfig(longest_edge=50)))
     parts, warned = media_parts(["in.png", "../out.png"], around, inside=True)
     assert isinstance(parts[0], Image) and parts[0].width == 50
     assert len(warned) == 1 and "outside the workspace" in warned[0].message

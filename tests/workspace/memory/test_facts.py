@@ -10,7 +10,7 @@ from nexus.errors import BadFact, NoSuchFact
 from nexus.workspace.files.templates import templates
 from nexus.workspace.memory.facts import Fact, facts_of, with_fact, without_fact
 from nexus.workspace.memory.log import log_entries, log_line
-from nexus.workspace.memory.normalize import alike, written
+from nexus.workspace.memory.normalize import comparison_key, normalize_fact
 from workspace.memory.comparing import shared
 
 DAY = "2026-03-06"
@@ -63,7 +63,7 @@ TEXTS = st.one_of(st.text(min_size=1, max_size=60), st.lists(PIECES, min_size=1,
 
 def fact_of(text: str) -> str:
     try:
-        return written(text, 4_000)
+        return normalize_fact(text, 4_000)
     except BadFact:
         assume(condition=False)
         raise
@@ -200,13 +200,13 @@ def test_what_stands_in_a_log_before_the_first_time_is_an_entry_without_one() ->
 
 
 def test_what_nobody_sees_is_escaped_and_line_breaks_of_any_kind_are_lines() -> None:
-    assert written("a\x1b[31m\u202eb\U000e0041\udcff\r\nc\u2028d\te\n\n", 100) == (
+    assert normalize_fact("a\x1b[31m\u202eb\U000e0041\udcff\r\nc\u2028d\te\n\n", 100) == (
         "a\\x1b[31m\\u202eb\\U000e0041\\udcff\nc\nd    e"
     )
-    assert alike(" A  b\nC ") == "a b c"
+    assert comparison_key(" A  b\nC ") == "a b c"
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\u3000", "x" * 101])
 def test_nothing_and_too_much_are_refused(text: str) -> None:
     with pytest.raises(BadFact, match=r"empty|101 characters, and 100 are the most"):
-        written(text, 100)
+        normalize_fact(text, 100)

@@ -53,7 +53,7 @@ def test_history_is_beside_the_memory_file_that_contexts_show(tmp_path: Path) ->
     put(tmp_path, "memory/MEMORY.md", "- in the folder\n")
     notes = book(tmp_path)
     assert (notes.file, notes.log) == ("memory/MEMORY.md", "memory/HISTORY.md")
-    assert [note.message for note in notes.shown()[1]] == ["not used: memory/MEMORY.md stands in its place"]
+    assert [note.message for note in notes.display_text()[1]] == ["not used: memory/MEMORY.md stands in its place"]
 
 
 def test_the_first_fact_of_a_template_takes_away_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_editor_that_saves_in_between_loses_nothing_and_nor_does_the_fact(tmp
         asked.append(text)
         return f"{text}- ours\n", None
 
-    with files.locked(tmp_path):
+    with files.lock_folder(tmp_path):
         files.change(tmp_path, "MEMORY.md", changed)
     assert asked == ["- one\n", "- one\n- by an editor\n"]
     assert path.read_text() == "- one\n- by an editor\n- ours\n"

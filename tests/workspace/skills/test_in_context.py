@@ -13,11 +13,11 @@ import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.skills.discovery import PACKAGED
 from nexus.workspace.skills.lint import lint_path
-from nexus.workspace.source_context import Desk
-from nexus.workspace.sources.skills import active_skills, found_skills, skills
+from nexus.workspace.source_context import SourceContext
+from nexus.workspace.sources.skills import active_skills, discover_skills, skills
 from workspace.skills.making import READ_FILE, index, line_of, opened, skill, warned, written
 
 
@@ -276,7 +276,7 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
         skill(root, f"s-{at:02}", "always: true" if at < 3 else "license: MIT", "requires: {bins: [git]}")
     nx = opened(root)
     time.sleep(0.05)  # a file that changed just now is read again in any case
-    here = Snapshot()
+    here = EnvironmentSnapshot()
     first = texts(nx, here)
     asked: list[str] = []
     plain = os.stat
@@ -296,15 +296,15 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
     assert len(files) == len(set(files)) == 51
 
 
-def texts(nx: nexus.engine.Engine, here: Snapshot) -> list[str]:
-    desk = Desk(Request(Event()), nx.around, 0, "", here)
+def texts(nx: nexus.engine.Engine, here: EnvironmentSnapshot) -> list[str]:
+    desk = SourceContext(Request(Event()), nx.around, 0, "", here)
     return [block.text for source in (active_skills, skills) for block in source(desk)[0]]
 
 
 def test_found_skills_gives_the_skills_of_all_places_by_name(root: Path, home: Path) -> None:
     skill(root, "b-skill", "provides: [x]", "category: Dev")
     skill(home, "a-skill")
-    found = found_skills(opened(root).workspace_context)
+    found = discover_skills(opened(root).workspace_context)
     assert [(one.name, one.place) for one in found.skills] == [
         ("a-skill", "user"), ("b-skill", "workspace"), ("past-conversations", "packaged"),
     ]  # fmt: skip

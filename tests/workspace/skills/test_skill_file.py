@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from nexus.types.skill import Requires, Skill
-from nexus.workspace.skills.skill_file import Judged, judged
+from nexus.workspace.skills.skill_file import ValidatedSkill, validate_skill
 
 
-def judge(*lines: str, folder: str = "a-skill", body: str = "Text.") -> Judged:
-    return judged("\n".join(["---", *lines, "---", body, ""]), folder, f"skills/{folder}/SKILL.md", "workspace")
+def judge(*lines: str, folder: str = "a-skill", body: str = "Text.") -> ValidatedSkill:
+    return validate_skill("\n".join(["---", *lines, "---", body, ""]), folder, f"skills/{folder}/SKILL.md", "workspace")
 
 
 def read(*lines: str) -> Skill:
@@ -20,7 +20,7 @@ def read(*lines: str) -> Skill:
     return found
 
 
-def errors(found: Judged) -> list[tuple[int, str]]:
+def errors(found: ValidatedSkill) -> list[tuple[int, str]]:
     return [(one.line, one.text) for one in found.findings if one.error]
 
 

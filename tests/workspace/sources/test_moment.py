@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.analysis.replay import ReplayOverrides
-from nexus.compaction.prompt import transcript
+from nexus.compaction.prompt import render_transcript
 from nexus.errors import EmptyEvent
 from nexus.recovery import recover
 from nexus.text.one_line import json_line
@@ -20,7 +20,7 @@ from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Attachment, Event
 from nexus.workspace.sources.event_blocks import HOOK_DATA, METADATA, VALUE_CHARS
-from nexus.workspace.times import zone_of
+from nexus.workspace.times import parse_zone
 
 AT = 1_772_807_400_123
 """2026-03-06T14:30:00.123Z."""
@@ -193,11 +193,11 @@ def test_a_zone_that_there_is_not_is_reported_and_utc_shown(zone: str | int) -> 
 
 @given(st.integers(-900, 900))
 def test_minutes_and_the_offset_that_they_mean_are_the_same_zone(minutes: int) -> None:
-    name, zone = zone_of(str(minutes))
+    name, zone = parse_zone(str(minutes))
     offset = zone.utcoffset(None)
     assert offset is not None
     assert offset.total_seconds() == -60 * minutes
-    assert name == "UTC" or zone_of(name) == (name, zone)
+    assert name == "UTC" or parse_zone(name) == (name, zone)
 
 
 def test_an_impossible_time_is_reported_and_the_zone_stands(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_a_summary_by_a_model_is_told_what_was_attached_and_nothing_of_the_momen
     said = Message(
         "user", (note, Note("moment", "[Attached file: a.txt]\none two", "attachment:a.txt"), Text("read it"))
     )
-    text = transcript([said, user("and?")])
+    text = render_transcript([said, user("and?")])
     assert "one two" in text
     assert "1970" not in text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.workspace.sources.session_blocks import environment, operating_system, this_system
+from nexus.workspace.sources.session_blocks import environment_section, operating_system, this_system
 from workspace.sources.gathering import context, opened, write
 
 
@@ -46,7 +46,7 @@ def test_it_is_the_same_from_call_to_call(tmp_path: Path) -> None:
 
 def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
     """Document 004, "Combination": one line for each of `# Environment`."""
-    text = environment("/a\n# Rules", "repl", {"TERM": "x\n# More"})
+    text = environment_section("/a\n# Rules", "repl", {"TERM": "x\n# More"})
     assert [line for line in text.split("\n") if line.startswith("#")] == ["# Environment"]
 
 

@@ -13,7 +13,7 @@ from nexus.assembly.fit.repair import is_interruption, is_synthetic_result
 from nexus.assembly.fit.window import Window
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.profile import ONE_TURN
@@ -222,7 +222,7 @@ class HistoryExplainer:
         cleared = next((one.seq for one in self.marks if one.kind == "clear" and one.seq > row.place.seq), 0)
         if cleared:
             return message_line("not shown", row, f"cleared at entry {cleared}", 0, whole)
-        if mark is not None and row.place < shown_from(mark):
+        if mark is not None and row.place < visible_start(mark):
             return message_line("not shown", row, f"before what the compaction at entry {mark.seq} covers", 0, whole)
         cut = window.cut
         if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
@@ -266,7 +266,7 @@ def _is_short(pin: Pinned, row: StoredMessage) -> bool:
 
 def _covered(mark: Entry, place: MessageRef) -> bool:
     """Whether a compaction's summary stands for a message."""
-    from_seq, to_seq, kept = int(mark.body["covers_from"]), int(mark.body["covers_to"]), shown_from(mark)
+    from_seq, to_seq, kept = int(mark.body["covers_from"]), int(mark.body["covers_to"]), visible_start(mark)
     return from_seq <= place.seq and place < kept and (place.seq <= to_seq or place.seq == kept.seq)
 
 

@@ -12,7 +12,7 @@ from nexus.assembly.fit.cut import KEEP_RECENT_TURNS, pending_request
 from nexus.assembly.fit.pins import merge_pins
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums
 from nexus.assembly.fit.window import Window
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import visible_start
 from nexus.types.compaction_plan import RECOVER_TO, CompactionPlan, Trigger
 from nexus.types.ledger_entries import Entry, MessageRef
 
@@ -58,7 +58,7 @@ def plan_compaction(
         index = min(max(quarter, recent), last)
     elif sums[-1] - sums[recent] <= (_real_room(aim) - beside - limit - _pinned(window, recent)) // 2:
         index = min(index, recent)
-    start, kept = shown_from(mark), _place(window, index)
+    start, kept = visible_start(mark), _place(window, index)
     hidden = window.cut.left_out_tokens if window.cut else 0
     covered = hidden + window.lead_tokens + sums[index] + window.summary_tokens
     limit = min(limit, covered * 9 // 10)

@@ -31,7 +31,7 @@ from nexus.assembly.fit.token_sums import (
 )
 from nexus.assembly.fit.window import Window, restart
 from nexus.errors import BudgetTooSmall
-from nexus.ledger.replay import shown_from
+from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, Entry, MessageRef
@@ -387,7 +387,7 @@ class _Cutter:
 
     def _staying(self, hidden: list[Pinned], first: MessageRef) -> int:
         """How many of the messages before `first`, which are neither cleared nor summarised, stay as pins."""
-        begin = shown_from(self.site.mark)
+        begin = visible_start(self.site.mark)
         return sum(begin <= row.place < first for pin in hidden for row in pin.rows)
 
     def _asked_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:

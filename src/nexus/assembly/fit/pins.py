@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
 from nexus.assembly.forms.protocol import Shape
-from nexus.ledger.replay import spoken
+from nexus.ledger.replay import conversation_rows
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -114,7 +114,9 @@ def pinned_groups(
     for place in sorted(pins):
         if place < first:
             continue
-        rows = [row for entry in read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR) for row in spoken(entry)]
+        rows = [
+            row for entry in read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR) for row in conversation_rows(entry)
+        ]
         group = _group(rows, place)
         if group:
             found[group[0].place] = Pinned(group[0].place, group, limit, kind)
@@ -137,7 +139,10 @@ def first_user_message(read: Callable[[int, int], Iterable[Entry]], after: int, 
 
 def message_at(read: Callable[[int, int], Iterable[Entry]], place: MessageRef) -> StoredMessage | None:
     """The row at a place."""
-    return next((row for entry in read(place.seq - 1, place.seq) for row in spoken(entry) if row.place == place), None)
+    return next(
+        (row for entry in read(place.seq - 1, place.seq) for row in conversation_rows(entry) if row.place == place),
+        None,
+    )
 
 
 def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMessage, ...]:

@@ -17,7 +17,7 @@ from nexus.assembly.fit.pins import (
 )
 from nexus.assembly.fit.window import Window, extend, is_current, start
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
-from nexus.ledger.replay import Live, shown_from, spoken
+from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
@@ -59,7 +59,7 @@ class LedgerView(Struct, frozen=True):
 
     entries: Callable[[int, int | None], Iterable[Entry]]
     head: tuple[int, bytes]
-    live: Live
+    live: LiveCheckpoints
     shape: Shape = AS_GIVEN
 
 
@@ -95,7 +95,7 @@ def size_class(available: int) -> int:
 
 def empty_window(view: View, counter: TokenCounter, shape: Shape = AS_GIVEN) -> Window:
     """The window of a session that has nothing yet."""
-    nothing = LedgerView(lambda _after, _until: (), (0, b""), Live(), shape)
+    nothing = LedgerView(lambda _after, _until: (), (0, b""), LiveCheckpoints(), shape)
     return fill_window(nothing, view, None, counter, task=False)[0]
 
 
@@ -110,8 +110,8 @@ def fill_window(
     first, own = _pins(reading, view, cut, task=task)
     lead: Sequence[StoredMessage] = ()
     if cut is not None and cut.head is not None:
-        begin = shown_from(mark)
-        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in spoken(entry))
+        begin = visible_start(mark)
+        before = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in conversation_rows(entry))
         lead = tuple(row for row in before if begin <= row.place < cut.head)
     window, place = start(
         counter,

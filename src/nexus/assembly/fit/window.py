@@ -12,7 +12,7 @@ from nexus.assembly.fit.clip import TruncationLimits, truncate_results
 from nexus.assembly.fit.images import freed_tokens, with_image_notes
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
-from nexus.ledger.replay import shown_from, spoken
+from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.text.frames import escape
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
@@ -39,7 +39,7 @@ def summary_messages(
         return ()
     told = str(mark.body.get("summary", ""))
     text = f"{opens.summary_heading}{escape(told) if shape is AS_GIVEN else told}"
-    return (Message("user", (Text(shape.mark(text, "compaction", shown_from(mark), stays)),)),)
+    return (Message("user", (Text(shape.mark(text, "compaction", visible_start(mark), stays)),)),)
 
 
 END = 1 << 62
@@ -194,7 +194,7 @@ def start(
     """
     stays = [*lead, *(row for pin in pins for row in pin.rows)]
     opening, begun = summary_messages(mark, opens, shape, stays), session_header_messages(opens)
-    first, plain_until = shown_from(mark), mark.seq if mark is not None and opening else 0
+    first, plain_until = visible_start(mark), mark.seq if mark is not None and opening else 0
     if not is_current(cut, mark, changed_at):
         cut, lead = None, ()
     marker = ""
@@ -267,7 +267,7 @@ def extend(window: Window, entries: Iterable[Entry], counter: TokenCounter, firs
             return False
         if not fresh and window.completes_pin(entry):
             return False
-        for row in spoken(entry):
+        for row in conversation_rows(entry):
             if first is not None and row.place < first:
                 continue
             if not _show(window, row, counter, fresh=fresh):

@@ -11,7 +11,7 @@ from nexus.assembly.fit.pins import Pinned, merge_pins, pending_request_ref, pin
 from nexus.assembly.fit.view import LedgerView, View
 from nexus.assembly.fit.window import Window, extend, is_current, start
 from nexus.assembly.forms.tagged_message import framed_entry
-from nexus.ledger.replay import shown_from, spoken
+from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.types.history import OLDER_ENTRIES as OLDER
 from nexus.types.history import PreviousTurns
@@ -31,7 +31,7 @@ def turn_window(
     live, head = reading.live, reading.head[0]
     if not is_current(cut, live.mark, live.changed_at):
         cut = None
-    begin = shown_from(live.mark)
+    begin = visible_start(live.mark)
     if cut is not None and cut.reason == OLDER:
         begin = max(begin, cut.first)
     entries = _newest(reading, begin.seq, turns=PreviousTurns().max_entries + 1)
@@ -63,7 +63,13 @@ def turn_window(
     window.fold.started = True  # blocks stand before it
     extend(window, shown, counter, first)
     (window.head, window.head_hash), window.turn = reading.head, turn
-    rows = [(entry.turn, row) for entry in entries if entry.seq < end for row in spoken(entry) if row.place >= begin]
+    rows = [
+        (entry.turn, row)
+        for entry in entries
+        if entry.seq < end
+        for row in conversation_rows(entry)
+        if row.place >= begin
+    ]
     mark = live.mark
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
     kept = pinned_groups(reading.entries, live.pins, MessageRef(live.cleared_at + 1, 0))

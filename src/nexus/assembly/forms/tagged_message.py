@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.times import moment_time
-from nexus.text.frames.beside import guarded_note
+from nexus.text.frames.beside import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import MOMENT_ORIGIN
@@ -31,7 +31,7 @@ def framed(message: Message) -> Message:
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
     aside = [
-        Text(guarded_note(sanitize_text(note.text), note.origin)) for note in notes if note.origin not in OTHER_MOMENTS
+        Text(escape_note(sanitize_text(note.text), note.origin)) for note in notes if note.origin not in OTHER_MOMENTS
     ]
     images = [part for part in message.parts if isinstance(part, Image)]
     if not (times or aside or images or message.text()):

@@ -15,8 +15,8 @@ from nexus.assembly.fit.view import LedgerView
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
 from nexus.render.turnlog import times
 from nexus.render.turnlog.entry import LogEntry, Position, Unit
-from nexus.render.turnlog.lines import beside_line, beside_of, entry_line, said_in, with_said
-from nexus.render.turnlog.units import units
+from nexus.render.turnlog.lines import entry_line, note_line, parse_entry_text, parse_note_line, with_entry_text
+from nexus.render.turnlog.units import log_units
 from nexus.render.turnlog.write import entries_for, position_after
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -86,7 +86,7 @@ class Log:
         index = at.index - 1
         while index in seen:
             index -= 1
-        time = times.written(at.at_us or 0)
+        time = times.format_time(at.at_us or 0)
         return entry_line(LogEntry(max(index, 0), at.turn, time, "system", text), kind)
 
     def _indexes(self, place: MessageRef) -> range:
@@ -112,7 +112,7 @@ class Log:
 
     def with_text(self, message: Message, text: str) -> str:
         """The message's entry with another text."""
-        return with_said(next((part.text for part in message.parts if isinstance(part, Text)), ""), text)
+        return with_entry_text(next((part.text for part in message.parts if isinstance(part, Text)), ""), text)
 
 
 def shape_of(form: MessageFormatName, counter: TokenCounter) -> Shape:
@@ -141,7 +141,7 @@ def logged(unit: Unit, message: Message, at: Position) -> Message:
     if not _shows(message):
         return message
     proven = tuple(part for part in message.parts if isinstance(part, Thinking) and (part.signature or part.redacted))
-    notes = tuple(replace(p, text=beside_line(p.kind, p.text)) for p in message.parts if isinstance(p, Note))
+    notes = tuple(replace(p, text=note_line(p.kind, p.text)) for p in message.parts if isinstance(p, Note))
     said = tuple(part for part in message.parts if part not in proven and not isinstance(part, Note))
     if not said:
         return replace(message, parts=notes)
@@ -153,7 +153,7 @@ def logged(unit: Unit, message: Message, at: Position) -> Message:
 
 def _units(entry: Entry) -> Iterator[Unit]:
     """What an entry adds to the log, taken by itself."""
-    return (unit for unit in units([entry]) if isinstance(unit, Unit))
+    return (unit for unit in log_units([entry]) if isinstance(unit, Unit))
 
 
 def _shows(message: Message) -> bool:
@@ -174,17 +174,17 @@ def _beside(message: Message) -> Message:
 
 def _line(part: Part) -> Part:
     if isinstance(part, (Text, Note)) and part.text.strip():
-        return replace(part, text=beside_line("tool" if isinstance(part, Text) else part.kind, part.text))
+        return replace(part, text=note_line("tool" if isinstance(part, Text) else part.kind, part.text))
     return part
 
 
 def _given(part: Part) -> Part:
     match part:
         case Note(text=text):
-            found = beside_of(text)
+            found = parse_note_line(text)
             return part if found is None else replace(part, text=found[1])
         case Text(text=text):
-            said = said_in(text)
+            said = parse_entry_text(text)
             return part if said is None else Text(said)
         case _:
             return part

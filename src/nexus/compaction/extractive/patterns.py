@@ -120,7 +120,7 @@ _FORMS: tuple[tuple[str, int, str], ...] = (
 _FIND = tuple((kind, weight, re.compile(form)) for kind, weight, form in _FORMS)
 
 
-def identifiers(text: str) -> Iterator[tuple[str, str, int]]:
+def find_identifiers(text: str) -> Iterator[tuple[str, str, int]]:
     """Every identifier in the text with its kind and weight, by kind; what lies inside a longer one is not repeated."""
     taken: list[tuple[int, int]] = []
     for kind, weight, form in _FIND:
@@ -276,7 +276,7 @@ OWN = _any(
 """What a user says of themselves or of what is theirs."""
 
 
-def label_of(sentence: str) -> tuple[Kind | None, str]:
+def parse_label(sentence: str) -> tuple[Kind | None, str]:
     """The kind that a leading label such as `RULE:` names, and the sentence without the label."""
     hit = _LABEL.match(sentence)
     if hit is None or not sentence[hit.end() :].strip():
@@ -293,7 +293,7 @@ def is_soft(sentence: str) -> bool:
     return _SOFT.search(sentence) is not None and _ADDRESSED.search(sentence) is None
 
 
-def asked_for(sentence: str) -> Kind | None:
+def requested_kind(sentence: str) -> Kind | None:
     """What a user's sentence is, by its cues, the strictest first; None if it has none."""
     if sentence.rstrip("\"'”’) ").endswith(("?", "？")):
         return None
@@ -303,7 +303,7 @@ def asked_for(sentence: str) -> Kind | None:
     return None
 
 
-def reported(sentence: str) -> Kind | None:
+def reported_kind(sentence: str) -> Kind | None:
     """What an assistant's sentence is, by its cues; None for chatter and questions."""
     if sentence.rstrip("\"'”’) ").endswith(("?", "？")) or _CHATTER.match(sentence):
         return None

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from nexus.compaction.extractive import patterns as cues
 from nexus.compaction.extractive import values as slots
-from nexus.compaction.extractive.patterns import Kind, identifiers
+from nexus.compaction.extractive.patterns import Kind, find_identifiers
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.sanitize import sanitize_text
 
 
-class Finding(Struct, frozen=True):
+class ExtractedLine(Struct, frozen=True):
     """One thing to keep: a whole sentence, a path, a command with its outcome.
 
     `weight` is 0 to 100: how much is lost without it. A place of seq 0 is a line of the summary before. `asked` marks the
@@ -56,14 +56,14 @@ _ELEMENT = re.compile(
 )
 
 
-def bounded(text: str) -> str:
+def limit_length(text: str) -> str:
     """The text, or its first 40,000 and last 20,000 characters if it has more; no control or invisible characters."""
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
     return _CONTROL.sub(" ", sanitize_text(text))
 
 
-def spoken(text: str) -> str:
+def strip_markup(text: str) -> str:
     """The text without the elements that clients add to what their user wrote (Claude Code, Cline and others)."""
     pieces: list[str] = []
     at = 0
@@ -149,14 +149,14 @@ _JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
 
 def states_value(sentence: str) -> bool:
     """Whether it is a short statement that gives something a value (a date, a name, an amount, an address)."""
-    return _is_statement(sentence) and bool(slots.clauses(sentence) or cues.OWN.search(sentence))
+    return _is_statement(sentence) and bool(slots.parse_clauses(sentence) or cues.OWN.search(sentence))
 
 
 def is_exact(sentence: str) -> bool:
     """Whether it is a short statement with something in it that is of no use when a character is wrong."""
     return has_figure(sentence) or (
         _is_statement(sentence)
-        and (_JOINED.search(sentence) is not None or next(identifiers(sentence), None) is not None)
+        and (_JOINED.search(sentence) is not None or next(find_identifiers(sentence), None) is not None)
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nexus.compaction.extractive.extract import ASKED, REQUEST, Extract, extract
 from nexus.compaction.extractive.patterns import Kind
-from nexus.compaction.extractive.statements import PLAIN, Finding, truncate_line, weight_of
+from nexus.compaction.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
 from nexus.compaction.extractive.tool_activity import VALUE_WEIGHT, is_quoted
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
@@ -53,9 +53,9 @@ _OTHER_WORDS: tuple[tuple[str, Kind], ...] = (
 _TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^\*\*(.{1,80}?):?\*\*:?$")
 
 
-def render(task: str, findings: Iterable[Finding]) -> str:
+def render_summary(task: str, findings: Iterable[ExtractedLine]) -> str:
     """The summary's text: the task, then each section's findings in their order of place."""
-    by_heading: dict[str, list[Finding]] = {}
+    by_heading: dict[str, list[ExtractedLine]] = {}
     for finding in findings:
         by_heading.setdefault(HEADING_OF[finding.kind], []).append(finding)
     out = [TASK, *(f"> {line}".rstrip() for line in (task or NO_TASK).split("\n"))]
@@ -71,10 +71,10 @@ def render(task: str, findings: Iterable[Finding]) -> str:
     return "\n".join(out)
 
 
-def parse(summary: str) -> tuple[str, list[Finding]]:
+def parse_summary(summary: str) -> tuple[str, list[ExtractedLine]]:
     """The task and the findings of a summary; one that is of another form is read as far as its headings are known."""
     task: list[str] = []
-    found: list[Finding] = []
+    found: list[ExtractedLine] = []
     heading = ""
     kinds: Sequence[Kind] = ("fact",)
     for number, raw in enumerate(summary.split("\n")):
@@ -103,11 +103,11 @@ def _section(title: str) -> tuple[str, Sequence[Kind]]:
     return title, ("fact",)
 
 
-def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Finding]:
+def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[ExtractedLine]:
     text = truncate_line(line.removeprefix("- ").removeprefix("* "), _LINE_CHARS)
     kind: Kind = kinds[0] if kinds else "fact"
     if kind == "identifier":
-        return [Finding(kind, name, place, _WEIGHTS[kind]) for name in text.split(", ") if name]
+        return [ExtractedLine(kind, name, place, _WEIGHTS[kind]) for name in text.split(", ") if name]
     if kind == "done" and text.startswith("`"):
         kind = "command"
     weight = _WEIGHTS[kind]
@@ -117,7 +117,7 @@ def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Finding]:
         weight = 40
     elif kind == "fact":
         weight = VALUE_WEIGHT if is_quoted(text) else weight_of(text) or PLAIN
-    return [Finding(kind, text, place, weight, asked=kind == "open" and text.startswith((REQUEST, ASKED)))]
+    return [ExtractedLine(kind, text, place, weight, asked=kind == "open" and text.startswith((REQUEST, ASKED)))]
 
 
 MARGIN_PERCENT = 10
@@ -162,8 +162,8 @@ class Summary(Struct, frozen=True):
     text: str
     tokens: int
     source_tokens: int
-    kept: int = 0
-    left_out: int = 0
+    kept_lines: int = 0
+    omitted_lines: int = 0
     replaced: int = 0
 
 
@@ -179,12 +179,12 @@ def summarize(
     if not rows and previous and (tokens := counter.count(previous)) <= limit_tokens:
         return Summary(previous, tokens, source)
     limit = min(limit_tokens, source - source * MARGIN_PERCENT // 100)
-    task, earlier = parse(previous)
+    task, earlier = parse_summary(previous)
     if any(row.message.text().strip() for row in rows):
         earlier = [finding for finding in earlier if finding.kind != "recent" and not finding.asked]
-    found = focused(extract(rows, earlier, task), focus)
+    found = apply_focus(extract(rows, earlier, task), focus)
     task = _fitting_task(found.task, limit, counter)
-    chosen = _chosen(found, limit - counter.count(render(task, ())), counter)
+    chosen = _chosen(found, limit - counter.count(render_summary(task, ())), counter)
     text, kept = _within(task, chosen, limit, counter)
     tokens = counter.count(text)
     if tokens > limit:
@@ -192,7 +192,7 @@ def summarize(
     return Summary(text, tokens, source, kept, len(found.findings) - kept, found.replaced)
 
 
-def focused(found: Extract, focus: str) -> Extract:
+def apply_focus(found: Extract, focus: str) -> Extract:
     """The findings with more weight where the focus names their kind or shares a word of four letters or more."""
     words = {word for word in _WORD.findall(focus.lower()) if len(word) > 3 or not word.isascii()}
     if not words:
@@ -234,7 +234,7 @@ def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
     low, high = 0, len(whole)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(render(whole[:middle], ())) <= room:
+        if counter.count(render_summary(whole[:middle], ())) <= room:
             low = middle
         else:
             high = middle - 1
@@ -244,7 +244,7 @@ def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[len(cut) // 2 :] else cut} …".lstrip()
 
 
-def _chosen(found: Extract, room: int, counter: TokenCounter) -> list[Finding]:
+def _chosen(found: Extract, room: int, counter: TokenCounter) -> list[ExtractedLine]:
     """The findings that fit into the room: by weight for their size, newer first, no section over its share at first."""
     costs = [counter.count(f"\n- {finding.text}") for finding in found.findings]
     order = sorted(
@@ -273,20 +273,20 @@ def _chosen(found: Extract, room: int, counter: TokenCounter) -> list[Finding]:
     return [found.findings[at] for at in chosen]
 
 
-def _share(finding: Finding) -> int:
+def _share(finding: ExtractedLine) -> int:
     """What the finding's section may have taken of the room with it, in percent."""
     if finding.asked:
         return 100
     return _SHARES.get(HEADING_OF[finding.kind], 100 if finding.weight >= _FIRM else 25)
 
 
-def _within(task: str, chosen: Sequence[Finding], limit: int, counter: TokenCounter) -> tuple[str, int]:
+def _within(task: str, chosen: Sequence[ExtractedLine], limit: int, counter: TokenCounter) -> tuple[str, int]:
     """The text of as many of the chosen, the first ones first, as the limit holds; tokens of lines do not add up exactly."""
     low, high = 0, len(chosen)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(render(task, chosen[:middle])) <= limit:
+        if counter.count(render_summary(task, chosen[:middle])) <= limit:
             low = middle
         else:
             high = middle - 1
-    return render(task, chosen[:low]), low
+    return render_summary(task, chosen[:low]), low

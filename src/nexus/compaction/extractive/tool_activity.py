@@ -19,10 +19,10 @@ from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import (
     LEAST_WORDS,
     WIDE,
-    Finding,
-    bounded,
+    ExtractedLine,
     has_figure,
     is_prose,
+    limit_length,
     sentences,
     truncate_line,
 )
@@ -49,28 +49,30 @@ def is_quoted(line: str) -> bool:
     return _QUOTED.match(line) is not None
 
 
-def told(rows: Iterable[StoredMessage]) -> list[Finding]:
+def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     """The sentences of the results in these rows that state a rule or an exact value. Time is linear in the text."""
     calls: dict[str, ToolCall] = {}
-    found: list[Finding] = []
+    found: list[ExtractedLine] = []
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
                 calls[part.id] = part
             elif isinstance(part, ToolResult) and not part.is_error:
                 where = source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                text = redact(bounded("\n".join(item.text for item in part.content if isinstance(item, Text)))).text
+                text = redact(
+                    limit_length("\n".join(item.text for item in part.content if isinstance(item, Text)))
+                ).text
                 for sentence in _prose(text):
                     if weight := _weight(sentence):
                         line = f"In {truncate_line(where, WHERE_CHARS)}: “{sentence}”"
-                        found.append(Finding("fact", line, row.place, weight))
+                        found.append(ExtractedLine("fact", line, row.place, weight))
     return found
 
 
 def _weight(sentence: str) -> int:
     if _TO_THE_READER.search(sentence) is not None:
         return 0
-    if cues.asked_for(sentence) in ("constraint", "preference") and not cues.is_soft(sentence):
+    if cues.requested_kind(sentence) in ("constraint", "preference") and not cues.is_soft(sentence):
         return RULE_WEIGHT
     return VALUE_WEIGHT if has_figure(sentence) else 0
 
@@ -191,13 +193,13 @@ class _Work:
         default_factory=dict[str, tuple[ToolCall, MessageRef, str]]
     )
     files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
-    errors: dict[str, Finding] = field(default_factory=dict[str, Finding])
+    errors: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
     since: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    solved: list[Finding] = field(default_factory=list[Finding])
-    commands: dict[str, Finding] = field(default_factory=dict[str, Finding])
+    solved: list[ExtractedLine] = field(default_factory=list[ExtractedLine])
+    commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
 
-def deeds(rows: Iterable[StoredMessage]) -> list[Finding]:
+def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     """Files, commands and errors of the tool calls in these rows; of a command that was run again, the last outcome."""
     work = _Work()
     for row in rows:
@@ -207,7 +209,7 @@ def deeds(rows: Iterable[StoredMessage]) -> list[Finding]:
             elif isinstance(part, ToolResult) and part.call_id in work.waiting:
                 _answered(work, part, row.place)
     found = [
-        Finding("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
+        ExtractedLine("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
         for path, (fate, place) in work.files.items()
     ]
     return [*found, *work.commands.values(), *work.solved, *work.errors.values()]
@@ -221,7 +223,7 @@ def _asked(work: _Work, call: ToolCall, place: MessageRef) -> None:
         touched = [("read", path) for path in _paths(given)]
     elif name in WRITE_TOOLS:
         patched = _PATCHED.findall(
-            bounded(next((text for text in given.values() if isinstance(text, str)), call.arguments))
+            limit_length(next((text for text in given.values() if isinstance(text, str)), call.arguments))
         )
         touched = [("changed", path) for path in (*_paths(given), *patched)]
     else:
@@ -247,25 +249,27 @@ def _touch(work: _Work, fate: str, path: str, place: MessageRef) -> None:
 def _answered(work: _Work, result: ToolResult, place: MessageRef) -> None:
     call, _, command = work.waiting.pop(result.call_id)
     name = call.name.rsplit("__", 1)[-1].lower()
-    text = redact(bounded("\n".join(part.text for part in result.content if isinstance(part, Text)))).text
+    text = redact(limit_length("\n".join(part.text for part in result.content if isinstance(part, Text)))).text
     said = _shown(call, command)
     key = f"{name} {' '.join(command.split()[:3])}" if command else f"{name} {next(iter(_paths(_arguments(call))), '')}"
     reads = name in READ_TOOLS or name.startswith(_QUIET)
     failed = result.is_error or (bool(command) and not reads and _says_failed(text))
     if failed:
         line = _error_line(text)
-        work.errors[key] = Finding("error", truncate_line(f"{said}: {line}", 300), place, 75 if command else 60)
+        work.errors[key] = ExtractedLine("error", truncate_line(f"{said}: {line}", 300), place, 75 if command else 60)
         work.since[key] = []
     elif key in work.errors:
         error, changed = work.errors.pop(key), work.since.pop(key, [])
         how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
-        work.solved.append(Finding("error", f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}", place, 40))
+        work.solved.append(
+            ExtractedLine("error", f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}", place, 40)
+        )
     work.commands.pop(said, None)
     if not reads and name not in WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
         outcome = _last_line(text)
         line = truncate_line(f"{said} → {outcome}" if outcome else said, 220)
-        work.commands[said] = Finding(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
+        work.commands[said] = ExtractedLine(kind, line, place, (30 if _trivial(command) else 45) if command else 55)
 
 
 def source_of(call: ToolCall) -> str:
@@ -310,10 +314,10 @@ def _command(given: dict[str, Any]) -> str:
     for name in _COMMANDS:
         value = given.get(name)
         if isinstance(value, str):
-            return bounded(value).strip()
+            return limit_length(value).strip()
         if isinstance(value, list):
             words = [str(word) for word in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            return bounded(
+            return limit_length(
                 words[-1] if words[:2] in (["bash", "-lc"], ["bash", "-c"], ["sh", "-c"]) else " ".join(words)
             ).strip()
     return ""

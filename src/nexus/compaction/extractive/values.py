@@ -128,7 +128,7 @@ class Clause(Struct, frozen=True):
     change: bool
 
 
-def clauses(sentence: str) -> tuple[Clause, ...]:
+def parse_clauses(sentence: str) -> tuple[Clause, ...]:
     """The clauses of a sentence that hold a value, as read."""
     change = cues.UPDATE.search(sentence) is not None
     return tuple(
@@ -136,11 +136,11 @@ def clauses(sentence: str) -> tuple[Clause, ...]:
     )
 
 
-def rest(sentence: str, stale: Clause) -> str:
+def remaining_text(sentence: str, stale: Clause) -> str:
     """What is left of a sentence without a clause; empty where the rest says nothing that must hold by itself."""
     kept = [part for part in _CLAUSE.split(sentence) if part.strip() and part != stale.text]
     left = " … ".join(part.strip() for part in kept)
-    return left if len(left.split()) >= 3 and cues.asked_for(left) == "constraint" else ""
+    return left if len(left.split()) >= 3 and cues.requested_kind(left) == "constraint" else ""
 
 
 def replaces(later: Clause, earlier: Clause) -> bool:
@@ -163,17 +163,17 @@ def replaces(later: Clause, earlier: Clause) -> bool:
     return later.change and any(kind in ("branch", "zone") for kind in kinds)
 
 
-def superseded(sentences: Sequence[str]) -> dict[int, str]:
+def superseded_sentences(sentences: Sequence[str]) -> dict[int, str]:
     """The index of every sentence that a later one replaces in part, with what is left of it (often nothing)."""
     live: dict[str, list[tuple[int, Clause]]] = {}
     left: dict[int, str] = {}
     for index, sentence in enumerate(sentences):
-        for clause in clauses(sentence):
+        for clause in parse_clauses(sentence):
             for kind in clause.values:
                 older = live.setdefault(kind, [])
                 gone = [(at, old) for at, old in older if at < index and replaces(clause, old)]
                 for at, old in gone:
-                    left[at] = rest(left.get(at, sentences[at]), old)
+                    left[at] = remaining_text(left.get(at, sentences[at]), old)
                 if gone:
                     live[kind] = [entry for entry in older if entry not in gone]
                 live[kind] = [*live[kind][-199:], (index, clause)]

@@ -11,10 +11,10 @@ from nexus.ledger import chain
 from nexus.ledger.integrity.damage import UNREADABLE, Damage
 from nexus.ledger.integrity.threads import ThreadAudit
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import SessionFacts
-from nexus.ledger.text_encoding import from_json, original, storable
+from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 
 
 class _Label(Struct):
@@ -57,7 +57,7 @@ class LabelAudit:
         elif not wrong:
             wrong = self._facts_of(record, known)
         if wrong:
-            place = f"move {record.number} of session {original(record.label)!r}"
+            place = f"move {record.number} of session {decode_text(record.label)!r}"
             yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
         known.number, known.hash, known.thread = record.number, record.hash, record.thread
 
@@ -67,7 +67,7 @@ class LabelAudit:
             facts = from_json(record.facts, _facts)
         except UNREADABLE as error:
             return f"cannot be read ({error})"
-        known.parent, known.parent_turn = storable(facts.parent_session), facts.parent_turn
+        known.parent, known.parent_turn = encode_text(facts.parent_session), facts.parent_turn
         if record.thread is None:
             return ""
         if self._threads.erased(record.thread) is None:
@@ -85,7 +85,7 @@ class LabelAudit:
         elif not wrong and chain.alias_hash(self._tenant, known.hash, record) != record.hash:
             wrong = "does not match its hash"
         if wrong:
-            yield Damage("alias", f"change {record.number} of alias {original(record.name)!r}", wrong, "the alias")
+            yield Damage("alias", f"change {record.number} of alias {decode_text(record.name)!r}", wrong, "the alias")
         known.number, known.hash, known.target = record.number, record.hash, record.target
 
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
@@ -99,7 +99,7 @@ class LabelAudit:
         if not wrong and chain.calibration_hash(self._tenant, record) != record.hash:
             wrong = "does not match its hash"
         if wrong:
-            name = f"{original(record.provider)}/{original(record.model)}"
+            name = f"{decode_text(record.provider)}/{decode_text(record.model)}"
             yield Damage("calibration", f"calibration {record.number} of {name}", wrong, "how its tokens are counted")
         self._calibration = place
 
@@ -108,22 +108,22 @@ class LabelAudit:
         for label, known in self._labels.items():
             if known.thread is not None and self._threads.erased(known.thread):
                 what = f"points to thread {known.thread}, which was deleted for good"
-                yield Damage("move", f"session {original(label)!r}", what, "the session", known.thread)
+                yield Damage("move", f"session {decode_text(label)!r}", what, "the session", known.thread)
             wrong = self._orphaned(known)
             if wrong:
-                yield Damage("move", f"session {original(label)!r}", wrong, "its place among the sessions")
+                yield Damage("move", f"session {decode_text(label)!r}", wrong, "its place among the sessions")
         parents = {label: self._stands_for(known.parent) for label, known in self._labels.items() if known.parent}
         parents_of = {label: found[-1] for label, found in parents.items() if found}
         for label in _in_circles(parents_of):
             what = "is its own ancestor"
-            yield Damage("move", f"session {original(label)!r}", what, "its place among the sessions")
+            yield Damage("move", f"session {decode_text(label)!r}", what, "its place among the sessions")
         targets = {name: known.target for name, known in self._names.items() if known.target is not None}
         for name, target in targets.items():
             if target not in self._labels and target not in self._names:
-                what = f"leads to {original(target)!r}, which is not there"
-                yield Damage("alias", f"alias {original(name)!r}", what, "the alias")
+                what = f"leads to {decode_text(target)!r}, which is not there"
+                yield Damage("alias", f"alias {decode_text(name)!r}", what, "the alias")
         for name in _in_circles({name: target for name, target in targets.items() if target in targets}):
-            yield Damage("alias", f"alias {original(name)!r}", "leads back to itself", "the alias")
+            yield Damage("alias", f"alias {decode_text(name)!r}", "leads back to itself", "the alias")
 
     def _orphaned(self, known: _Label) -> str:
         """What is wrong with a parent; a session outlives one that was deleted for good."""
@@ -131,12 +131,12 @@ class LabelAudit:
             return ""
         found = self._stands_for(known.parent)
         if not found:
-            return f"has the parent session {original(known.parent)!r}, which is not there"
+            return f"has the parent session {decode_text(known.parent)!r}, which is not there"
         there = 0 <= known.parent_turn <= max(self._labels[label].turn for label in found)
         return (
             ""
             if there
-            else f"was spawned in turn {known.parent_turn} of {original(known.parent)!r}, which is not there"
+            else f"was spawned in turn {known.parent_turn} of {decode_text(known.parent)!r}, which is not there"
         )
 
     def _stands_for(self, name: str) -> list[str]:

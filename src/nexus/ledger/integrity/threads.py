@@ -18,7 +18,7 @@ from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts, inputs_of
 from nexus.ledger.integrity.damage import UNREADABLE, Damage
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
-from nexus.ledger.text_encoding import from_json, original
+from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.ledger_entries import Compaction, Cut, EntryKind
 
 FARTHEST_GAP = 1_000_000
@@ -214,7 +214,7 @@ class ThreadAudit:
         payload = hashlib.sha256(_payload((record.kind, record.body, said))).digest()
         for key in record.keys:
             name = _short(hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).digest())
-            lost = f"that the key {original(key.key)!r} works once"
+            lost = f"that the key {decode_text(key.key)!r} works once"
             if name in self._keys:
                 yield _entry(record, "has an idempotency key that was used before", lost)
             elif record.kind != "lost" and key.payload != payload:
@@ -225,7 +225,7 @@ class ThreadAudit:
 
     def decision(self, record: DecisionRecord) -> Iterator[Damage]:
         """The next decision of a view. Numbers rise; a fork goes on with its parent's, with a chain of its own."""
-        place = f"decision {record.number} of view {original(record.view)} on thread {record.thread}"
+        place = f"decision {record.number} of view {decode_text(record.view)} on thread {record.thread}"
         number, before = self._views.get(record.view, (0, b""))
         columns = (record.view, record.number, record.kind, record.at_seq, record.body, record.at_ms)
         digest = chain.decision_hash(before, (self._tenant, record.thread, *columns))
@@ -240,7 +240,7 @@ class ThreadAudit:
 
     def manifest(self, record: AssemblyRecord) -> Iterator[Damage]:
         """The next manifest."""
-        place = f"manifest of view {original(record.view)} at entry {record.seq} of thread {record.thread}"
+        place = f"manifest of view {decode_text(record.view)} at entry {record.seq} of thread {record.thread}"
         past = self._placed(record.thread, ("manifest", record.view, record.seq))
         if past is None:
             wrong = "is not in its place"
@@ -311,7 +311,7 @@ def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
         cut = from_json(record.body, _cut)
     except UNREADABLE as error:
         return f"cannot be read ({error})"
-    same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == original(record.view)
+    same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == decode_text(record.view)
     return "" if same else "has another view, number or place than its row"
 
 

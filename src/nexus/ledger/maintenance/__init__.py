@@ -16,17 +16,17 @@ from msgspec import Struct
 
 from nexus.errors import LedgerBusy, LedgerError
 from nexus.ledger.maintenance.files import COMPANIONS, Progress, check_target, existing, replacing, sync, writing
-from nexus.ledger.maintenance.repairs import Repaired, SavedSession, repair
+from nexus.ledger.maintenance.repairs import RepairResult, SavedSession, repair
 from nexus.ledger.maintenance.statistics import Stats, stats
-from nexus.ledger.maintenance.verification import opened, require_sound, verify
+from nexus.ledger.maintenance.verification import open_readonly, require_sound, verify
 from nexus.ledger.sqlite.connection import connect, typed
-from nexus.ledger.sqlite.files import opened as made
+from nexus.ledger.sqlite.files import open_file as made
 from nexus.ledger.sqlite.files import rewrite
 from nexus.ledger.sqlite.migrate import migrate as bring
 from nexus.ledger.sqlite.schema import VERSION
 
 __all__ = [
-    "BackedUp", "Migrated", "Repaired", "Restored", "SavedSession", "Stats", "Vacuumed", "backup", "migrate", "repair",
+    "BackupReport", "MigrationReport", "RepairResult", "RestoreReport", "SavedSession", "Stats", "VacuumReport", "backup", "migrate", "repair",
     "restore", "stats", "vacuum", "verify",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ PATIENCE_MS = 500
 """How long to wait for others to let go of a file that is to be moved aside."""
 
 
-class BackedUp(Struct, frozen=True):
+class BackupReport(Struct, frozen=True):
     """A backup that was made and checked."""
 
     path: str
@@ -42,7 +42,7 @@ class BackedUp(Struct, frozen=True):
     version: int
 
 
-class Restored(Struct, frozen=True):
+class RestoreReport(Struct, frozen=True):
     """A ledger that was brought back, and where the one that was there before is now (empty: there was none)."""
 
     path: str
@@ -50,7 +50,7 @@ class Restored(Struct, frozen=True):
     aside: str = ""
 
 
-class Migrated(Struct, frozen=True):
+class MigrationReport(Struct, frozen=True):
     """A ledger's versions before and after, and the backup of the old one (empty: none was needed, or a dry run)."""
 
     path: str
@@ -59,7 +59,7 @@ class Migrated(Struct, frozen=True):
     backup: str = ""
 
 
-class Vacuumed(Struct, frozen=True):
+class VacuumReport(Struct, frozen=True):
     """A ledger that was written anew, and its file's size before and after."""
 
     path: str
@@ -69,7 +69,7 @@ class Vacuumed(Struct, frozen=True):
 
 def backup(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
-) -> BackedUp:
+) -> BackupReport:
     """Copies a ledger into one file, as it is at one moment, while others may go on writing.
 
     The copy is checked before it takes its name. Raises LedgerDamaged when it is not sound, UnreadableFile when the
@@ -80,12 +80,12 @@ def backup(
     with replacing(place, force=force) as half:
         version = _copied(Path(source).expanduser(), half, progress)
         require_sound(half)
-    return BackedUp(str(target), place.stat().st_size, version)
+    return BackupReport(str(target), place.stat().st_size, version)
 
 
 def restore(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
-) -> Restored:
+) -> RestoreReport:
     """Puts a copy of the backup `source` in the place of the ledger `target`, once it is checked.
 
     A ledger that is there is kept as `NAME.before-restore-TIME`. Raises LedgerBusy when another process has it open or
@@ -100,47 +100,47 @@ def restore(
         if place.exists():
             half.chmod(place.stat().st_mode & 0o777)
         aside = _set_aside(place, force=force) if place.exists() else None
-    return Restored(str(target), version, str(aside or ""))
+    return RestoreReport(str(target), version, str(aside or ""))
 
 
-def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> Migrated:
+def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> MigrationReport:
     """Brings a ledger to this version, after a backup of the old one as `NAME.vN.bak` beside it.
 
     A dry run does it to a copy that is thrown away. A ledger of this version is left as it is. Raises LedgerDamaged,
     LedgerTooNew, LedgerBusy, UnreadableFile.
     """
     place = Path(path).expanduser()
-    with opened(place) as db:
+    with open_readonly(place) as db:
         version = int(db.value("PRAGMA user_version"))
     if version == VERSION:
-        return Migrated(str(path), version, version)
+        return MigrationReport(str(path), version, version)
     if dry_run:
         with writing(place), tempfile.TemporaryDirectory(prefix=".nexus-", dir=place.resolve().parent) as folder:
             trial = Path(folder) / "trial.db"
             _copied(place, trial, progress)
             _bring(trial)
-        return Migrated(str(path), version, VERSION)
+        return MigrationReport(str(path), version, VERSION)
     kept = _free(place, f".v{version}.bak")
     backup(place, kept, progress=progress)
     _bring(place)
-    return Migrated(str(path), version, VERSION, str(kept))
+    return MigrationReport(str(path), version, VERSION, str(kept))
 
 
-def vacuum(path: str | Path) -> Vacuumed:
+def vacuum(path: str | Path) -> VacuumReport:
     """Writes a ledger's file anew, so that it holds its rows and nothing else: no text of what was deleted for good.
 
     Others may have it open. Raises EraseIncomplete while one of them reads, LedgerTooNew, LedgerBusy, UnreadableFile, and
     LedgerError for an older version, which `migrate` brings to this one.
     """
     place = existing(path)
-    with opened(place) as db:
+    with open_readonly(place) as db:
         version = int(db.value("PRAGMA user_version"))
     if version != VERSION:
         raise LedgerError(f"{path} has ledger version {version}; bring it to version {VERSION}: nexus ledger migrate")
     before = place.stat().st_size
     with typed(str(path)), closing(made(str(place), create=False, vfs="")) as db:
         rewrite(db, str(path))
-    return Vacuumed(str(path), before, place.stat().st_size)
+    return VacuumReport(str(path), before, place.stat().st_size)
 
 
 def _bring(path: Path) -> None:
@@ -152,7 +152,7 @@ def _bring(path: Path) -> None:
 
 def _copied(source: Path, half: Path, progress: Progress | None) -> int:
     """Copies a ledger's state at one moment into a file without a log; its version."""
-    with opened(source) as db, typed(str(half)), closing(connect(str(half))) as copy, db.snapshot():
+    with open_readonly(source) as db, typed(str(half)), closing(connect(str(half))) as copy, db.snapshot():
         # The snapshot begins with the first read. What others write meanwhile does not make the copy begin anew.
         version = int(db.value("SELECT user_version FROM pragma_user_version"))
         db.copy_to(copy, progress)

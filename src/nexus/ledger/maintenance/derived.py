@@ -27,15 +27,15 @@ from nexus.ledger.records import (
     ThreadRecord,
 )
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sessions import SessionFacts, Thread
+from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.read_sessions import ALIAS
 from nexus.ledger.sqlite.write import grown
-from nexus.ledger.text_encoding import from_json, original
+from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.message import Message
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
@@ -154,7 +154,7 @@ class Derived:
         stored = {label: tuple(row) for label, *row in self._db.rows(sql, (self._tenant,))}
         for label in sorted({*stored, *self._moves, *self._aliases}):
             if stored.get(label) not in self._pointing(label):
-                yield _derived(f"the pointer of session {original(label)!r}")
+                yield _derived(f"the pointer of session {decode_text(label)!r}")
 
     def _pointing(self, label: str) -> list[tuple[Any, ...]]:
         """The pointers that a name may have: a session's newest move; without a thread, also its newest alias."""
@@ -176,12 +176,12 @@ class Derived:
         views = {(thread, view): tuple(row) for thread, view, *row in self._db.rows(sql, (self._tenant,))}
         for thread, view in sorted({*views, *self._views}):
             if views.get((thread, view)) != self._views.get((thread, view)):
-                yield _derived(f"what is newest of view {original(view)} on thread {thread}", thread)
+                yield _derived(f"what is newest of view {decode_text(view)} on thread {thread}", thread)
         sql = "SELECT provider, model, number, hash FROM calibration_head WHERE tenant=?"
         models = {(provider, model): tuple(row) for provider, model, *row in self._db.rows(sql, (self._tenant,))}
         for key in sorted({*models, *self._calibrations}):
             if models.get(key) != self._calibrations.get(key):
-                yield _derived(f"the newest calibration of {original(key[0])}/{original(key[1])}")
+                yield _derived(f"the newest calibration of {decode_text(key[0])}/{decode_text(key[1])}")
 
     def _search(self) -> Iterator[Damage]:
         """Whether the index has the messages that have words, and only them."""

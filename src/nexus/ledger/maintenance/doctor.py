@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger
-from nexus.ledger.maintenance.verification import opened
+from nexus.ledger.maintenance.verification import open_readonly
 from nexus.ledger.sqlite import open_ledgers
 from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
 from nexus.ledger.sqlite.schema import VERSION
@@ -40,7 +40,7 @@ _PASSING = {
 }
 
 
-class Finding(Struct, frozen=True):
+class DoctorFinding(Struct, frozen=True):
     """One thing that was looked at: how it is, and what to do about it if it is not well."""
 
     level: Literal["ok", "warn", "bad"]
@@ -57,12 +57,14 @@ class Mount(NamedTuple):
     readonly: bool
 
 
-def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None = None) -> list[Finding]:
+def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None = None) -> list[DoctorFinding]:
     """All findings about the ledger at `path`. `now_ms` and `mounts` stand for the clock and the system's list of mounts."""
     file = Path(path).expanduser()
     wrong = _no_file(file)
     if wrong:
-        return [Finding("bad", "file", f"{path} {wrong}", "name the ledger with --ledger, or make one: nexus init")]
+        return [
+            DoctorFinding("bad", "file", f"{path} {wrong}", "name the ledger with --ledger, or make one: nexus init")
+        ]
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     return [
         _links(file),
@@ -90,7 +92,7 @@ def _no_file(file: Path) -> str:
     return "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
 
 
-def worst(findings: list[Finding]) -> Literal["ok", "warn", "bad"]:
+def worst_level(findings: list[DoctorFinding]) -> Literal["ok", "warn", "bad"]:
     """The gravest level among findings."""
     levels = {finding.level for finding in findings}
     return "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
@@ -129,108 +131,118 @@ def _plain(text: str) -> str:
     )
 
 
-def _links(file: Path) -> Finding:
+def _links(file: Path) -> DoctorFinding:
     if file.stat().st_nlink > 1:
         what = f"{file} is one of {file.stat().st_nlink} names of the same file"
-        return Finding("bad", "links", what, "SQLite keeps a log for each name: delete all names but one")
+        return DoctorFinding("bad", "links", what, "SQLite keeps a log for each name: delete all names but one")
     if file.is_symlink():
         what = f"{file} is a link to {file.resolve()}; the log stands there"
-        return Finding("warn", "links", what, "name the file itself, and back up from there")
-    return Finding("ok", "links", "one file, one name")
+        return DoctorFinding("warn", "links", what, "name the file itself, and back up from there")
+    return DoctorFinding("ok", "links", "one file, one name")
 
 
-def _file_system(file: Path, mounts: str | None) -> Finding:
+def _file_system(file: Path, mounts: str | None) -> DoctorFinding:
     if str(file).startswith(("\\\\", "//")):
-        return Finding("bad", "file system", "a network share", _LOCAL)
+        return DoctorFinding("bad", "file system", "a network share", _LOCAL)
     if mounts is None:
         if not sys.platform.startswith("linux") or not MOUNTS.exists():
-            return Finding("ok", "file system", "not known on this system", "make sure that it is a local disk")
+            return DoctorFinding("ok", "file system", "not known on this system", "make sure that it is a local disk")
         mounts = MOUNTS.read_text("utf-8", "surrogateescape")
     mount = mount_of(str(file.resolve()), mounts)
     if mount is None:
-        return Finding("warn", "file system", "not in the system's list of mounts", "make sure that it is a local disk")
+        return DoctorFinding(
+            "warn", "file system", "not in the system's list of mounts", "make sure that it is a local disk"
+        )
     kind = mount.kind.removeprefix("fuse.")
     where = f"{mount.kind} at {mount.at}"
     if mount.readonly:
-        return Finding("bad", "file system", f"{where} is mounted for reading only", "mount it for writing")
+        return DoctorFinding("bad", "file system", f"{where} is mounted for reading only", "mount it for writing")
     if kind in _NETWORK:
         what = f"{where}: locks and the log's shared memory are not safe there"
-        return Finding("bad", "file system", what, _LOCAL)
+        return DoctorFinding("bad", "file system", what, _LOCAL)
     if mount.kind.startswith("fuse"):
         what = f"{where}: whether its locks and shared memory are safe is not known"
-        return Finding("warn", "file system", what, _LOCAL)
+        return DoctorFinding("warn", "file system", what, _LOCAL)
     if kind in _PASSING:
-        return Finding("warn", "file system", f"{where}: {_PASSING[kind]}", "put the ledger on a disk or a volume")
-    return Finding("ok", "file system", where)
+        return DoctorFinding(
+            "warn", "file system", f"{where}: {_PASSING[kind]}", "put the ledger on a disk or a volume"
+        )
+    return DoctorFinding("ok", "file system", where)
 
 
 _LOCAL = "move the ledger to a local disk, and name it with --ledger"
 
 
-def _sqlite(version: str) -> Finding:
+def _sqlite(version: str) -> DoctorFinding:
     if has_log_bug(version):
         what = f"{version} can damage a ledger that two connections write to at once"
-        return Finding("bad", "SQLite", what, "upgrade the package apsw to 3.51.3 or newer")
-    return Finding("ok", "SQLite", version)
+        return DoctorFinding("bad", "SQLite", what, "upgrade the package apsw to 3.51.3 or newer")
+    return DoctorFinding("ok", "SQLite", version)
 
 
-def _permissions(file: Path) -> Iterator[Finding]:
+def _permissions(file: Path) -> Iterator[DoctorFinding]:
     """Who owns the file and its folder, and who may read and write them."""
     folder = file.resolve().parent
     for place, what in ((file, "the ledger"), (folder, "its folder")):
         if not os.access(place, os.W_OK):
-            yield Finding("bad", "permissions", f"{what} cannot be written by this user", f"chown or chmod {place}")
+            yield DoctorFinding(
+                "bad", "permissions", f"{what} cannot be written by this user", f"chown or chmod {place}"
+            )
             return
     if os.name != "posix":
-        yield Finding("ok", "permissions", "the ledger and its folder can be written")
+        yield DoctorFinding("ok", "permissions", "the ledger and its folder can be written")
         return
     found, above = file.stat(), folder.stat()
     if found.st_uid != os.geteuid():
         what = f"the ledger belongs to user {found.st_uid}, and this is user {os.geteuid()}"
-        yield Finding("warn", "permissions", what, "its log may end up with another owner: run as the ledger's owner")
+        yield DoctorFinding(
+            "warn", "permissions", what, "its log may end up with another owner: run as the ledger's owner"
+        )
     elif above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
-        yield Finding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
+        yield DoctorFinding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
     elif found.st_mode & (stat.S_IROTH | stat.S_IWOTH) and all(
         p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.parents)
     ):
         what = "every user of this machine may read the conversations"
-        yield Finding("warn", "permissions", what, f"chmod 600 {file}")
+        yield DoctorFinding("warn", "permissions", what, f"chmod 600 {file}")
     else:
-        yield Finding("ok", "permissions", "only this user and group")
+        yield DoctorFinding("ok", "permissions", "only this user and group")
 
 
-def _space(file: Path) -> Finding:
+def _space(file: Path) -> DoctorFinding:
     free = shutil.disk_usage(file.resolve().parent).free
     size, log = file.stat().st_size, _size_of(file, "-wal")
     what = f"{free:,} bytes are free; the ledger has {size:,}, its log {log:,}"
     if free < max(LEAST_FREE, log):
-        return Finding("bad", "space", what, "make room: without it nothing can be appended, and the log not folded in")
+        return DoctorFinding(
+            "bad", "space", what, "make room: without it nothing can be appended, and the log not folded in"
+        )
     if free < size // 10:
-        return Finding("warn", "space", what, "make room: a backup or a repair needs as much as the ledger")
-    return Finding("ok", "space", what)
+        return DoctorFinding("warn", "space", what, "make room: a backup or a repair needs as much as the ledger")
+    return DoctorFinding("ok", "space", what)
 
 
-def _forked(file: Path) -> Finding:
+def _forked(file: Path) -> DoctorFinding:
     here = [pid for name, pid in open_ledgers() if pid != os.getpid() and Path(name).exists() and file.samefile(name)]
     if here:
         what = f"process {here[0]} opened it before this one was forked"
-        return Finding("bad", "processes", what, "open the ledger after the fork, in each process for itself")
-    return Finding("ok", "processes", "no connection came through a fork")
+        return DoctorFinding("bad", "processes", what, "open the ledger after the fork, in each process for itself")
+    return DoctorFinding("ok", "processes", "no connection came through a fork")
 
 
-def _log(file: Path) -> Finding:
+def _log(file: Path) -> DoctorFinding:
     log = _size_of(file, "-wal")
     if log > 2 * LOG_LIMIT:
         what = f"{log:,} bytes, where it is cut back to {LOG_LIMIT:,}"
-        return Finding("warn", "log", what, "a reader does not end its snapshot: find and restart that process")
-    return Finding("ok", "log", f"{log:,} bytes")
+        return DoctorFinding("warn", "log", what, "a reader does not end its snapshot: find and restart that process")
+    return DoctorFinding("ok", "log", f"{log:,} bytes")
 
 
-def _journal(file: Path) -> Finding:
+def _journal(file: Path) -> DoctorFinding:
     if _size_of(file, "-journal"):
         what = f"{file.name}-journal is left: a program with other settings wrote here and was interrupted"
-        return Finding("warn", "journal", what, "leave it beside the ledger: opening the ledger rolls it back")
-    return Finding("ok", "journal", "none is left")
+        return DoctorFinding("warn", "journal", what, "leave it beside the ledger: opening the ledger rolls it back")
+    return DoctorFinding("ok", "journal", "none is left")
 
 
 def _size_of(file: Path, end: str) -> int:
@@ -239,23 +251,23 @@ def _size_of(file: Path, end: str) -> int:
     return companion.stat().st_size if companion.exists() else 0
 
 
-def _inside(file: Path, now_ms: int) -> Iterator[Finding]:
+def _inside(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
     """What the file itself says; the first thing that is wrong with its identity ends it."""
     try:
-        with opened(file) as db:
+        with open_readonly(file) as db:
             yield from _version(db)
             mode = str(db.value("PRAGMA journal_mode"))
             if mode == "wal":
-                yield Finding("ok", "journal mode", mode)
+                yield DoctorFinding("ok", "journal mode", mode)
             else:
-                yield Finding(
+                yield DoctorFinding(
                     "warn", "journal mode", mode, "a backup, or another tool changed it: opening sets it to wal"
                 )
             yield _quick(db)
             yield _clock(db, now_ms)
     except LedgerError as error:
         advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
-        yield Finding("bad", "content", str(error), advice)
+        yield DoctorFinding("bad", "content", str(error), advice)
 
 
 _SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
@@ -269,25 +281,27 @@ _ADVICE: tuple[tuple[type[LedgerError], str], ...] = (
 """What to do when a ledger cannot be looked into."""
 
 
-def _version(db: Database) -> Iterator[Finding]:
+def _version(db: Database) -> Iterator[DoctorFinding]:
     version = int(db.value("PRAGMA user_version"))
     if version < VERSION:
         do = "opening migrates it; `nexus ledger migrate` makes a backup first"
-        yield Finding("warn", "version", f"{version}, this Nexus writes {VERSION}", do)
+        yield DoctorFinding("warn", "version", f"{version}, this Nexus writes {VERSION}", do)
     else:
-        yield Finding("ok", "version", str(version))
+        yield DoctorFinding("ok", "version", str(version))
 
 
-def _quick(db: Database) -> Finding:
+def _quick(db: Database) -> DoctorFinding:
     found = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
     if found:
-        return Finding("bad", "structure", "; ".join(found), f"`nexus ledger verify` lists all damage, {_SAVE}")
-    return Finding("ok", "structure", "SQLite's quick check finds nothing")
+        return DoctorFinding("bad", "structure", "; ".join(found), f"`nexus ledger verify` lists all damage, {_SAVE}")
+    return DoctorFinding("ok", "structure", "SQLite's quick check finds nothing")
 
 
-def _clock(db: Database, now_ms: int) -> Finding:
+def _clock(db: Database, now_ms: int) -> DoctorFinding:
     newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry WHERE typeof(at_ms)='integer'"))
     if newest > now_ms + CLOCK_TOLERANCE_MS:
         what = f"the newest entry is {(newest - now_ms) // 1_000:,} seconds in the future"
-        return Finding("warn", "clock", what, "set this machine's clock; the order of entries does not depend on it")
-    return Finding("ok", "clock", "after the newest entry")
+        return DoctorFinding(
+            "warn", "clock", what, "set this machine's clock; the order of entries does not depend on it"
+        )
+    return DoctorFinding("ok", "clock", "after the newest entry")

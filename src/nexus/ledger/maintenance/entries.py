@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.integrity.damage import UNREADABLE, Damage
-from nexus.ledger.maintenance.rows import Found, Rows, ThreadRow, Where
+from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow, Where
 from nexus.ledger.maintenance.salvage import Proofs
 from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
 
@@ -43,7 +43,7 @@ _payload = msgspec.msgpack.Encoder().encode
 class Entries:
     """Saves the entries of one thread after the other. To `damages` it adds what could not be saved."""
 
-    def __init__(self, tenant: str, found: Found, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
+    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
         self._tenant, self._found, self._rows = tenant, found, rows
         self._proofs, self.damages = proofs, damages
         self.shown: dict[str, Where | None] = {}

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from nexus.ledger import chain
 from nexus.ledger.integrity.damage import UNREADABLE, Damage
-from nexus.ledger.maintenance.rows import Found, Pointer, Rows
+from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows
 from nexus.ledger.maintenance.salvage import Salvage
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import SessionFacts, SessionStatus
+from nexus.ledger.sessions import SessionMetadata, SessionStatus
 from nexus.ledger.sqlite.read_sessions import ALIAS
-from nexus.ledger.text_encoding import from_json, original, storable, to_json
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 
 REASON = "repair"
 """The reason of a move that a repair makes."""
@@ -29,14 +29,14 @@ REASON = "repair"
 MOST_MISSING = 100
 """Moves or calibrations that may be missing in a row; a number beyond that is itself the damage."""
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 
 class Names:
     """Saves names and calibrations. `damages` says what could not be saved."""
 
-    def __init__(self, tenant: str, found: Found, rows: Rows, saved: Salvage) -> None:
+    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, saved: Salvage) -> None:
         self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
         self.damages: list[Damage] = []
         self.pointers: dict[str, int | None] = {}
@@ -70,7 +70,7 @@ class Names:
         if lost:
             moves, lost = self._told(label, self._rows)
         for number in sorted(lost):
-            place = f"move {number} of session {original(label)!r}"
+            place = f"move {number} of session {decode_text(label)!r}"
             there = any(move.number == number for move in self._rows.moves.get(label, ()))
             what = "does not match its hash" if there else "is missing"
             self.damages.append(Damage("move", place, what, "what it said of the session"))
@@ -127,7 +127,7 @@ class Names:
 
     def _followed(self, label: str, moves: list[MoveRecord], pointer: Pointer | None) -> list[MoveRecord]:
         """The moves, and one more to where the pointer points if that is elsewhere, with the facts of the one before."""
-        last = self._read(moves[-1]) if moves else SessionFacts()
+        last = self._read(moves[-1]) if moves else SessionMetadata()
         if pointer is None or self._points_nowhere(pointer.thread):
             return moves
         if moves and (moves[-1].thread, last.status) == (pointer.thread, pointer.status):
@@ -139,11 +139,11 @@ class Names:
     def _at_ms(self, thread: int) -> int:
         return self._saved.threads[thread].row.at_ms
 
-    def _read(self, move: MoveRecord) -> SessionFacts:
+    def _read(self, move: MoveRecord) -> SessionMetadata:
         try:
             return from_json(move.facts, _facts)
         except UNREADABLE:
-            return SessionFacts()
+            return SessionMetadata()
 
     def _unnamed(self, chosen: dict[str, list[MoveRecord]]) -> list[int]:
         """Threads with entries that no session ever pointed to and that no other thread continues."""
@@ -165,12 +165,12 @@ class Names:
         for label, moves in chosen.items():
             for place, move in enumerate(moves):
                 facts = self._read(move)
-                if facts.parent_session and facts.parent_turn > self._turns(storable(facts.parent_session), chosen):
+                if facts.parent_session and facts.parent_turn > self._turns(encode_text(facts.parent_session), chosen):
                     alone = replace(facts, parent_session="", parent_turn=0, parent_call_id="")
                     moves[place] = replace(move, facts=to_json(alone))
                     what = f"was spawned in turn {facts.parent_turn} of {facts.parent_session!r}, which is lost"
                     lost = "its place among the sessions"
-                    self.damages.append(Damage("move", f"session {original(label)!r}", what, lost))
+                    self.damages.append(Damage("move", f"session {decode_text(label)!r}", what, lost))
 
     def _turns(self, name: str, chosen: dict[str, list[MoveRecord]]) -> int:
         """The newest turn of a session, or of what its alias leads to; -1 if there is none."""
@@ -235,7 +235,7 @@ class Names:
         return []
 
     def _lost_alias(self, name: str, what: str) -> None:
-        self.damages.append(Damage("alias", f"alias {original(name)!r}", what, "the alias"))
+        self.damages.append(Damage("alias", f"alias {decode_text(name)!r}", what, "the alias"))
 
     def calibrations(self) -> Iterator[CalibrationRecord]:
         """The calibrations that match their hash, numbered anew where one is lost."""
@@ -253,7 +253,7 @@ class Names:
                 record = replace(whole[number], number=place)
                 yield replace(record, hash=chain.calibration_hash(self._tenant, record))
             for number in sorted(lost):
-                place = f"calibration {number} of {original(provider)}/{original(model)}"
+                place = f"calibration {number} of {decode_text(provider)}/{decode_text(model)}"
                 what = "is missing or does not match its hash"
                 self.damages.append(Damage("calibration", place, what, "how its tokens are counted"))
 

@@ -15,13 +15,13 @@ from nexus.ledger.integrity.damage import Damage
 from nexus.ledger.maintenance.files import Progress, check_target, existing, replacing, writing
 from nexus.ledger.maintenance.names import Names
 from nexus.ledger.maintenance.pages import Pages
-from nexus.ledger.maintenance.rows import Found, Rows, Views
+from nexus.ledger.maintenance.rows import LedgerRows, Rows, Views
 from nexus.ledger.maintenance.salvage import Salvage
 from nexus.ledger.records import Header, Record, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.ledger.sqlite.connection import check_version
 from nexus.ledger.sqlite.schema import APPLICATION_ID
-from nexus.ledger.text_encoding import original
+from nexus.ledger.text_encoding import decode_text
 
 
 class SavedSession(Struct, frozen=True):
@@ -34,7 +34,7 @@ class SavedSession(Struct, frozen=True):
     lost: int
 
 
-class Repaired(Struct, frozen=True):
+class RepairResult(Struct, frozen=True):
     """What a repair saved and what it could not: in all, by session, and each damage in words."""
 
     path: str
@@ -47,7 +47,7 @@ class Repaired(Struct, frozen=True):
 
 def repair(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
-) -> Repaired:
+) -> RepairResult:
     """Puts all that is whole in `source` into a new ledger at `target`, checked; `source` is only read.
 
     An entry that is damaged becomes one of kind `lost`, and what follows it stays verifiable. Damaged moves, aliases,
@@ -65,14 +65,14 @@ def repair(
         header = pages.image(pages.newest(1))
         if int.from_bytes(header[68:72]) == APPLICATION_ID:
             check_version(int.from_bytes(header[60:64]), str(source))
-        found = Found(pages, progress)
+        found = LedgerRows(pages, progress)
         tenants = [_Tenant(tenant, found, rows) for tenant, rows in sorted(found.tenants.items())]
         kept = [tenant for tenant in tenants if tenant.holds_anything()]
         saved = [tenant.into(half) for tenant in kept]
         if not saved:
             raise NotALedger(f"{source} holds no row of a Nexus ledger that could be proven; it was not touched")
         broken = tuple(_broken(pages))
-    return Repaired(
+    return RepairResult(
         str(target),
         sum(one.entries for one in saved),
         sum(one.messages for one in saved),
@@ -97,13 +97,13 @@ def _broken(pages: Pages) -> Iterator[Damage]:
 
 
 def _of(tenant: _Tenant, damage: Damage) -> Damage:
-    return replace(damage, place=f"{damage.place} of tenant {original(tenant.name)!r}")
+    return replace(damage, place=f"{damage.place} of tenant {decode_text(tenant.name)!r}")
 
 
 class _Tenant:
     """One tenant's rows, on their way into the new ledger."""
 
-    def __init__(self, tenant: str, found: Found, rows: Rows) -> None:
+    def __init__(self, tenant: str, found: LedgerRows, rows: Rows) -> None:
         self.name = tenant
         self._threads = Salvage(tenant, found, rows)
         self._views = Views(tenant, found, rows, self._threads)
@@ -113,9 +113,9 @@ class _Tenant:
         """Whether anything of this tenant can be proven."""
         return self._threads.holds_anything() or self._names.holds_anything()
 
-    def into(self, file: Path) -> Repaired:
+    def into(self, file: Path) -> RepairResult:
         """Stores what was saved, and checks what was stored."""
-        with closing(SqliteLedger(str(file), tenant=original(self.name))) as ledger:
+        with closing(SqliteLedger(str(file), tenant=decode_text(self.name))) as ledger:
             ledger.load(self._records())
             damage = next(check(ledger.dump()), None)
             if damage is not None:
@@ -138,13 +138,13 @@ class _Tenant:
         yield from self._names.aliases()
         yield from self._names.calibrations()
 
-    def _report(self, file: Path) -> Repaired:
+    def _report(self, file: Path) -> RepairResult:
         threads = self._threads.threads.values()
         lost = sum(len(kept.lost) for kept in threads)
         sessions = tuple(
             self._session(label, thread) for label, thread in self._names.pointers.items() if thread is not None
         )
-        return Repaired(
+        return RepairResult(
             str(file),
             sum(len(kept.digests) for kept in threads) - lost,
             sum(sum(kept.counts) for kept in threads),
@@ -162,4 +162,4 @@ class _Tenant:
             entries, messages, lost = entries + len(counts) - gone, messages + sum(counts), lost + gone
             high = min(high, kept.row.fork_seq)
             kept = self._threads.threads.get(kept.row.parent) if kept.row.parent is not None else None
-        return SavedSession(original(self.name), original(label), entries, messages, lost)
+        return SavedSession(decode_text(self.name), decode_text(label), entries, messages, lost)

@@ -29,13 +29,13 @@ from nexus.ledger.records import (
     MessageRow,
     MoveRecord,
 )
-from nexus.ledger.text_encoding import original, to_json
+from nexus.ledger.text_encoding import decode_text, to_json
 
 
 class Views:
     """Saves what views decided and what was sent. `damages` says what could not be saved."""
 
-    def __init__(self, tenant: str, found: Found, rows: Rows, saved: Salvage) -> None:
+    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, saved: Salvage) -> None:
         self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
         self.damages: list[Damage] = []
 
@@ -59,7 +59,7 @@ class Views:
             for number in sorted(by_number):
                 right = [r for r in by_number[number] if self._decided(before, r) and r.at_seq <= end]
                 if not right:
-                    place = f"decision {number} of view {original(view)} on thread {thread}"
+                    place = f"decision {number} of view {decode_text(view)} on thread {thread}"
                     lost = "this decision and those after it"
                     self.damages.append(Damage("decision", place, "does not match its hash", lost, thread))
                     break
@@ -82,7 +82,7 @@ class Views:
             if (right or old) and not lacking:
                 yield (right or old)[0]
             else:
-                place = f"manifest of view {original(view)} at entry {seq} of thread {thread}"
+                place = f"manifest of view {decode_text(view)} at entry {seq} of thread {thread}"
                 what = f"names an input {lacking[0][:12]}, which is lost" if lacking else "does not match its hash"
                 lost = "what was sent there"
                 self.damages.append(Damage("assembly", place, what, lost, thread, seq))
@@ -99,7 +99,7 @@ class Views:
             kept = sum(one.view == view for one in (decided if record == "decision" else sent))
             if kept < number and record not in reported:
                 name = "decisions" if record == "decision" else "manifests"
-                place = f"{number - kept} of {number} {name} of view {original(view)} on thread {thread}"
+                place = f"{number - kept} of {number} {name} of view {decode_text(view)} on thread {thread}"
                 lost = "what this view left out" if record == "decision" else "what was sent there"
                 what = "is missing" if number == kept + 1 else "are missing"
                 self.damages.append(Damage(record, place, what, lost, thread))
@@ -201,7 +201,7 @@ class Rows:
     """The threads that a row which holds now names."""
 
 
-class Found:
+class LedgerRows:
     """Everything that the pages of a file hold, by tenant; and of the names only what holds now."""
 
     def __init__(self, pages: Pages, progress: Progress | None = None) -> None:
@@ -279,7 +279,7 @@ def _move(rows: Rows, row: list[Any], where: Where) -> None:
 def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
     """Version 1 had a title in place of the facts, and no hash."""
     label, number, thread, title, reason, at_ms = row[1:]
-    facts = to_json({"title": original(title)} if title else {})
+    facts = to_json({"title": decode_text(title)} if title else {})
     rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
 
 

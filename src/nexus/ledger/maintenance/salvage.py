@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nexus.ledger import chain
 from nexus.ledger.integrity.damage import Damage
 from nexus.ledger.maintenance.entries import Entries
-from nexus.ledger.maintenance.rows import Found, Rows, ThreadRow
+from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow
 from nexus.ledger.records import BlobRecord, EntryRecord, ThreadRecord
 
 
@@ -53,7 +53,7 @@ class Proofs:
 
 
 @dataclass
-class Kept:
+class SalvagedEntry:
     """A thread as it was saved: its row, the chain values from its first entry on, messages of each, which are lost."""
 
     row: ThreadRecord
@@ -73,9 +73,9 @@ class Kept:
 class Salvage:
     """Saves a tenant's threads. `damages` says what could not be saved."""
 
-    def __init__(self, tenant: str, found: Found, rows: Rows) -> None:
+    def __init__(self, tenant: str, found: LedgerRows, rows: Rows) -> None:
         self._tenant, self._found, self._rows = tenant, found, rows
-        self.threads: dict[int, Kept] = {}
+        self.threads: dict[int, SalvagedEntry] = {}
         self.damages: list[Damage] = []
         self._proofs = Proofs(tenant, rows)
         self._entries = Entries(tenant, found, rows, self._proofs, self.damages)
@@ -102,7 +102,9 @@ class Salvage:
             head = row.fork_seq + len(entries)
             told = ThreadRecord(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, head, last, row.erased)
             turn = entries[-1].turn if entries else turn
-            kept = Kept(told, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries])
+            kept = SalvagedEntry(
+                told, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries]
+            )
             kept.lost = [entry.seq for entry in entries if entry.kind == "lost"]
             self.threads[number] = kept
             yield told

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.codec import decode_body
-from nexus.ledger.maintenance.verification import opened
+from nexus.ledger.maintenance.verification import open_readonly
 from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.ledger.text_encoding import original, storable
+from nexus.ledger.text_encoding import decode_text, encode_text
 
 
 class Usage(Struct, frozen=True):
@@ -78,13 +78,13 @@ class Stats(Struct, frozen=True):
 
 def stats(path: str | Path, tenant: str = "local") -> Stats:
     """The figures of one tenant. Raises LedgerError when the ledger is of an older version, UnreadableFile."""
-    with opened(path) as db, db.snapshot():
+    with open_readonly(path) as db, db.snapshot():
         version = int(db.value("PRAGMA user_version"))
         if version != VERSION:
             raise LedgerError(
                 f"{path} has ledger version {version}, figures need {VERSION}: `nexus ledger migrate` first"
             )
-        name = storable(tenant)
+        name = encode_text(tenant)
         counts = {key: _number(db.value(sql, (name,)), path) for key, sql in _COUNTS.items()}
         statuses = db.rows(_STATUSES, (name,))
         page_bytes = int(db.value("PRAGMA page_size"))
@@ -130,7 +130,7 @@ def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
         if reported is None:
             continue
         counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
-        name = str(body.get("provider") or ""), str(body.get("model") or original(answered_by or ""))
+        name = str(body.get("provider") or ""), str(body.get("model") or decode_text(answered_by or ""))
         sums = found.setdefault(name, [0] * (1 + len(_REPORTED)))
         sums[0] += 1
         for at, key in enumerate(_REPORTED, 1):

@@ -18,14 +18,14 @@ from nexus.ledger.records import Record
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite.connection import Database, connect, typed
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.ledger.text_encoding import original
+from nexus.ledger.text_encoding import decode_text
 
 EVERY = 1_000
 """Records between two reports of progress."""
 
 
 @contextmanager
-def opened(path: str | Path) -> Generator[Database]:
+def open_readonly(path: str | Path) -> Generator[Database]:
     """A connection to a ledger's file as it is: nothing is migrated, no log is folded in.
 
     Raises UnreadableFile when it is not there, NotALedger (an empty file is none), LedgerTooNew.
@@ -52,14 +52,14 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     Raises NotALedger, LedgerTooNew, UnreadableFile.
     """
     damages: list[Damage] = []
-    with opened(path) as db:
+    with open_readonly(path) as db:
         # A snapshot that ends with the connection: in a broken file a COMMIT of mere reads can fail too.
         db.run("BEGIN")
         damages.extend(_guarded("the file", _structure(db)))
         if db.value("PRAGMA user_version") == VERSION:
             found = _guarded_tenants(db, damages)
             for tenant in found:
-                of = f" of tenant {original(tenant)!r}" if len(found) > 1 else ""
+                of = f" of tenant {decode_text(tenant)!r}" if len(found) > 1 else ""
                 rows = _guarded("the rows", _content(db, tenant, progress))
                 damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
     return damages

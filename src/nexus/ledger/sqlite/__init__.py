@@ -18,25 +18,25 @@ from nexus.errors import EraseIncomplete
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
-    Erased,
-    Hit,
-    Move,
-    NewMove,
+    EraseResult,
+    NewRefUpdate,
     Query,
+    RefUpdate,
+    SearchHit,
     Segment,
-    SessionFacts,
     SessionInfo,
+    SessionMetadata,
     Thread,
 )
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
-from nexus.ledger.sqlite.files import held, rewrite
+from nexus.ledger.sqlite.files import find_needles, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.text_encoding import original, storable
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
+from nexus.ledger.text_encoding import decode_text, encode_text
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class SqliteLedger:
     ) -> None:
         path = path if path == MEMORY or vfs else os.path.abspath(path)  # noqa: PTH100 - no link is followed
         self.file, self._tenant = path, tenant
-        self._name = storable(tenant)
+        self._name = encode_text(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._segments: dict[int, list[Segment]] = {}
         self._here = threading.local()
@@ -131,18 +131,18 @@ class SqliteLedger:
     def resolve(self, name: str) -> str | None:
         """The label that a name stands for."""
         with self._reading() as reader:
-            label = reader.resolve(storable(name))
-        return original(label) if label is not None else None
+            label = reader.resolve(encode_text(name))
+        return decode_text(label) if label is not None else None
 
     def thread_of(self, session: str) -> int | None:
         """The thread that a label or alias points to."""
         with self._reading() as reader:
             return reader.thread_of(session)
 
-    def session(self, label: str) -> Move | None:
+    def session(self, label: str) -> RefUpdate | None:
         """The newest move of exactly this label."""
         with self._reading() as reader:
-            record = reader.move_of(storable(label))
+            record = reader.move_of(encode_text(label))
             return reader.move(record) if record is not None else None
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
@@ -150,12 +150,12 @@ class SqliteLedger:
         with self._reading() as reader:
             return sqlite_search.sessions(reader, every=every)
 
-    def moves(self, label: str) -> list[Move]:
+    def moves(self, label: str) -> list[RefUpdate]:
         """All moves of exactly this label, oldest first."""
         with self._reading() as reader:
-            return [reader.move(record) for record in reader.moves_of(storable(label))]
+            return [reader.move(record) for record in reader.moves_of(encode_text(label))]
 
-    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
+    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Appends moves and alias changes in one transaction."""
         return self._write(lambda writing: writing.move(moves, aliases))
 
@@ -164,7 +164,7 @@ class SqliteLedger:
         with self._reading() as reader:
             return reader.aliases(every=every)
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """One transaction for everything, or nothing."""
         return self._write(lambda writing: writing.commit(session, commit, facts))
 
@@ -175,18 +175,18 @@ class SqliteLedger:
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionFacts | None = None,
+        facts: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """A fork is one row: a thread that starts with its parent's hash at `at_seq`."""
-        new = NewMove(session, None, reason, facts, expected_number)
+        new = NewRefUpdate(session, None, reason, facts, expected_number)
         return self._write(lambda writing: writing.fork(new, source, at_seq))
 
-    def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
+    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Stores a newer calibration."""
         self._write(lambda writing: writing.calibrate(provider, model, calibration))
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> Erased:
+    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Deletes for good, empties the log and searches the file for what was deleted."""
         erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
         self._segments.clear()
@@ -196,17 +196,17 @@ class SqliteLedger:
                 f"{erased.messages} messages were deleted, but {len(found)} of {len(needles)} pieces of their text are "
                 f"still in {self.file}: close it everywhere, then run `nexus ledger vacuum`"
             )
-        return Erased(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
+        return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
 
     def _remaining(self, needles: list[str]) -> list[str]:
         """The pieces that the file or its log still hold, though no row has them."""
         if self._pool.in_memory:
             return []
         with typed(self.file), self._pool.connection() as db:
-            found = held(db, self.file, needles)
+            found = find_needles(db, self.file, needles)
             if found:  # what an older version left in the unused part of pages
                 rewrite(db, self.file)
-                found = held(db, self.file, needles)
+                found = find_needles(db, self.file, needles)
             return found
 
     def load(self, records: Iterable[Record]) -> int:
@@ -284,17 +284,17 @@ class SqliteLedger:
         with self._reading() as reader:
             return sqlite_search.holders(reader, key)
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query) -> list[SearchHit]:
         """The messages that have all the query's words."""
         with self._reading() as reader:
             return sqlite_search.search(reader, query)
 
-    def calibration(self, provider: str, model: str) -> Calibration | None:
+    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """The newest calibration."""
         with self._reading() as reader:
             return reader.calibration(provider, model)
 
-    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Every provider and model that has one."""
         with self._reading() as reader:
             return reader.calibrations()

@@ -26,14 +26,14 @@ from nexus.ledger.records import (
     ThreadRecord,
 )
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sessions import Erased, SessionFacts, Thread
+from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import MESSAGE_COLUMNS
 from nexus.ledger.sqlite.write import Writing, grown
-from nexus.ledger.text_encoding import from_json, original, storable
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.message import Message
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 
 
 def dump(db: Database, tenant: str) -> Iterator[Record]:
@@ -226,7 +226,9 @@ class _Loader:
     def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
         sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
         if self.db.value(sql, (self.tenant, name)) != number - 1:
-            raise BadReference(f"what came before change {number} of {original(name)!r} is missing; nothing was stored")
+            raise BadReference(
+                f"what came before change {number} of {decode_text(name)!r} is missing; nothing was stored"
+            )
 
     def _fresh(self, table: str, key: tuple[str, ...], record: Any) -> bool:
         where = " AND ".join(f"{name}=?" for name in key)
@@ -259,13 +261,13 @@ DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (
 """Deletes the blobs that no message shows and no manifest names."""
 
 
-def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Erased, list[str]]:
+def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[EraseResult, list[str]]:
     """Deletes rows; returns what was deleted and pieces of its text, by which the storage can be searched."""
     db, tenant = writing.db, writing.tenant
     db.memo.clear()
     everything = threads is None
     chosen = [row.id for row in writing.reader.threads() if not row.erased] if threads is None else sorted(set(threads))
-    stored = [storable(label) for label in labels]
+    stored = [encode_text(label) for label in labels]
     if not everything:
         _check_free(writing, chosen, stored)
         stored = sorted({*stored, *_given_up(writing, chosen)})
@@ -305,7 +307,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     db.run(_DELETE_UNUSED, (tenant,))
     db.run("INSERT INTO search(search) VALUES ('optimize')")
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
-    return Erased(tuple(chosen), number["entry"], number["message"], before - after), needles
+    return EraseResult(tuple(chosen), number["entry"], number["message"], before - after), needles
 
 
 def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
@@ -317,7 +319,7 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
             dependent.update(_labels(writing, row.id) or (f"thread {row.id}",))
     for thread in threads:
         writing.reader.thread(thread)
-        dependent.update(label for label in _labels(writing, thread) if storable(label) not in labels)
+        dependent.update(label for label in _labels(writing, thread) if encode_text(label) not in labels)
     if dependent:
         names = ", ".join(sorted(dependent))
         raise ForksDepend(
@@ -337,7 +339,7 @@ def _given_up(writing: Writing, threads: list[int]) -> set[str]:
 def _labels(writing: Writing, thread: int) -> list[str]:
     """The labels that point to a thread."""
     sql = "SELECT label FROM session WHERE tenant=? AND thread=? ORDER BY label"
-    return [original(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
+    return [decode_text(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
 
 
 NEEDLE = 24

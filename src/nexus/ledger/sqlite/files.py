@@ -12,7 +12,7 @@ from nexus.ledger.sqlite.migrate import migrate
 from nexus.ledger.sqlite.schema import VERSION
 
 
-def opened(path: str, *, create: bool, vfs: str) -> Database:
+def open_file(path: str, *, create: bool, vfs: str) -> Database:
     """A connection to a ledger that is of this version now. Where nothing can be written, it only reads.
 
     Raises LedgerError for an older version that cannot be written.
@@ -109,7 +109,7 @@ def _empty_log(db: Database, path: str) -> None:
         time.sleep(0.05)
 
 
-def held(db: Database, path: str, needles: list[str]) -> list[str]:
+def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
     """The pieces that are in the files and in no row. Raises EraseIncomplete while somebody keeps the log."""
     _empty_log(db, path)
     sql = (

@@ -20,7 +20,7 @@ from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
-from nexus.ledger.text_encoding import original, to_json
+from nexus.ledger.text_encoding import decode_text, to_json
 from nexus.types.message import Message
 
 
@@ -68,7 +68,7 @@ def _fill_moves(db: Database) -> None:
     for tenant, label, number, thread, told, reason, at_ms in db.rows(sql):
         facts = told
         if "\\u001a" in told:  # titles were in storable form, JSON has escapes of its own
-            facts = to_json({name: original(value) for name, value in json.loads(told).items()})
+            facts = to_json({name: decode_text(value) for name, value in json.loads(told).items()})
         record = MoveRecord(label, number, thread, facts, reason, at_ms, b"")
         before = chain.move_hash(tenant, before if number > 1 else b"", record)
         where = "WHERE tenant=? AND label=? AND number=?"

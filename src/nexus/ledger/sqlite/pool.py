@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from nexus.errors import LedgerClosed, LedgerGone
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils
-from nexus.ledger.sqlite.files import another, folder_of, identity, opened
+from nexus.ledger.sqlite.files import another, folder_of, identity, open_file
 from nexus.ledger.sqlite.writer import Writer, WriterClosed, run_alone
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Pool:
         self._writer: Writer | None = None
         self._ending: weakref.finalize[..., Pool] | None = None
         self._log: tuple[int, int] | None = None
-        db = opened(path, create=create, vfs=vfs)
+        db = open_file(path, create=create, vfs=vfs)
         self._memory = db if path == MEMORY else None
         self._idle = [] if path == MEMORY else [db]
         self._watched = path != MEMORY and not vfs

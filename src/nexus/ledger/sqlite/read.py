@@ -21,8 +21,8 @@ from nexus.ledger.codec import decode_body, read_entry
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment, Thread
 from nexus.ledger.sqlite.read_sessions import SessionReader
-from nexus.ledger.text_encoding import from_json, original, storable
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Calibration, Cut, Entry, StoredMessage
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, StoredCalibration, StoredMessage
 
 _cut = msgspec.json.Decoder(Cut)
 
@@ -269,19 +269,19 @@ class Reader(SessionReader):
         row = self.db.row(sql, (self.tenant, thread, view))
         if row is not None:
             digest = chain.columns_hash("view_head", (self.tenant, thread, view, *row[:-1]))
-            self.check(digest == row[-1], f"what is newest of view {original(view)} on thread {thread}")
+            self.check(digest == row[-1], f"what is newest of view {decode_text(view)} on thread {thread}")
             return cast("tuple[int, bytes, int, int, bytes]", row[:-1])
         sql = (
             "SELECT 1 FROM decision WHERE tenant=?1 AND thread=?2 AND view=?3"
             " UNION ALL SELECT 1 FROM assembly WHERE tenant=?1 AND thread=?2 AND view=?3 LIMIT 1"
         )
         if self.db.row(sql, (self.tenant, thread, view)):
-            self.damaged(f"what is newest of view {original(view)} on thread {thread} is lost")
+            self.damaged(f"what is newest of view {decode_text(view)} on thread {thread} is lost")
         return None
 
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """The newest cut of the view on the path."""
-        view = storable(view)
+        view = encode_text(view)
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in reversed(self.path(thread)):
             head = self.view_head(part.thread, view)
@@ -303,7 +303,7 @@ class Reader(SessionReader):
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Every cut of the view on the path, by number."""
-        view, found = storable(view), list[Cut]()
+        view, found = encode_text(view), list[Cut]()
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in self.path(thread):
             head = self.view_head(part.thread, view)
@@ -324,7 +324,7 @@ class Reader(SessionReader):
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on the path."""
-        view = storable(view)
+        view = encode_text(view)
         sql = (
             "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq<=?"
             " ORDER BY seq DESC LIMIT 1"
@@ -366,11 +366,11 @@ class Reader(SessionReader):
         seq, manifest, at_ms, digest = row
         record = AssemblyRecord(thread, view, seq, manifest, at_ms, digest)
         self.check(chain.assembly_hash(self.tenant, record) == digest, f"manifest {seq} of thread {thread}")
-        return AssemblyRow(original(view), decode_body(manifest), at_ms, seq)
+        return AssemblyRow(decode_text(view), decode_body(manifest), at_ms, seq)
 
-    def calibration(self, provider: str, model: str) -> Calibration | None:
+    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """The newest calibration."""
-        names = (self.tenant, storable(provider), storable(model))
+        names = (self.tenant, encode_text(provider), encode_text(model))
         where = "tenant=? AND provider=? AND model=?"
         head = self.db.row(f"SELECT number, hash FROM calibration_head WHERE {where}", names)  # noqa: S608 - constants
         columns = "number, factor_64, samples, at_ms, hash"
@@ -383,13 +383,13 @@ class Reader(SessionReader):
         record = CalibrationRecord(names[1], names[2], *row)
         whole = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(whole, what)
-        return Calibration(record.factor_64, record.samples, record.at_ms)
+        return StoredCalibration(record.factor_64, record.samples, record.at_ms)
 
-    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """The newest calibration of each provider and model, by name."""
         sql = (
             "SELECT provider, model FROM calibration WHERE tenant=?1"
             " UNION SELECT provider, model FROM calibration_head WHERE tenant=?1 ORDER BY 1, 2"
         )
-        names = [(original(row[0]), original(row[1])) for row in self.db.rows(sql, (self.tenant,))]
+        names = [(decode_text(row[0]), decode_text(row[1])) for row in self.db.rows(sql, (self.tenant,))]
         return [(*name, found) for name in names if (found := self.calibration(*name))]

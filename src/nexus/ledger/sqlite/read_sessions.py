@@ -13,11 +13,11 @@ import msgspec
 from nexus.errors import BadReference, LedgerDamaged
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, Segment, SessionFacts
+from nexus.ledger.sessions import Alias, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.text_encoding import from_json, original, storable
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 
 MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""
@@ -60,7 +60,7 @@ class SessionReader:
                 return self._newest(at, row)
             at = self._alias_at(at, row[0], row[3]).target
         raise BadReference(
-            f"the aliases from {original(name)!r} on go in a circle or over more than {MOST_ALIASES} steps"
+            f"the aliases from {decode_text(name)!r} on go in a circle or over more than {MOST_ALIASES} steps"
         )
 
     def last_target(self, name: str) -> str:
@@ -75,7 +75,7 @@ class SessionReader:
 
     def thread_of(self, session: str) -> int | None:
         """The thread of a label or alias."""
-        move = self.pointed(storable(session))
+        move = self.pointed(encode_text(session))
         return move.thread if move is not None else None
 
     def pointer_row(self, label: str) -> tuple[int, int | None, str, bytes] | None:
@@ -88,7 +88,7 @@ class SessionReader:
                 " UNION ALL SELECT 1 FROM alias WHERE tenant=?1 AND name=?2 LIMIT 1"
             )
             if self.db.row(sql, (self.tenant, label)):
-                self.damaged(f"the pointer of session {original(label)!r} is lost")
+                self.damaged(f"the pointer of session {decode_text(label)!r} is lost")
         return cast("tuple[int, int | None, str, bytes] | None", row)
 
     def move_of(self, label: str) -> MoveRecord | None:
@@ -105,11 +105,13 @@ class SessionReader:
     def _newest(self, label: str, row: tuple[Any, ...]) -> MoveRecord:
         number, thread, status, digest, moved, facts, reason, at_ms, stored, before = row
         if not isinstance(number, int) or stored is None or (number > 1) != (before is not None):
-            self.damaged(f"move {number} of session {original(label)!r} is lost")
+            self.damaged(f"move {number} of session {decode_text(label)!r} is lost")
         record, before = MoveRecord(label, number, moved, facts, reason, at_ms, stored), before or b""
-        self.check(chain.move_hash(self.tenant, before, record) == record.hash, f"move {number} of {original(label)!r}")
+        self.check(
+            chain.move_hash(self.tenant, before, record) == record.hash, f"move {number} of {decode_text(label)!r}"
+        )
         if stored != digest or moved != thread or self.facts(record).status != status:
-            self.damaged(f"the pointer of session {original(label)!r} is not its newest move")
+            self.damaged(f"the pointer of session {decode_text(label)!r} is not its newest move")
         return record
 
     def moves_of(self, label: str) -> list[MoveRecord]:
@@ -119,24 +121,26 @@ class SessionReader:
         before = b""
         for place, record in enumerate(found, 1):
             whole = record.number == place and chain.move_hash(self.tenant, before, record) == record.hash
-            self.check(whole, f"move {place} of session {original(label)!r}")
+            self.check(whole, f"move {place} of session {decode_text(label)!r}")
             before = record.hash
         return found
 
-    def facts(self, record: MoveRecord) -> SessionFacts:
+    def facts(self, record: MoveRecord) -> SessionMetadata:
         """The facts of a move."""
         return from_json(record.facts, _facts)
 
-    def move(self, record: MoveRecord) -> Move:
+    def move(self, record: MoveRecord) -> RefUpdate:
         """A move as a value."""
-        reason = original(record.reason)
-        return Move(original(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms)
+        reason = decode_text(record.reason)
+        return RefUpdate(
+            decode_text(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms
+        )
 
     def _alias_at(self, name: str, number: int, digest: bytes) -> AliasRecord:
         found = self.aliases_of(name)
         newest = found[-1] if found else None
         if newest is None or newest.number != number or newest.hash != digest:
-            self.damaged(f"the alias {original(name)!r} is lost")
+            self.damaged(f"the alias {decode_text(name)!r} is lost")
         return newest
 
     def aliases_of(self, name: str) -> list[AliasRecord]:
@@ -146,7 +150,7 @@ class SessionReader:
         before = b""
         for place, record in enumerate(found, 1):
             whole = record.number == place and chain.alias_hash(self.tenant, before, record) == record.hash
-            self.check(whole, f"change {place} of alias {original(name)!r}")
+            self.check(whole, f"change {place} of alias {decode_text(name)!r}")
             before = record.hash
         return found
 
@@ -159,8 +163,8 @@ class SessionReader:
 
     def alias(self, record: AliasRecord) -> Alias:
         """An alias as a value."""
-        target = original(record.target) if record.target is not None else None
-        return Alias(original(record.name), target, original(record.reason), record.at_ms)
+        target = decode_text(record.target) if record.target is not None else None
+        return Alias(decode_text(record.name), target, decode_text(record.reason), record.at_ms)
 
     def check(self, whole: bool, what: str) -> None:
         """Raises LedgerDamaged unless what was read is whole."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from nexus.ledger.search_text import all_text, phrases
-from nexus.ledger.sessions import Hit, Query, Segment, SessionFacts, SessionInfo
+from nexus.ledger.search_text import all_text, parse_query
+from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo, SessionMetadata
 from nexus.ledger.sqlite.read import Reader
-from nexus.ledger.text_encoding import original, storable
+from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.types.ledger_entries import MessageRef
 
 _SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
@@ -18,9 +18,9 @@ WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 """
 
 
-def search(reader: Reader, query: Query) -> list[Hit]:
+def search(reader: Reader, query: Query) -> list[SearchHit]:
     """The messages that have all words of the query, each read through its hash."""
-    wanted = phrases(query.text)
+    wanted = parse_query(query.text)
     if not wanted or query.limit <= 0:
         return []
     match = " ".join(f'"{" ".join(phrase)}"' for phrase in wanted)
@@ -30,7 +30,7 @@ def search(reader: Reader, query: Query) -> list[Hit]:
         f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
     )
     ranges = _ranges(reader, query.session)
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     passed = 0
     for thread, seq, order_in, role in reader.db.each(sql, (match, reader.tenant)):
         reader.whole_numbers(thread, seq, order_in)
@@ -70,7 +70,7 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
     while waiting:
         at = waiting.pop()
         sql = "SELECT label, status FROM session WHERE tenant=? AND thread=?"
-        found += [(original(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
+        found += [(decode_text(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
         # A fork of a fork has no more of this thread than the fork has.
         sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND NOT erased"
         forks = [fork for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
@@ -79,7 +79,7 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
     return sorted(found)
 
 
-def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> Hit:
+def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> SearchHit:
     own = next(part for part in reader.path(thread) if part.thread == thread)
     entry = next(iter(reader.read(own, seq - 1, seq)), None)
     row = next((row for row in entry.rows if row.place.ord == order), None) if entry is not None else None
@@ -87,14 +87,14 @@ def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, .
         reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
     text = all_text(row.message.parts)
     at_ms = row.message.at_ms or entry.at_ms
-    return Hit(thread, MessageRef(seq, order), entry.turn, row.message.role, at_ms, text, labels)
+    return SearchHit(thread, MessageRef(seq, order), entry.turn, row.message.role, at_ms, text, labels)
 
 
 def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
     """The sessions, newest first, with counts of their whole paths."""
     lost = reader.db.value(_LOST, (reader.tenant,))
     if lost is not None:
-        reader.damaged(f"the pointer of session {original(str(lost))!r} is lost")
+        reader.damaged(f"the pointer of session {decode_text(str(lost))!r} is lost")
     found: list[SessionInfo] = []
     totals = _Totals(reader)
     for (label,) in reader.db.rows(_SESSIONS, (reader.tenant,)):
@@ -136,7 +136,7 @@ class _Totals:
         return found
 
 
-def _info(reader: Reader, label: str, thread: int, facts: SessionFacts, totals: _Totals) -> SessionInfo:
+def _info(reader: Reader, label: str, thread: int, facts: SessionMetadata, totals: _Totals) -> SessionInfo:
     row = reader.thread(thread)
     messages, tokens, first, last = row.messages, row.tokens, row.first_ms, row.last_ms
     for part in reader.path(thread)[:-1]:
@@ -147,7 +147,7 @@ def _info(reader: Reader, label: str, thread: int, facts: SessionFacts, totals: 
             last = max(last, max(times, default=0))
     names = (facts.persona, facts.parent_session)
     return SessionInfo(
-        original(label),
+        decode_text(label),
         thread,
         facts.title,
         row.turn,
@@ -168,7 +168,7 @@ def known_keys(reader: Reader, session: str) -> dict[str, int]:
     parts = reader.path(thread) if thread is not None else []
     found = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, part.high))]
     reader.whole_numbers(*[seq for _, seq in found])
-    return {original(str(key)): seq for key, seq in found}
+    return {decode_text(str(key)): seq for key, seq in found}
 
 
 def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
@@ -177,6 +177,6 @@ def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
         "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
         " WHERE t.tenant=? ORDER BY t.id"
     )
-    found = [(thread, seq) for thread, seq in reader.db.rows(sql, (storable(key), reader.tenant))]
+    found = [(thread, seq) for thread, seq in reader.db.rows(sql, (encode_text(key), reader.tenant))]
     reader.whole_numbers(*[number for row in found for number in row])
     return found

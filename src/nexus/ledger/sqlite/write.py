@@ -12,11 +12,11 @@ from nexus.errors import BadEntry, CompactionSuperseded, HeadMoved, IdempotencyC
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord
-from nexus.ledger.sessions import SessionFacts, Thread
+from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sqlite.connection import Value
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.write_sessions import SessionWriter, thread_columns
-from nexus.ledger.text_encoding import storable, to_json
+from nexus.ledger.text_encoding import encode_text, to_json
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
@@ -29,7 +29,7 @@ MOST_REMEMBERED = 1_000
 class Writing(SessionWriter):
     """One transaction's writes for one tenant."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
         """Writes a commit's entries, cut and manifest; see `LedgerStore.commit`."""
         memo = self._memo()
         known = memo.get((self.tenant, session))
@@ -55,7 +55,7 @@ class Writing(SessionWriter):
             self._check_entry(number, entry, seq)
             at_ms = entry.at_ms or self.clock_ms()
             digest = chain.entry_hash(thread.head_hash, self.tenant, (number, seq, entry.kind, turn, at_ms, body), rows)
-            keys = [KeyRecord(storable(key), payload) for key in dict.fromkeys(entry.keys)]
+            keys = [KeyRecord(encode_text(key), payload) for key in dict.fromkeys(entry.keys)]
             record = EntryRecord(number, seq, entry.kind, turn, at_ms, body, digest, rows, keys)
             texts = [indexed(sized.message.parts, row[7]) for sized, row in zip(entry.messages, rows, strict=True)]
             calls = call_rows(tuple(sized.message for sized in entry.messages))
@@ -139,9 +139,9 @@ class Writing(SessionWriter):
             memo["version"] = version
         return memo
 
-    def _target(self, session: str, facts: SessionFacts | None) -> Thread:
+    def _target(self, session: str, facts: SessionMetadata | None) -> Thread:
         """The thread to append to; made, with its session, if it is new."""
-        name = storable(session)
+        name = encode_text(session)
         move = self.reader.move_of(name)
         if move is None or move.thread is None:
             label = self.reader.resolve(name)
@@ -173,7 +173,9 @@ class Writing(SessionWriter):
         if not entry.keys:
             return False
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=?"
-        found: list[bytes | None] = [self.db.value(sql, (self.tenant, thread.id, storable(key))) for key in entry.keys]
+        found: list[bytes | None] = [
+            self.db.value(sql, (self.tenant, thread.id, encode_text(key))) for key in entry.keys
+        ]
         if not any(found):
             return thread.parent is not None and self._inherited(thread.id, entry, payload)
         if all(stored == payload for stored in found):
@@ -185,7 +187,7 @@ class Writing(SessionWriter):
         """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         for part in self.reader.path(thread)[:-1]:
-            found = [self.db.value(sql, (self.tenant, part.thread, storable(k), part.high)) for k in entry.keys]
+            found = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
             if found and all(stored == payload for stored in found):
                 return True
         return False
@@ -208,7 +210,7 @@ class Writing(SessionWriter):
 
     def _cut(self, thread: int, cut: Cut) -> None:
         """Stores a cut, unless another process decided for this view first: its decision stands."""
-        view = storable(cut.view)
+        view = encode_text(cut.view)
         newest = self.reader.last_cut(thread, cut.view)
         number = newest.number + 1 if newest is not None else 1
         if cut.number < number:
@@ -227,7 +229,7 @@ class Writing(SessionWriter):
                 self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, data))
 
     def _assembly(self, thread: int, seq: int, row: AssemblyRow) -> None:
-        columns = (thread, storable(row.view), seq, body_json(row.manifest), row.at_ms or self.clock_ms())
+        columns = (thread, encode_text(row.view), seq, body_json(row.manifest), row.at_ms or self.clock_ms())
         digest = chain.assembly_hash(self.tenant, AssemblyRecord(*columns, b""))
         self.put_assembly(AssemblyRecord(*columns, digest))
 

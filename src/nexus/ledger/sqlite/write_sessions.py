@@ -9,12 +9,12 @@ from msgspec.structs import astuple
 from nexus.errors import BadReference, NoSuchSession, SessionMoved
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, Thread, checked, holder_of, parent_of
+from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionMetadata, Thread, checked, holder_of, parent_of
 from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.sqlite.read import END, THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.read_sessions import ALIAS
-from nexus.ledger.text_encoding import original, storable, to_json
-from nexus.types.ledger_entries import Calibration
+from nexus.ledger.text_encoding import decode_text, encode_text, to_json
+from nexus.types.ledger_entries import StoredCalibration
 
 MOST_PARENTS = 1_000
 """Sessions that spawn sessions, at most so many deep."""
@@ -67,7 +67,7 @@ class SessionWriter:
                     return turn, kind in ("messages", "lost") and turn > 0
         return turn or 0, False
 
-    def fork(self, new: NewMove, source: str, at_seq: int) -> int:
+    def fork(self, new: NewRefUpdate, source: str, at_seq: int) -> int:
         """Moves a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
         self.db.memo.clear()
         parent = self.reader.thread_of(source)
@@ -77,7 +77,7 @@ class SessionWriter:
         if not 0 <= at_seq <= head:
             raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {head}; nothing was forked")
         digest = self.reader.hash_at(parent, at_seq)
-        label = self.reader.resolve(storable(new.label)) or storable(new.label)
+        label = self.reader.resolve(encode_text(new.label)) or encode_text(new.label)
         self._expect(label, new.expected_number)
         thread = self.new_thread(holder_of(self.reader.path(parent), at_seq), at_seq, digest)
         self.point(label, thread.id, new.reason, new.facts)
@@ -88,7 +88,7 @@ class SessionWriter:
         label: str,
         thread: int | None,
         reason: str,
-        facts: SessionFacts | None,
+        facts: SessionMetadata | None,
         known: Collection[tuple[str, int, str]] = (),
     ) -> MoveRecord:
         """Appends a move of a label (in storable form); without facts it keeps those that it has.
@@ -96,12 +96,12 @@ class SessionWriter:
         What spawned the session is checked when it is new; `known` has what is taken over from another label.
         """
         old = self.reader.moves_of(label)
-        before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionFacts()
+        before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
         facts = checked(facts) if facts is not None else before_facts
         if parent_of(facts) not in (parent_of(before_facts), *known):
             self._check_parent(label, facts)
         before = old[-1].hash if old else b""
-        columns = (label, len(old) + 1, thread, to_json(facts), storable(reason), self.clock_ms())
+        columns = (label, len(old) + 1, thread, to_json(facts), encode_text(reason), self.clock_ms())
         record = MoveRecord(*columns, chain.move_hash(self.tenant, before, MoveRecord(*columns, b"")))
         self.put_move(record, facts.status)
         return record
@@ -130,14 +130,14 @@ class SessionWriter:
             (self.tenant, label, number, thread, status, digest),
         )
 
-    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias]) -> list[Move]:
+    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
         """Appends moves and alias changes; see `LedgerStore.move`."""
         self.db.memo.clear()
-        done: list[Move] = []
-        newest = [self.reader.move_of(storable(new.label)) for new in moves]
+        done: list[RefUpdate] = []
+        newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
         known = [parent_of(self.reader.facts(one)) for one in newest if one is not None]
         for new in moves:
-            label = storable(new.label)
+            label = encode_text(new.label)
             self._expect(label, new.expected_number)
             if new.thread is not None:
                 self.check_thread(new.thread)
@@ -153,7 +153,7 @@ class SessionWriter:
         last = self.reader.move_of(label)
         number = last.number if last is not None else 0
         if number != expected:
-            raise SessionMoved(original(label), expected, number)
+            raise SessionMoved(decode_text(label), expected, number)
 
     def check_thread(self, thread: int) -> None:
         """Raises BadReference for a thread that is not there, or was deleted for good."""
@@ -165,13 +165,13 @@ class SessionWriter:
             raise BadReference(f"thread {thread} was deleted for good; nothing was changed")
 
     def _alias(self, alias: Alias) -> None:
-        name = storable(alias.name)
-        target = storable(alias.target) if alias.target is not None else None
+        name = encode_text(alias.name)
+        target = encode_text(alias.target) if alias.target is not None else None
         if target is not None and self.reader.resolve(name) == name:
             raise BadReference(f"{alias.name!r} is a session itself; rename or merge it instead of giving it an alias")
         old = self.reader.aliases_of(name)
         before = old[-1].hash if old else b""
-        columns = (name, len(old) + 1, target, storable(alias.reason), alias.at_ms or self.clock_ms())
+        columns = (name, len(old) + 1, target, encode_text(alias.reason), alias.at_ms or self.clock_ms())
         record = AliasRecord(*columns, chain.alias_hash(self.tenant, before, AliasRecord(*columns, b"")))
         self.put_alias(record)
         if target is not None and self.reader.resolve(name) is None:
@@ -185,21 +185,23 @@ class SessionWriter:
         if pointer is None or pointer[0] is None:
             self._point_row(record.name, record.number, None, ALIAS, record.hash)
 
-    def _check_parent(self, label: str, facts: SessionFacts) -> None:
+    def _check_parent(self, label: str, facts: SessionMetadata) -> None:
         """Raises BadReference when the session that spawned this one is not there, or was spawned by it."""
         if not facts.parent_session:
             return
-        at, deep = storable(facts.parent_session), 0
+        at, deep = encode_text(facts.parent_session), 0
         while at:
             found = self.reader.resolve(at)
             if found is None and deep:
                 break
             if found is None:
-                raise BadReference(f"there is no session {original(at)!r} that could have spawned {original(label)!r}")
+                raise BadReference(
+                    f"there is no session {decode_text(at)!r} that could have spawned {decode_text(label)!r}"
+                )
             if found == label or deep > MOST_PARENTS:
-                raise BadReference(f"session {original(label)!r} would be spawned by itself; nothing was stored")
+                raise BadReference(f"session {decode_text(label)!r} would be spawned by itself; nothing was stored")
             move = self.reader.move_of(found)
-            at = storable(self.reader.facts(move).parent_session) if move is not None else ""
+            at = encode_text(self.reader.facts(move).parent_session) if move is not None else ""
             deep += 1
         thread = self.reader.thread_of(facts.parent_session)
         if thread is None:
@@ -209,7 +211,7 @@ class SessionWriter:
             raise BadReference(
                 f"session {facts.parent_session!r} has {turns} turns, there is no turn {facts.parent_turn}"
             )
-        if facts.parent_call_id and not self._has_call(thread, storable(facts.parent_call_id)):
+        if facts.parent_call_id and not self._has_call(thread, encode_text(facts.parent_call_id)):
             raise BadReference(f"session {facts.parent_session!r} has no tool call {facts.parent_call_id!r}")
 
     def _has_call(self, thread: int, call_id: str) -> bool:
@@ -219,9 +221,9 @@ class SessionWriter:
             for part in self.reader.path(thread)
         )
 
-    def calibrate(self, provider: str, model: str, new: Calibration) -> None:
+    def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
         """A newer calibration, and that it is the newest."""
-        names = (storable(provider), storable(model))
+        names = (encode_text(provider), encode_text(model))
         sql = "SELECT number FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
         number = int(self.db.value(sql, (self.tenant, *names)) or 0) + 1
         columns = (*names, number, new.factor_64, new.samples, new.at_ms or self.clock_ms())

@@ -12,7 +12,7 @@ from nexus.errors import BadProfile
 from nexus.profiles.user.toml import NAME, NAME_RULE
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning
-from nexus.workspace.config.files import LAYER_FOLDER, OutsideFolder, SettingsFile, why
+from nexus.workspace.config.files import LAYER_FOLDER, OutsideFolder, SettingsFile, describe_error
 from nexus.workspace.files.containment import State, state_of
 from nexus.workspace.files.reader import is_young
 from nexus.workspace.instruction_layers import Folders
@@ -70,7 +70,7 @@ class ProfileFiles:
             try:
                 paths = [*_entries(Path(folder))] if folder else []
             except OSError as error:
-                text = f"no profile of this folder can be used: it cannot be read ({why(error)})"
+                text = f"no profile of this folder can be used: it cannot be read ({describe_error(error)})"
                 warned.append(ContextWarning(collapse_whitespace(self._file(Path(folder)).origin), text))
                 continue
             for path in paths:
@@ -95,7 +95,7 @@ class ProfileFiles:
         except OutsideFolder as error:
             raise BadProfile(file.origin, "", "a file inside the workspace, not a link that leads out of it") from error
         except (OSError, ValueError, RuntimeError) as error:
-            reason = why(error) if isinstance(error, (OSError, ValueError)) else str(error)
+            reason = describe_error(error) if isinstance(error, (OSError, ValueError)) else str(error)
             raise BadProfile(file.origin, "", f"a file of text that can be read ({reason})") from error
         if text is None:
             raise BadProfile(file.origin, "", "a file that is there")
@@ -113,7 +113,7 @@ class ProfileFiles:
 
     def _file(self, path: Path) -> SettingsFile:
         if path.parent == self.home / FOLDER:
-            shown = Folders(self.home, (), self.workspace).shown(self.home)
+            shown = Folders(self.home, (), self.workspace).display_path(self.home)
             return SettingsFile(path, f"{shown}{FOLDER}/{path.name}")
         return SettingsFile(path, f"{LAYER_FOLDER}/{FOLDER}/{path.name}", self.workspace)
 

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadProfile
-from nexus.plugins.guard import UnfitAnswer, said
+from nexus.plugins.guard import InvalidHookResult, describe_error
 from nexus.plugins.hooks import Hooks
-from nexus.plugins.load import LOAD_MS, guarded
-from nexus.plugins.validate import profiles_of, sources_of
+from nexus.plugins.load import LOAD_MS, guarded_source
+from nexus.plugins.validate import validate_profiles, validate_sources
 from nexus.profiles.user.toml import validate_profile
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
@@ -39,11 +39,11 @@ def load_profile(
     if not isinstance(given, Profile):
         raise BadProfile(file.origin, "profile", EXPECTED)
     try:
-        profile = profiles_of([replace(given, name=name)], ())[0][name]
-        functions, notes = sources_of(getattr(module, "sources", {}), hooks.sources)
-    except UnfitAnswer as error:
+        profile = validate_profiles([replace(given, name=name)], ())[0][name]
+        functions, notes = validate_sources(getattr(module, "sources", {}), hooks.sources)
+    except InvalidHookResult as error:
         raise BadProfile(file.origin, "", f"{EXPECTED}, and `sources`, functions by name ({error})") from error
-    own = {one: guarded(hooks.guard, file.path.name, one, function) for one, function in functions.items()}
+    own = {one: guarded_source(hooks.guard, file.path.name, one, function) for one, function in functions.items()}
     validate_profile(profile, {**hooks.sources, **own}, file.origin)
     return profile, own, tuple(ContextWarning(file.origin, note) for note in notes)
 
@@ -55,7 +55,7 @@ def _run(text: str, name: str, file: SettingsFile) -> ModuleType:
     try:
         exec(compile(text, str(file.path), "exec"), module.__dict__)  # noqa: S102 - the user's own program, by its name
     except Exception as error:
-        raise UnfitAnswer(f"{said(error)}{_line(error, str(file.path))}") from error
+        raise InvalidHookResult(f"{describe_error(error)}{_line(error, str(file.path))}") from error
     return module
 
 

@@ -19,7 +19,7 @@ from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.workspace.config.files import SettingsFile
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources.app_blocks import fed_sources, unplaced
+from nexus.workspace.sources.app_blocks import app_block_sources, unplaced_blocks
 
 MOST_EXTENDED = 10
 """Profiles that extend one another in a row."""
@@ -109,12 +109,12 @@ class Profiles:
 
     def sources(self, found: ResolvedProfile) -> Mapping[str, Source]:
         """Every source that the profile may name: Nexus's and plugins', its own file's, and blocks of the application."""
-        fed = fed_sources(found.profile)
+        fed = app_block_sources(found.profile)
         return {**self.hooks().sources, **found.sources, **fed} if found.sources or fed else self.hooks().sources
 
     def warnings_for(self, found: ResolvedProfile, request: Request) -> tuple[ContextWarning, ...]:
         """What is to be said before anything is gathered: clashes of names, and blocks of the request without a place."""
-        return (*found.warnings, *unplaced(request.blocks, found.profile)) if request.blocks else found.warnings
+        return (*found.warnings, *unplaced_blocks(request.blocks, found.profile)) if request.blocks else found.warnings
 
     def entries(self) -> tuple[list[ProfileEntry], list[ContextWarning]]:
         """Every profile, also those that cannot be used; and what is to be said of files that are none."""

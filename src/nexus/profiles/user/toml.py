@@ -23,7 +23,7 @@ from nexus.types.profile import (
     Share,
     SummaryMarker,
 )
-from nexus.workspace.sources.app_blocks import NAMED, PREFIX, fed_name
+from nexus.workspace.sources.app_blocks import NAMED, PREFIX, app_block_name
 
 MOST_SOURCES = 100
 """Sources of one slot."""
@@ -78,6 +78,16 @@ class ProfileDraft(Struct, frozen=True, forbid_unknown_fields=True):
     shares: LayerShares = LayerShares()
 
 
+_OLD_KEYS = {
+    "what": "description",
+    "form": "message_format",
+    "says_start": "session_header",
+    "frozen": "freeze_system_prompt",
+    "ahead": "preamble",
+}
+"""Keys that profile files may still have, and their names today."""
+
+
 @lru_cache(maxsize=64)
 def parse_profile(text: str, file: str) -> ProfileDraft:
     """What a file's text says; `file` is what errors call it. Raises BadProfile."""
@@ -85,6 +95,9 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadProfile(file, "", f"TOML ({_short(str(error))})") from error
+    for old, new in _OLD_KEYS.items():
+        if old in found and new not in found:
+            found[new] = found.pop(old)
     try:
         draft = msgspec.convert(found, ProfileDraft)
     except msgspec.ValidationError as error:
@@ -92,7 +105,7 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
     if not draft.extends and draft.system is None and draft.current is None:
         raise BadProfile(file, "", "`extends`, or the lists `system` and `current`")
     if len(draft.description) > MOST_WHAT:
-        raise BadProfile(file, "what", f"at most {MOST_WHAT} characters")
+        raise BadProfile(file, "description", f"at most {MOST_WHAT} characters")
     return draft
 
 
@@ -137,7 +150,7 @@ def validate_profile(profile: Profile, sources: Collection[str], file: str) -> N
         if len(names) > MOST_SOURCES:
             raise BadProfile(file, slot, f"at most {MOST_SOURCES} sources, not {len(names):,}")
         for source in names:
-            if source not in sources and not fed_name(source):
+            if source not in sources and not app_block_name(source):
                 raise BadProfile(file, slot, _known(source, sources))
     twice = [one for one, times in Counter((*profile.system, *profile.preamble, *profile.current)).items() if times > 1]
     if twice:

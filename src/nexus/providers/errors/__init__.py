@@ -7,6 +7,6 @@ provider's package: errors are read by the names of their fields.
 
 from __future__ import annotations
 
-from nexus.providers.errors.classifier import Verdict, classify, learned_window, silent
+from nexus.providers.errors.classifier import OverflowVerdict, classify, detect_silent_overflow, learned_window
 
-__all__ = ["Verdict", "classify", "learned_window", "silent"]
+__all__ = ["OverflowVerdict", "classify", "detect_silent_overflow", "learned_window"]

@@ -9,15 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.providers.errors import messages as patterns
-from nexus.providers.errors.extract import Said, read
-from nexus.providers.errors.messages import Counted, Rule, TooMuch, plain_code
+from nexus.providers.errors.extract import ErrorDetails, extract_details
+from nexus.providers.errors.messages import Rule, TokenNumbers, TooMuch, normalize_code
 from nexus.types.request import TokenUsage
 from nexus.types.sanitize import sanitize_text
 
 Kind: TypeAlias = Literal["overflow", "rate_limit", "other"]
 
 
-class Verdict(Struct, frozen=True):
+class OverflowVerdict(Struct, frozen=True):
     """What a provider said of a request, and which rule found it (`source`, as `code:…`, `text:…`, `status:…`).
 
     `part` of an overflow is what to make smaller: `input`; `output`, when the input fits and the tokens asked for the
@@ -40,7 +40,7 @@ class Verdict(Struct, frozen=True):
     text: str = ""
 
 
-def learned_window(verdict: Verdict) -> int | None:
+def learned_window(verdict: OverflowVerdict) -> int | None:
     """The model's real limit in tokens if the provider told it, else None.
 
     It is the window, or the input alone where `limit_of` says so. Rates and sizes in bytes are none.
@@ -62,7 +62,7 @@ _BLOCK = 1_024
 _CUT_PERCENT = 80
 
 
-def silent(
+def detect_silent_overflow(
     usage: TokenUsage,
     *,
     window: int,
@@ -70,7 +70,7 @@ def silent(
     output_tokens: int | None = None,
     text_empty: bool = False,
     sent: int = 0,
-) -> Verdict | None:
+) -> OverflowVerdict | None:
     """The overflow that a reply shows though there was no error; None if it shows none.
 
     `usage` is the reply's, `window` the model's in tokens (0: unknown), `sent` an estimate of the prompt's tokens (0:
@@ -80,7 +80,7 @@ def silent(
     """
     used = usage.input_tokens
     output = usage.output_tokens if output_tokens is None else output_tokens
-    reason = plain_code(stop_reason)
+    reason = normalize_code(stop_reason)
     if reason in RAN_OUT:
         return _overflow_of_usage(f"stop:{stop_reason}", used, output)
     if 0 < window < used:
@@ -96,8 +96,8 @@ def silent(
     return None
 
 
-def _overflow_of_usage(source: str, used: int, output: int, *, limit: int = 0, requested: int = 0) -> Verdict:
-    return Verdict(
+def _overflow_of_usage(source: str, used: int, output: int, *, limit: int = 0, requested: int = 0) -> OverflowVerdict:
+    return OverflowVerdict(
         "overflow",
         source[:120],
         "input",
@@ -117,7 +117,7 @@ _NO_WORDS = re.compile(
 )
 
 
-def classify(error: object, *, provider: str = "", window: int = 0) -> Verdict:
+def classify(error: object, *, provider: str = "", window: int = 0) -> OverflowVerdict:
     """What an error of a provider means for the size of the request. Never raises, whatever it is given.
 
     `error` is an exception of any provider's package, an error body (dict or text), a status, or a pair of a status and
@@ -127,27 +127,27 @@ def classify(error: object, *, provider: str = "", window: int = 0) -> Verdict:
     """
     company = provider.lower().partition("/")[0].strip()
     first = ""
-    for said in read(error):
+    for said in extract_details(error):
         verdict = _verdict(said, company, window)
         if verdict is not None:
             return verdict
         first = first or next(iter(said.texts), "")
-    return Verdict("other", "none", text=_shown(first))
+    return OverflowVerdict("other", "none", text=_shown(first))
 
 
-def _verdict(said: Said, company: str, window: int) -> Verdict | None:
+def _verdict(said: ErrorDetails, company: str, window: int) -> OverflowVerdict | None:
     """What one error means; None when it says nothing of sizes and rates."""
-    plain = [patterns.plain(text) for text in said.texts]
+    plain = [patterns.normalize_error_text(text) for text in said.texts]
     return _typed(said, plain, company, window) or _written(said, plain, window) or _without_words(said, plain, company)
 
 
-def _typed(said: Said, plain: list[str], company: str, window: int) -> Verdict | None:
+def _typed(said: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
     """The verdict of codes, types, class names and of status 429."""
     too_long = (
         patterns.TOO_LONG_CODES | {patterns.ZHIPU_TOO_LONG} if company in patterns.ZHIPU else patterns.TOO_LONG_CODES
     )
     if source := _code_of(said, patterns.UNRELATED_CODES):
-        return Verdict("other", source, text=_shown("".join(said.texts[:1])))
+        return OverflowVerdict("other", source, text=_shown("".join(said.texts[:1])))
     if source := _code_of(said, too_long):
         return _overflow(said, plain, source, window, "input")
     if source := _code_of(said, patterns.RATE_LIMIT_CODES):
@@ -160,14 +160,14 @@ def _typed(said: Said, plain: list[str], company: str, window: int) -> Verdict |
     return None
 
 
-def _written(said: Said, plain: list[str], window: int) -> Verdict | None:
+def _written(said: ErrorDetails, plain: list[str], window: int) -> OverflowVerdict | None:
     """The verdict of the texts: what is no overflow is looked for first."""
     if said.status in patterns.NOT_ABOUT_SIZE:
         return None
     other = _rule_of(patterns.UNRELATED_TEXTS, plain)
     if other is not None:
         rule, _, index = other
-        return Verdict("other", f"text:{rule.name}", text=_shown(said.texts[index]))
+        return OverflowVerdict("other", f"text:{rule.name}", text=_shown(said.texts[index]))
     rate = _rule_of((patterns.RATE_LIMIT_TEXT,), plain)
     if rate is not None:
         return _rate(said, plain, f"text:{rate[0].name}")
@@ -176,28 +176,30 @@ def _written(said: Said, plain: list[str], window: int) -> Verdict | None:
     return None
 
 
-def _without_words(said: Said, plain: list[str], company: str) -> Verdict | None:
+def _without_words(said: ErrorDetails, plain: list[str], company: str) -> OverflowVerdict | None:
     """The verdict of a status alone: 413, and 400 of the providers that give no body."""
     silent = all(_NO_WORDS.match(text) for text in plain)
     if silent and said.status in (400, 413) and company in patterns.EMPTY_IS_OVERFLOW:
-        return Verdict(
+        return OverflowVerdict(
             "overflow", f"status:{said.status} without a body", "input", text=_shown("".join(said.texts[:1]))
         )
     if said.status == 413:
-        return Verdict("overflow", "status:413", "bytes", text=_shown("".join(said.texts[:1])))
+        return OverflowVerdict("overflow", "status:413", "bytes", text=_shown("".join(said.texts[:1])))
     return None
 
 
-def _overflow(said: Said, plain: list[str], source: str, window: int, part: TooMuch) -> Verdict:
+def _overflow(said: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
     """An overflow, with the numbers that the texts tell."""
     found = _rule_of(patterns.OVERFLOW, plain)
     if found is None:
-        verdict = Verdict("overflow", source, part, said.limit, requested=said.requested, input_tokens=said.requested)
+        verdict = OverflowVerdict(
+            "overflow", source, part, said.limit, requested=said.requested, input_tokens=said.requested
+        )
         index = 0
     else:
         rule, match, index = found
-        numbers = patterns.counted(match, window)
-        verdict = Verdict(
+        numbers = patterns.parse_token_numbers(match, window)
+        verdict = OverflowVerdict(
             "overflow",
             source or f"text:{rule.name}",
             _part(rule, numbers, window),
@@ -212,7 +214,7 @@ def _overflow(said: Said, plain: list[str], source: str, window: int, part: TooM
     return replace(verdict, limit_of=(verdict.limit_of or "window") if verdict.limit else "", text=_shown(text))
 
 
-def _part(rule: Rule, numbers: Counted, window: int) -> TooMuch:
+def _part(rule: Rule, numbers: TokenNumbers, window: int) -> TooMuch:
     """Where input and output are both told, the output is too much if the input alone fits."""
     limit = numbers.limit or window
     if limit and numbers.input_tokens and numbers.output_tokens:
@@ -220,14 +222,16 @@ def _part(rule: Rule, numbers: Counted, window: int) -> TooMuch:
     return rule.part
 
 
-def _rate(said: Said, plain: list[str], source: str) -> Verdict:
+def _rate(said: ErrorDetails, plain: list[str], source: str) -> OverflowVerdict:
     """A rate limit, with its limit and what was requested where they are told."""
     for index, text in enumerate(plain):
         told = patterns.RATE.search(text)
         if told is not None:
-            limit, requested = patterns.number(told["limit"]), patterns.number(told["requested"])
-            return Verdict("rate_limit", source, limit=limit, requested=requested, text=_shown(said.texts[index]))
-    return Verdict("rate_limit", source, text=_shown("".join(said.texts[:1])))
+            limit, requested = patterns.parse_number(told["limit"]), patterns.parse_number(told["requested"])
+            return OverflowVerdict(
+                "rate_limit", source, limit=limit, requested=requested, text=_shown(said.texts[index])
+            )
+    return OverflowVerdict("rate_limit", source, text=_shown("".join(said.texts[:1])))
 
 
 def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[str], int] | None:
@@ -240,9 +244,9 @@ def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[
     return None
 
 
-def _code_of(said: Said, known: frozenset[str]) -> str:
+def _code_of(said: ErrorDetails, known: frozenset[str]) -> str:
     """The first code, type or class name that is among the known ones, with its field; empty if none is."""
-    found = (f"{field}:{value}" for field, value in said.codes if plain_code(value) in known)
+    found = (f"{field}:{value}" for field, value in said.codes if normalize_code(value) in known)
     return sanitize_text(next(found, ""))
 
 

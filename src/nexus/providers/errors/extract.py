@@ -78,7 +78,7 @@ _STATUS_IN_TEXT = re.compile(
 _NUMBER_IN_TEXT = re.compile(r"""\b(n_ctx|n_prompt_tokens)\\{0,7}["']?\s{0,4}[:=]\s{0,4}(\d{1,12})\b""")
 
 
-class Said(msgspec.Struct, frozen=True):
+class ErrorDetails(msgspec.Struct, frozen=True):
     """What one error says. `codes` are pairs of field and value; `limit` and `requested` are llama.cpp's own fields."""
 
     status: int
@@ -88,7 +88,7 @@ class Said(msgspec.Struct, frozen=True):
     requested: int = 0
 
 
-def read(error: object) -> Iterator[Said]:
+def extract_details(error: object) -> Iterator[ErrorDetails]:
     """What the error says, and then each error that it was raised from or is a group of, at most 16 in all.
 
     A pair of a status and a body is one error too. Never raises.
@@ -136,7 +136,7 @@ def _words(one: object) -> str:
     return ""
 
 
-def shortened(text: str) -> str:
+def truncate_error_text(text: str) -> str:
     """Both ends of a long text, the text itself if it is not long."""
     if len(text) <= HEAD_CHARS + TAIL_CHARS:
         return text
@@ -153,7 +153,7 @@ class _Reading:
         self.numbers: dict[str, int] = {}
         self.left = _MOST_VALUES
 
-    def said(self) -> Said:
+    def said(self) -> ErrorDetails:
         """All of it; a status, codes and numbers that stand in texts included where no field has them."""
         for text in self.texts:
             found = _STATUS_IN_TEXT.search(text)
@@ -162,7 +162,7 @@ class _Reading:
             for name, digits in _NUMBER_IN_TEXT.findall(text)[:4]:
                 self.numbers.setdefault(name.replace("_", ""), int(digits))
         numbers = self.numbers
-        return Said(
+        return ErrorDetails(
             self.status,
             tuple(dict.fromkeys(self.codes)),
             tuple(self.texts),
@@ -247,7 +247,7 @@ class _Reading:
         return None
 
     def _text(self, text: str) -> None:
-        short = shortened(text)
+        short = truncate_error_text(text)
         if len(self.texts) < _MOST_TEXTS and short.strip() and not any(short in known for known in self.texts):
             self.texts.append(short)
 

@@ -17,7 +17,7 @@ TooMuch: TypeAlias = Literal["", "input", "output", "bytes"]
 _FILLING = re.compile(r"[^a-z0-9]")
 
 
-def plain_code(code: str) -> str:
+def normalize_code(code: str) -> str:
     """The code as it is compared: lower case, letters and digits, without a final `error` or `exception`."""
     plain = _FILLING.sub("", code.lower())
     return plain.removesuffix("exception").removesuffix("error") or plain
@@ -118,13 +118,13 @@ def _rule(
     return (Rule(name, _pattern(text), part, limit_of),)
 
 
-def plain(text: str) -> str:
+def normalize_error_text(text: str) -> str:
     """The form of a text in which it is compared."""
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace("\\n", " ").translate(_QUOTES)
     return " ".join(_ADDRESS.sub(" ", text).lower().split())
 
 
-def number(digits: str | None) -> int:
+def parse_number(digits: str | None) -> int:
     """A number as it was written, with separators or a final `k`; 0 for none."""
     if not digits:
         return 0
@@ -318,7 +318,7 @@ _TOTAL = _pattern(
 _BOUND = re.compile(r"at least|upper bound")
 
 
-class Counted(Struct, frozen=True):
+class TokenNumbers(Struct, frozen=True):
     """The numbers that a sentence tells, 0 for those that it does not."""
 
     limit: int = 0
@@ -328,21 +328,21 @@ class Counted(Struct, frozen=True):
     at_least: bool = False
 
 
-def counted(found: re.Match[str], window: int) -> Counted:
+def parse_token_numbers(found: re.Match[str], window: int) -> TokenNumbers:
     """The numbers of a sentence that was found: those in its rule's own places, else those told around it."""
-    told = {name: number(digits) for name, digits in found.groupdict().items()}
+    told = {name: parse_number(digits) for name, digits in found.groupdict().items()}
     limit, requested = told.get("limit", 0), told.get("requested", 0)
     inputs, outputs = told.get("input", 0), told.get("output", 0)
     if told.get("over") and window:
         requested = window + told["over"]
     if requested or inputs or outputs:
-        return Counted(limit, requested or inputs + outputs, inputs, outputs)
+        return TokenNumbers(limit, requested or inputs + outputs, inputs, outputs)
     around = found.string[max(0, found.start() - 200) : found.end() + 400]
     for part in _PARTS.finditer(around):
         if "completion" in part[0] or "output" in part[0]:
-            outputs += number(part["n"])
+            outputs += parse_number(part["n"])
         else:
-            inputs += number(part["n"])
+            inputs += parse_number(part["n"])
     total = _TOTAL.search(around)
-    requested = number(total["n"]) if total else inputs + outputs
-    return Counted(limit, requested, inputs, outputs, bool(requested and _BOUND.search(around)))
+    requested = parse_number(total["n"]) if total else inputs + outputs
+    return TokenNumbers(limit, requested, inputs, outputs, bool(requested and _BOUND.search(around)))

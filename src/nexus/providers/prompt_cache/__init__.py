@@ -8,34 +8,42 @@ picodollars.
 from __future__ import annotations
 
 from nexus.providers.prompt_cache.break_even import (
-    Course,
-    Marks,
-    Payback,
-    cheapest_marks,
-    cycle_cost,
-    payback,
+    BreakEven,
+    CutCycle,
+    CutPoints,
+    break_even,
+    cheapest_cut_points,
+    cut_cycle_cost,
     price_of_break,
 )
 from nexus.providers.prompt_cache.rules import CacheRule, Rates, cache_rule, dollars
-from nexus.providers.prompt_cache.simulator import Cache, Call, Outcome, Segment, Totals, simulate, total
+from nexus.providers.prompt_cache.simulator import (
+    Cache,
+    CacheCall,
+    CacheOutcome,
+    CacheSegment,
+    CacheTotals,
+    simulate,
+    sum_outcomes,
+)
 
 __all__ = [
+    "BreakEven",
     "Cache",
+    "CacheCall",
+    "CacheOutcome",
     "CacheRule",
-    "Call",
-    "Course",
-    "Marks",
-    "Outcome",
-    "Payback",
+    "CacheSegment",
+    "CacheTotals",
+    "CutCycle",
+    "CutPoints",
     "Rates",
-    "Segment",
-    "Totals",
+    "break_even",
     "cache_rule",
-    "cheapest_marks",
-    "cycle_cost",
+    "cheapest_cut_points",
+    "cut_cycle_cost",
     "dollars",
-    "payback",
     "price_of_break",
     "simulate",
-    "total",
+    "sum_outcomes",
 ]

@@ -38,7 +38,7 @@ def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, ho
     return dollars(lost_tokens * (rates.write - rates.read) if rule.cached_part(whole) else 0)
 
 
-class Payback(Struct, frozen=True):
+class BreakEven(Struct, frozen=True):
     """A cut as a payment, in picodollars: `extra` at its own call, below zero if it pays at once, `saved` at each later."""
 
     extra: int
@@ -56,17 +56,17 @@ class Payback(Struct, frozen=True):
         return -(-self.extra // self.saved) if self.saved > 0 else None
 
 
-def payback(rewritten: int, dropped: int, rates: Rates) -> Payback:
+def break_even(rewritten: int, dropped: int, rates: Rates) -> BreakEven:
     """A cut that keeps `rewritten` tokens behind the change, to be written again, and drops others from the prompt.
 
     Without it all of them would be read, now and at every later call. Raises BadCall for a negative number.
     """
     if rewritten < 0 or dropped < 0:
         raise BadCall("a cut cannot write or drop a negative number of tokens")
-    return Payback(rewritten * (rates.write - rates.read) - dropped * rates.read, dropped * rates.read)
+    return BreakEven(rewritten * (rates.write - rates.read) - dropped * rates.read, dropped * rates.read)
 
 
-class Course(Struct, frozen=True):
+class CutCycle(Struct, frozen=True):
     """What is known when a cut is considered, in tokens.
 
     `sums` are the history's tokens before each of its groups, rising from 0, and last those of all of it; the last
@@ -84,7 +84,7 @@ class Course(Struct, frozen=True):
     worth: int = 0
 
 
-class Marks(Struct, frozen=True):
+class CutPoints(Struct, frozen=True):
     """The cheapest low and high mark: cut to group `boundary`, prompt `low`, when a prompt would exceed `high`.
 
     `calls` lie between two such cuts, the one that cuts included. `cost` is picodollars for each new token, less what
@@ -99,7 +99,7 @@ class Marks(Struct, frozen=True):
     now: bool
 
 
-def cycle_cost(low: int, calls: int, course: Course, rates: Rates) -> Fraction:
+def cut_cycle_cost(low: int, calls: int, course: CutCycle, rates: Rates) -> Fraction:
     """Picodollars for each new token when every `calls`-th call cuts down to a prompt of `low` tokens.
 
     The call that cuts reads what is fixed and writes the rest; each later one reads the prompt before it and writes
@@ -112,7 +112,7 @@ def cycle_cost(low: int, calls: int, course: Course, rates: Rates) -> Fraction:
     return Fraction(read * rates.read + written * rates.write - shown * course.worth, calls * growth)
 
 
-def cheapest_marks(course: Course, rates: Rates) -> Marks | None:
+def cheapest_cut_points(course: CutCycle, rates: Rates) -> CutPoints | None:
     """The marks with the lowest expected cost for each new token, if every later cut is like this one.
 
     None where no group boundary leaves a prompt within the budget. Ties go to the cut that keeps more, then to the later
@@ -128,7 +128,7 @@ def cheapest_marks(course: Course, rates: Rates) -> Marks | None:
             continue
         most = (course.budget - low) // course.growth + 1
         for calls in _candidates(low, most, course, rates):
-            cost = cycle_cost(low, calls, course, rates)
+            cost = cut_cycle_cost(low, calls, course, rates)
             if best is None or (cost, boundary, -calls) < (best[0], best[1], -best[2]):
                 best = (cost, boundary, calls)
     if best is None:
@@ -136,10 +136,10 @@ def cheapest_marks(course: Course, rates: Rates) -> Marks | None:
     cost, boundary, calls = best
     low = course.fixed + whole - sums[boundary] + course.event
     high = low + (calls - 1) * course.growth
-    return Marks(boundary, low, high, calls, cost, now=course.fixed + whole + course.event > high)
+    return CutPoints(boundary, low, high, calls, cost, now=course.fixed + whole + course.event > high)
 
 
-def _candidates(low: int, most: int, course: Course, rates: Rates) -> set[int]:
+def _candidates(low: int, most: int, course: CutCycle, rates: Rates) -> set[int]:
     """Numbers of calls among which the cheapest is: the cost is a / n + b + c n, with its turn at sqrt(a / c)."""
     paid_by_cut = (low - course.fixed - course.growth) * (rates.write - rates.read)
     twice_per_call = course.growth * (rates.read - course.worth)

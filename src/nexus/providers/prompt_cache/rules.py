@@ -69,7 +69,7 @@ class CacheRule(Struct, frozen=True):
     """
 
     provider: str
-    marks_max: int
+    max_breakpoints: int
     lookback_blocks: int
     min_tokens: int
     step_tokens: int
@@ -80,7 +80,7 @@ class CacheRule(Struct, frozen=True):
     priced: bool = True
 
     @property
-    def by_marks(self) -> bool:
+    def uses_breakpoints(self) -> bool:
         """Whether only what is marked is cached; otherwise the provider caches by itself."""
         return self.lookback_blocks > 0
 
@@ -104,7 +104,7 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
     prices, long_prices = model.prices, model.long_prompt_prices
     return CacheRule(
         provider=model.provider,
-        marks_max=rules.marks_max,
+        max_breakpoints=rules.marks_max,
         lookback_blocks=rules.lookback_blocks,
         min_tokens=rules.min_tokens if model.provider in ADDED else model.cache_min_tokens,
         step_tokens=STEPS.get(model.provider, STEPS.get(model.vendor, 1)),

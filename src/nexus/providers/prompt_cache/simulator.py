@@ -25,19 +25,19 @@ the last prompt was below the smallest prefix; no mark came near enough; marks a
 NEVER = -(1 << 62)
 
 
-class Segment(Struct, frozen=True, gc=False):
+class CacheSegment(Struct, frozen=True, gc=False):
     """A piece of a prompt that is cached as a whole (a content block or message). Equal content has an equal key."""
 
     key: str
     tokens: int
 
 
-class Call(Struct, frozen=True):
+class CacheCall(Struct, frozen=True):
     """One call: its start, its prompt in order, and how many segments each marked prefix has, rising."""
 
     at_ms: int
-    segments: tuple[Segment, ...]
-    marks: tuple[int, ...] = ()
+    segments: tuple[CacheSegment, ...]
+    breakpoints: tuple[int, ...] = ()
     output_tokens: int = 0
 
     @property
@@ -46,7 +46,7 @@ class Call(Struct, frozen=True):
         return sum(segment.tokens for segment in self.segments)
 
 
-class Outcome(Struct, frozen=True):
+class CacheOutcome(Struct, frozen=True):
     """What the cache did for one call. Read, written and fresh tokens are the whole prompt; costs are picodollars.
 
     `written` is processed and cached, `fresh` only processed. `changed_at` is the number of the first segment that
@@ -55,7 +55,7 @@ class Outcome(Struct, frozen=True):
 
     read: int
     written: int
-    fresh: int
+    uncached: int
     output: int
     input_cost: int
     output_cost: int
@@ -66,16 +66,16 @@ class Outcome(Struct, frozen=True):
     @property
     def prompt(self) -> int:
         """All tokens of the prompt."""
-        return self.read + self.written + self.fresh
+        return self.read + self.written + self.uncached
 
 
-class Totals(Struct, frozen=True):
+class CacheTotals(Struct, frozen=True):
     """Sums over calls; `misses` counts them by reason, hits included."""
 
     calls: int
     read: int
     written: int
-    fresh: int
+    uncached: int
     output: int
     input_cost: int
     output_cost: int
@@ -85,7 +85,7 @@ class Totals(Struct, frozen=True):
     @property
     def prompt(self) -> int:
         """All tokens of all prompts."""
-        return self.read + self.written + self.fresh
+        return self.read + self.written + self.uncached
 
     @property
     def share(self) -> float:
@@ -113,7 +113,7 @@ class Cache:
         self._now = NEVER
         self._last: tuple[list[int], tuple[int, ...]] | None = None
 
-    def send(self, call: Call) -> Outcome:
+    def send(self, call: CacheCall) -> CacheOutcome:
         """What the call reads, writes and pays; the cache holds it afterwards.
 
         A call that is dated before the last one counts as made at the same time. Raises BadCall for negative tokens and
@@ -124,20 +124,22 @@ class Cache:
         idle = now - self._now if self._last else 0
         path = self._walk(call)
         sums = [0, *accumulate(segment.tokens for segment in call.segments)]
-        read, kept = self._by_marks(call, path, sums, now) if self.rule.by_marks else self._by_itself(path, sums, now)
+        read, kept = (
+            self._by_marks(call, path, sums, now) if self.rule.uses_breakpoints else self._by_itself(path, sums, now)
+        )
         common = len(path) - 1 if self._last is None else _common(self._last[0], path)
         miss = self._why(call, sums, read, common, idle)
         changed = self._last is not None and common < len(self._last[0]) - 1
-        self._now, self._last = now, (path, call.marks)
+        self._now, self._last = now, (path, call.breakpoints)
         rates = self.rule.rates_at(sums[-1])
         written = max(kept - read, 0)
         fresh = sums[-1] - read - written
         cost = read * rates.read + written * rates.write + fresh * rates.input
         paid = call.output_tokens * rates.output
         at = common if changed else -1
-        return Outcome(read, written, fresh, call.output_tokens, cost, paid, miss, at, idle)
+        return CacheOutcome(read, written, fresh, call.output_tokens, cost, paid, miss, at, idle)
 
-    def _walk(self, call: Call) -> list[int]:
+    def _walk(self, call: CacheCall) -> list[int]:
         """The node of each of the prompt's prefixes, the empty one first."""
         nodes, used, node = self._nodes, self._used, 0
         path = [0]
@@ -151,11 +153,11 @@ class Cache:
             path.append(node)
         return path
 
-    def _by_marks(self, call: Call, path: list[int], sums: list[int], now: int) -> tuple[int, int]:
+    def _by_marks(self, call: CacheCall, path: list[int], sums: list[int], now: int) -> tuple[int, int]:
         """Tokens read, and tokens cached afterwards, where only marks are cached."""
         rule, used = self.rule, self._used
         held = 0
-        for mark in call.marks:
+        for mark in call.breakpoints:
             for length in range(mark, max(mark - rule.lookback_blocks, 0), -1):
                 if now - used[path[length]] < rule.ttl_ms:
                     held = max(held, length)
@@ -164,7 +166,7 @@ class Cache:
             if now - used[path[length]] < rule.ttl_ms:
                 used[path[length]] = now
         kept = 0
-        for mark in call.marks:
+        for mark in call.breakpoints:
             if rule.cached_part(sums[mark]):
                 used[path[mark]], kept = now, sums[mark]
         return sums[held], max(kept, sums[held])
@@ -181,44 +183,44 @@ class Cache:
                 used[node] = now
         return rule.cached_part(sums[length]), kept
 
-    def _why(self, call: Call, sums: list[int], read: int, common: int, idle: int) -> Miss:
+    def _why(self, call: CacheCall, sums: list[int], read: int, common: int, idle: int) -> Miss:
         if self._last is None:
             return "first"
         path, marks = self._last
         rule = self.rule
-        if rule.by_marks:
+        if rule.uses_breakpoints:
             stored = max((rule.cached_part(sums[mark]) for mark in marks if mark <= common), default=0)
         else:
             stored = rule.cached_part(sums[common])
         if read < stored:
             if idle >= rule.ttl_ms:
                 return "expired"
-            return "lookback" if call.marks else "unmarked"
+            return "lookback" if call.breakpoints else "unmarked"
         if common < len(path) - 1:
             return "changed"
         if stored or not path[1:]:
             return "hit"
-        return "unmarked" if rule.by_marks and not marks else "minimum"
+        return "unmarked" if rule.uses_breakpoints and not marks else "minimum"
 
 
-def simulate(calls: Iterable[Call], rule: CacheRule) -> Iterator[Outcome]:
+def simulate(calls: Iterable[CacheCall], rule: CacheRule) -> Iterator[CacheOutcome]:
     """The outcome of each call of one series, in order, with a cache that is empty at first. Raises BadCall."""
     cache = Cache(rule)
     return (cache.send(call) for call in calls)
 
 
-def total(outcomes: Iterable[Outcome]) -> Totals:
+def sum_outcomes(outcomes: Iterable[CacheOutcome]) -> CacheTotals:
     """The sums over outcomes."""
     sums = [0] * 6
     misses: dict[Miss, int] = {}
     calls = largest = 0
     for one in outcomes:
         calls += 1
-        amounts = (one.read, one.written, one.fresh, one.output, one.input_cost, one.output_cost)
+        amounts = (one.read, one.written, one.uncached, one.output, one.input_cost, one.output_cost)
         sums = [before + more for before, more in zip(sums, amounts, strict=True)]
         misses[one.miss] = misses.get(one.miss, 0) + 1
         largest = max(largest, one.prompt)
-    return Totals(calls, *sums, misses=misses, largest_prompt=largest)
+    return CacheTotals(calls, *sums, misses=misses, largest_prompt=largest)
 
 
 def _common(one: list[int], other: list[int]) -> int:
@@ -227,11 +229,11 @@ def _common(one: list[int], other: list[int]) -> int:
     return bisect_left(range(shorter), 1, key=lambda length: int(one[length] != other[length])) - 1
 
 
-def _check(call: Call, rule: CacheRule) -> None:
-    marks, length = call.marks, len(call.segments)
+def _check(call: CacheCall, rule: CacheRule) -> None:
+    marks, length = call.breakpoints, len(call.segments)
     if call.output_tokens < 0 or any(segment.tokens < 0 for segment in call.segments):
         raise BadCall("a call to simulate has a negative number of tokens")
     if any(mark < 1 or mark > length for mark in marks) or list(marks) != sorted(set(marks)):
         raise BadCall(f"the marks {list(marks)} do not rise, or stand on none of the {length:,} segments")
-    if rule.by_marks and len(marks) > rule.marks_max:
-        raise BadCall(f"a call has {len(marks)} marks; {rule.provider} takes at most {rule.marks_max}")
+    if rule.uses_breakpoints and len(marks) > rule.max_breakpoints:
+        raise BadCall(f"a call has {len(marks)} marks; {rule.provider} takes at most {rule.max_breakpoints}")

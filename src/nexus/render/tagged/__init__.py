@@ -21,32 +21,44 @@ from nexus.render.tagged.blocks import (
     parse_moment,
     parse_mood,
 )
-from nexus.render.tagged.entries import LIMIT, Ai, Call, Entry, Human, Merged, Remembered, Row, merged, remembered
+from nexus.render.tagged.entries import (
+    LIMIT,
+    Ai,
+    DialogueCall,
+    DialogueRow,
+    Entry,
+    Human,
+    MemoryEntries,
+    MergedEntry,
+    memory_entries,
+    merge_rows,
+)
 from nexus.render.tagged.memory import memory_block, memory_parts, parse_memory
-from nexus.render.tagged.shorten import TEXT_CHARS, shortened
+from nexus.render.tagged.shorten import TEXT_CHARS, truncate_at_grapheme
 from nexus.render.tagged.times import UNKNOWN_TIME, memory_time, moment_time
-from nexus.render.tagged.use import Use, use_of
+from nexus.render.tagged.use import ToolUse, tool_use
 
 __all__ = [
     "LIMIT",
     "TEXT_CHARS",
     "UNKNOWN_TIME",
     "Ai",
-    "Call",
+    "DialogueCall",
+    "DialogueRow",
     "Entry",
     "Human",
-    "Merged",
-    "Remembered",
-    "Row",
-    "Use",
+    "MemoryEntries",
+    "MergedEntry",
+    "ToolUse",
     "annotation_text",
     "capabilities_block",
     "constraints_block",
     "friends_block",
     "memory_block",
+    "memory_entries",
     "memory_parts",
     "memory_time",
-    "merged",
+    "merge_rows",
     "moment_block",
     "moment_time",
     "mood_block",
@@ -57,7 +69,6 @@ __all__ = [
     "parse_memory",
     "parse_moment",
     "parse_mood",
-    "remembered",
-    "shortened",
-    "use_of",
+    "tool_use",
+    "truncate_at_grapheme",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from nexus.errors import BadContext
-from nexus.render.tagged.use import Use
+from nexus.render.tagged.use import ToolUse
 from nexus.text.frames import escape, escape_line_breaks, unescape, unescape_line_breaks
 
 OPENING = "[tool_use:"
@@ -20,12 +20,12 @@ _NAME, _KEY, _VALUE = ",;]", ":;]", ";]"
 """The separators that have a backslash in each of the three."""
 
 
-def annotation_text(uses: Sequence[Use]) -> str:
+def annotation_text(uses: Sequence[ToolUse]) -> str:
     """The line for tools that were used at once; "" for none."""
     return f"{OPENING}{_BETWEEN.join(map(_item, uses))}]" if uses else ""
 
 
-def parse_annotation(line: str) -> tuple[Use, ...]:
+def parse_annotation(line: str) -> tuple[ToolUse, ...]:
     """The tools of a line that `annotation_text` made. Raises BadContext for any other line."""
     if not (line.startswith(OPENING) and line.endswith("]")) or "\n" in line:
         raise BadContext(f"{line[:60]!r} is no line of used tools")
@@ -38,7 +38,7 @@ def _split(text: str) -> list[str]:
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def _item(use: Use) -> str:
+def _item(use: ToolUse) -> str:
     """One tool with its argument. Each piece between closing brackets is escaped as if it began a line of the memory.
 
     Behind a bracket, as behind a time, a speaker's name could be read as one.
@@ -49,17 +49,17 @@ def _item(use: Use) -> str:
     return "]".join(escape(piece, "memory") for piece in text.split("]"))
 
 
-def _use(item: str) -> Use:
+def _use(item: str) -> ToolUse:
     text = "]".join(unescape(piece, "memory") for piece in item.split("]"))
     comma = _unescaped(",").search(text)
     if comma is None:
-        return Use(_unfield(text, _NAME))
+        return ToolUse(_unfield(text, _NAME))
     name, rest = text[: comma.end() - 1], text[comma.end() + 1 :]
     colon = _unescaped(":").search(rest)
     if colon is None:
         raise BadContext(f"{item[:60]!r} says no value of an argument")
     key, value = rest[: colon.end() - 1], rest[colon.end() :]
-    return Use(_unfield(name, _NAME), _unfield(key, _KEY), _unfield(value, _VALUE))
+    return ToolUse(_unfield(name, _NAME), _unfield(key, _KEY), _unfield(value, _VALUE))
 
 
 def _field(text: str, stops: str) -> str:

@@ -13,7 +13,7 @@ from nexus.errors import BadContext
 from nexus.render.tagged.annotation import OPENING, annotation_text, parse_annotation
 from nexus.render.tagged.entries import Ai, Entry, Human, Parts
 from nexus.render.tagged.times import UNKNOWN_TIME
-from nexus.render.tagged.use import Use
+from nexus.render.tagged.use import ToolUse
 from nexus.text.frames import escape, unescape
 
 HEADING = "Recent conversation memory:"
@@ -75,7 +75,7 @@ def _read(head: re.Match[str], text: str) -> Entry:
 
 def _parts(text: str) -> Parts:
     """Lines that begin as an annotation are one, except for the first, which stands behind the entry's head."""
-    parts: list[str | tuple[Use, ...]] = []
+    parts: list[str | tuple[ToolUse, ...]] = []
     lines: list[str] = []
     for at, line in enumerate(text.split("\n")):
         if at and line.startswith(OPENING):

@@ -17,14 +17,14 @@ TEXT_CHARS = 500
 DOTS = "..."
 
 
-def shortened(text: str, most_chars: int = TEXT_CHARS) -> str:
+def truncate_at_grapheme(text: str, most_chars: int = TEXT_CHARS) -> str:
     """The text if it has at most so many characters (more than three); else its beginning and three dots within them."""
     if len(text) <= most_chars:
         return text
     return text[: _boundary(text, most_chars - len(DOTS))] + DOTS
 
 
-def shortened_texts(texts: list[str], most_chars: int = TEXT_CHARS) -> list[str | None]:
+def truncate_texts(texts: list[str], most_chars: int = TEXT_CHARS) -> list[str | None]:
     """Texts that stand one under the other, shortened together; None for those of which nothing is left."""
     whole = "\n".join(texts)
     if len(whole) <= most_chars:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from nexus.render.tagged.shorten import shortened
+from nexus.render.tagged.shorten import truncate_at_grapheme
 
 NAME_CHARS, VALUE_CHARS = 128, 100
 """Characters of a tool's name, and of an argument's name or value, at most."""
@@ -17,7 +17,7 @@ PREFERRED = "query"
 """The argument that is shown where a call has it; otherwise its first."""
 
 
-class Use(Struct, frozen=True):
+class ToolUse(Struct, frozen=True):
     """A tool that was used: its name, and an argument with its value as text. `key` is None where it was given none."""
 
     name: str
@@ -25,14 +25,16 @@ class Use(Struct, frozen=True):
     value: str = ""
 
 
-def use_of(name: str, arguments: str | Mapping[str, Any]) -> Use:
+def tool_use(name: str, arguments: str | Mapping[str, Any]) -> ToolUse:
     """The call as it is shown, shortened. Arguments that are no JSON object are as if there were none."""
     given = _object(arguments)
-    named = shortened(name, NAME_CHARS)
+    named = truncate_at_grapheme(name, NAME_CHARS)
     if not given:
-        return Use(named)
+        return ToolUse(named)
     key = PREFERRED if PREFERRED in given else next(iter(given))
-    return Use(named, shortened(str(key), VALUE_CHARS), shortened(_text(given[key]), VALUE_CHARS))
+    return ToolUse(
+        named, truncate_at_grapheme(str(key), VALUE_CHARS), truncate_at_grapheme(_text(given[key]), VALUE_CHARS)
+    )
 
 
 def _object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from nexus.render.turnlog.entry import POST, LogRole
-from nexus.render.turnlog.texts import Members, object_text, quoted, shallow_members, storable, string_of
+from nexus.render.turnlog.texts import Members, escape_surrogates, json_string, object_text, shallow_members, string_of
 from nexus.types.message import Message, Part, Text, Thinking, ToolCall
 
 RESERVED = frozenset({"text", "reasoning", "toolCall", "arguments"})
@@ -17,7 +17,7 @@ UNNAMED = "(unnamed)"
 """The `toolCall` of a call whose tool has no name."""
 
 
-class Shown(Struct, frozen=True):
+class BareEntry(Struct, frozen=True):
     """What an entry shows: the text that was said, the reasoning, the tool's name, and its arguments as one JSON text."""
 
     text: str
@@ -45,19 +45,19 @@ def content_of(role: LogRole, parts: tuple[Part, ...], user: str) -> str | Membe
     if role == "system":
         return said
     if role == "user":
-        return (("userid", quoted(user)), ("text", quoted(said)))
+        return (("userid", json_string(user)), ("text", json_string(said)))
     call = next((part for part in parts if isinstance(part, ToolCall)), None)
     kinds = (Text, Thinking) if call else (Thinking,)
     reasoning = "\n".join(part.text for part in parts if isinstance(part, kinds) and part.text)
-    shown = _call(call) if call else (("toolCall", quoted(POST)), ("text", quoted(said)))
-    return (*shown, ("reasoning", quoted(reasoning))) if reasoning else shown
+    shown = _call(call) if call else (("toolCall", json_string(POST)), ("text", json_string(said)))
+    return (*shown, ("reasoning", json_string(reasoning))) if reasoning else shown
 
 
 def _call(call: ToolCall) -> Members:
     """A call's name and parameters: those with names of the printed form, or all if they are no object, in `arguments`."""
     given = shallow_members(call.arguments)
-    parameters = tuple((name, storable(text)) for name, text in given or ())
-    shown = [("toolCall", quoted(call.name or UNNAMED))]
+    parameters = tuple((name, escape_surrogates(text)) for name, text in given or ())
+    shown = [("toolCall", json_string(call.name or UNNAMED))]
     aside = [one for one in parameters if one[0] in RESERVED]
     if call.name == POST:
         text = next((one for one in aside if one[0] == "text" and one[1][0] == '"'), ("text", '""'))
@@ -65,21 +65,21 @@ def _call(call: ToolCall) -> Members:
         shown.append(text)
     shown += [one for one in parameters if one[0] not in RESERVED]
     if given is None:
-        shown.append(("arguments", quoted(call.arguments)))
+        shown.append(("arguments", json_string(call.arguments)))
     elif aside:
         shown.append(("arguments", object_text(tuple(aside))))
     return tuple(shown)
 
 
-def shown_by(role: LogRole, content: str | Members) -> Shown:
+def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
     """What a `content` says. Members of a wrong type count as missing; of two with one name the last counts."""
     if isinstance(content, str):
-        return Shown(content)
+        return BareEntry(content)
     named = dict(content)
     text, reasoning = (string_of(named.get(name, "")) or "" for name in ("text", "reasoning"))
     if role != "assistant":
-        return Shown(text)
-    return Shown(text, reasoning, string_of(named.get("toolCall", "")) or "", _arguments(named))
+        return BareEntry(text)
+    return BareEntry(text, reasoning, string_of(named.get("toolCall", "")) or "", _arguments(named))
 
 
 def _arguments(named: dict[str, str]) -> str:
@@ -95,7 +95,7 @@ def _arguments(named: dict[str, str]) -> str:
     return object_text((*parameters.items(), *(one for one in more or () if one[0] not in parameters)))
 
 
-def message_of(role: LogRole, shown: Shown, index: int, at_ms: int) -> Message:
+def message_of(role: LogRole, shown: BareEntry, index: int, at_ms: int) -> Message:
     """The message that an entry is without its extra key. A call's id is `call_<index>`; its reasoning was thought."""
     if role != "assistant":
         return Message(role, (Text(shown.text),), at_ms=at_ms)

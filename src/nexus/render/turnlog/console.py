@@ -13,12 +13,12 @@ from itertools import chain
 
 from msgspec import Struct
 
-from nexus.render.console import part_lines, printable, quoted_lines, result_lines, shown_lines
+from nexus.render.console import part_lines, printable, quoted_lines, result_lines, visible_lines
 from nexus.render.turnlog import times
 from nexus.render.turnlog.bare import slices
 from nexus.render.turnlog.entry import NO_SYSTEM, POST, LogEntry, Position, Unit
 from nexus.render.turnlog.texts import string_of
-from nexus.render.turnlog.units import units
+from nexus.render.turnlog.units import log_units
 from nexus.render.turnlog.write import entries_for
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult
@@ -59,14 +59,14 @@ def console_lines(
     `full` shows system texts, values and results of tools whole. `numbered` adds each message's place (entry and order in
     it) and each mark's entry.
     """
-    return shown_lines(_lines(entries, signs, numbered=numbered, full=full))
+    return visible_lines(_lines(entries, signs, numbered=numbered, full=full))
 
 
 def _lines(entries: Iterable[Entry], signs: Signs, *, numbered: bool, full: bool) -> Iterator[str]:
     at, entries = _start(iter(entries))
     kinds: dict[object, str] = {}
     between = False
-    for found in units(entries, ends=lambda entry: bool(_mark(entry, {}))):
+    for found in log_units(entries, ends=lambda entry: bool(_mark(entry, {}))):
         if between and (isinstance(found, Entry) or found.kind not in ("compaction", "clear")):
             yield ""
         between = True

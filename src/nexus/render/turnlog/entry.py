@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.render.turnlog.texts import Members, indented, object_text, quoted, value_text
+from nexus.render.turnlog.texts import Members, indent, json_string, object_text, value_text
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message
@@ -90,7 +90,7 @@ def entry_text(entry: LogEntry) -> str:
     """The entry as the text of a JSON object without spaces."""
     if entry.written:
         return entry.written
-    content = quoted(entry.content) if isinstance(entry.content, str) else object_text(entry.content)
+    content = json_string(entry.content) if isinstance(entry.content, str) else object_text(entry.content)
     told = {"index": entry.index, "turn": entry.turn, "timestamp": entry.timestamp, "role": entry.role}
     extra = f',"{EXTRA}":{value_text(entry.extra)}' if entry.extra else ""
     return f'{value_text(told)[:-1]},"content":{content}{extra}}}'
@@ -98,4 +98,4 @@ def entry_text(entry: LogEntry) -> str:
 
 def printed_entry(entry: LogEntry) -> str:
     """The entry as it stands in the document's example: one member a line, two spaces a level."""
-    return "\n".join(indented(entry_text(entry), 1))
+    return "\n".join(indent(entry_text(entry), 1))

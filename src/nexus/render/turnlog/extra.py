@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nexus.ledger.codec import MOST_MS
-from nexus.ledger.text_encoding import original, storable
-from nexus.render.turnlog.bare import Shown
+from nexus.ledger.text_encoding import decode_text, encode_text
+from nexus.render.turnlog.bare import BareEntry
 from nexus.types.message import Message, Part, Text, ToolCall
 
 Extra: TypeAlias = dict[str, Any]
@@ -44,13 +44,13 @@ LOST = {
 """What goes with the extra key, by the name or kind that it stands under there."""
 
 
-def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, shown: Shown, number: int) -> Extra:
+def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, shown: BareEntry, number: int) -> Extra:
     """What entry `number` of a message has to say beside what it shows; `plain` is what it would be read as alone."""
     extra: Extra = {"more": True} if number else {}
     if not number:
         for name in _NAMES:
             if value := getattr(message, name):
-                extra[name] = storable(value)
+                extra[name] = encode_text(value)
         if message.at_ms != plain.at_ms:
             extra["at_ms"] = message.at_ms
     if parts != plain.parts:
@@ -59,12 +59,12 @@ def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, shown: S
     return extra
 
 
-def _said(shown: Shown, *, called: bool) -> str:
+def _said(shown: BareEntry, *, called: bool) -> str:
     """The text that a part of kind `text` stands for: beside a call it is shown as reasoning."""
     return shown.reasoning if called else shown.text
 
 
-def _item(part: Part, shown: Shown, said: str) -> dict[str, Any]:
+def _item(part: Part, shown: BareEntry, said: str) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.to_builtins(part)
     if isinstance(part, ToolCall):
         names = (("name", shown.tool), ("arguments", shown.arguments))
@@ -82,7 +82,7 @@ def message_with(extra: Extra, plain: Message, parts: tuple[Part, ...]) -> Messa
     at_ms = extra.get("at_ms", plain.at_ms)
     if not all(isinstance(value, str) for value in names.values()) or not is_time(at_ms):
         return None
-    return Message(plain.role, parts, at_ms=at_ms, **{name: original(value) for name, value in names.items()})
+    return Message(plain.role, parts, at_ms=at_ms, **{name: decode_text(value) for name, value in names.items()})
 
 
 def is_time(value: object) -> bool:
@@ -90,7 +90,7 @@ def is_time(value: object) -> bool:
     return type(value) is int and -MOST_MS <= value <= MOST_MS
 
 
-def parts_with(extra: Extra, plain: Message, shown: Shown) -> tuple[Part, ...] | None:
+def parts_with(extra: Extra, plain: Message, shown: BareEntry) -> tuple[Part, ...] | None:
     """The parts that an entry stands for; None where its extra key says no such thing."""
     if "parts" not in extra:
         return plain.parts
@@ -102,7 +102,7 @@ def parts_with(extra: Extra, plain: Message, shown: Shown) -> tuple[Part, ...] |
         return None
 
 
-def _filled(item: dict[str, Any], shown: Shown, said: str) -> dict[str, Any]:
+def _filled(item: dict[str, Any], shown: BareEntry, said: str) -> dict[str, Any]:
     match item.get("type"):
         case "text":
             return {"text": said, **item}
@@ -116,14 +116,14 @@ def _filled(item: dict[str, Any], shown: Shown, said: str) -> dict[str, Any]:
 
 def results_extra(results: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages of tools as they stand under `results`."""
-    return [_with_names(msgspec.to_builtins(message), storable) for message in results]
+    return [_with_names(msgspec.to_builtins(message), encode_text) for message in results]
 
 
 def results_with(extra: Extra) -> tuple[Message, ...] | None:
     """The messages of tools under `results`; None where they are none."""
     try:
         values = msgspec.convert(extra.get("results", []), list[dict[str, Any]])
-        found = tuple(msgspec.convert(_with_names(value, original), Message) for value in values)
+        found = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
     except (msgspec.ValidationError, RecursionError, TypeError):
         return None
     return found if all(message.role == "tool" and is_time(message.at_ms) for message in found) else None
@@ -133,7 +133,7 @@ def _with_names(value: dict[str, Any], rule: Callable[[str], str]) -> dict[str, 
     return {name: rule(one) if name in _NAMES and isinstance(one, str) else one for name, one in value.items()}
 
 
-def lost(extra: Extra) -> Counter[str]:
+def lost_details(extra: Extra) -> Counter[str]:
     """What goes when an extra key is left out, in words, with how often."""
     counted: Counter[str] = Counter()
     for name, value in extra.items():

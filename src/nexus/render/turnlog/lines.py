@@ -12,16 +12,16 @@ import re
 from msgspec.structs import replace
 
 from nexus.render.turnlog.entry import EXTRA, FIELDS, LOG_ROLES, LogEntry, entry_text
-from nexus.render.turnlog.texts import Members, members, object_text, quoted, string_of
+from nexus.render.turnlog.texts import Members, json_string, members, object_text, string_of
 from nexus.render.turnlog.write import bare_content
 from nexus.text.frames import escape
 
 _BREAK = re.compile("[\x85\u2028\u2029]")
 
 
-def beside_line(kind: str, text: str) -> str:
+def note_line(kind: str, text: str) -> str:
     """What came with a message, and is none of its words, as a line: `kind` says what it is."""
-    return _quiet(object_text(((EXTRA, object_text(((kind, quoted(text)),))),)))
+    return _quiet(object_text(((EXTRA, object_text(((kind, json_string(text)),))),)))
 
 
 def entry_line(entry: LogEntry, mark: str = "") -> str:
@@ -29,7 +29,7 @@ def entry_line(entry: LogEntry, mark: str = "") -> str:
     return _quiet(entry_text(replace(entry, extra={"mark": mark} if mark else {}, written="")))
 
 
-def beside_of(line: str) -> tuple[str, str] | None:
+def parse_note_line(line: str) -> tuple[str, str] | None:
     """The kind and text of such a line; None for any other."""
     found = members(line)
     if found is None or [name for name, _ in found] != [EXTRA]:
@@ -38,7 +38,7 @@ def beside_of(line: str) -> tuple[str, str] | None:
     return told[0] if len(told) == 1 else None
 
 
-def entry_of(line: str) -> LogEntry | None:
+def parse_entry_line(line: str) -> LogEntry | None:
     """The entry that a line is, without its extra key; None for any other text."""
     found = dict(members(line) or ())
     content = bare_content(found.get("content", ""))
@@ -52,22 +52,22 @@ def entry_of(line: str) -> LogEntry | None:
     return LogEntry(index, turn, time, role, content)
 
 
-def said_in(line: str) -> str | None:
+def parse_entry_text(line: str) -> str | None:
     """The text that an entry's line says, of a system entry all of it; None for any other text."""
-    entry = entry_of(line)
+    entry = parse_entry_line(line)
     if entry is None:
         return None
     return entry.content if isinstance(entry.content, str) else string_of(dict(entry.content).get("text", '""'))
 
 
-def with_said(line: str, text: str) -> str:
+def with_entry_text(line: str, text: str) -> str:
     """The line of an entry with another text in the place of what it says."""
-    entry = entry_of(line)
+    entry = parse_entry_line(line)
     if entry is None:
         return line
     content: str | Members = text
     if not isinstance(entry.content, str):
-        content = tuple((name, quoted(text) if name == "text" else value) for name, value in entry.content)
+        content = tuple((name, json_string(text) if name == "text" else value) for name, value in entry.content)
     return entry_line(replace(entry, content=content))
 
 

@@ -36,14 +36,14 @@ _values = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refus
 """Finds where a value ends. Numbers stay text: some have too many digits for a number of Python."""
 
 
-class Found(Struct, frozen=True):
+class JsonItem(Struct, frozen=True):
     """One item of a list: its text, and the line of the text that it begins on (from 1)."""
 
     text: str
     line: int
 
 
-def items(text: str) -> Iterator[Found]:
+def items(text: str) -> Iterator[JsonItem]:
     """The items of the list that a text is, one at a time.
 
     Raises BadTurnLog, which says where, when the text is no JSON or no list, also after items were given.
@@ -59,7 +59,7 @@ def items(text: str) -> Iterator[Found]:
         while True:
             _, end = _parsed(text, at)
             line, counted = line + text.count("\n", counted, at), at
-            yield Found(text[at:end], line)
+            yield JsonItem(text[at:end], line)
             at = _after_space(text, end)
             sign = text[at : at + 1]
             at = _after_space(text, at + 1) if sign == "," else at + 1
@@ -128,12 +128,12 @@ def same(text: str) -> str:
 
 
 def _plain_string(token: str) -> str:
-    return quoted(json.loads(token)) if token[0] == '"' and "\\" in token else token
+    return json_string(json.loads(token)) if token[0] == '"' and "\\" in token else token
 
 
-def quoted(text: str) -> str:
+def json_string(text: str) -> str:
     """A text as a JSON string. Lone surrogates, which no file can hold, are written as escapes."""
-    return storable(json.dumps(text, ensure_ascii=False))
+    return escape_surrogates(json.dumps(text, ensure_ascii=False))
 
 
 def string_of(text: str) -> str | None:
@@ -143,20 +143,20 @@ def string_of(text: str) -> str | None:
 
 def object_text(members: Members) -> str:
     """The JSON object with these members."""
-    return "{" + ",".join(f"{quoted(name)}:{text}" for name, text in members) + "}"
+    return "{" + ",".join(f"{json_string(name)}:{text}" for name, text in members) + "}"
 
 
 def value_text(value: Any) -> str:
     """Any value of JSON as text without spaces."""
-    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return escape_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def storable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """JSON text that can be encoded as UTF-8: lone surrogates, which stand in strings only, as escapes."""
     return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def indented(text: str, level: int = 0) -> Iterator[str]:
+def indent(text: str, level: int = 0) -> Iterator[str]:
     """The lines of a JSON text as the document prints them: two spaces a level, empty lists and objects on one line."""
     line, before = "  " * level, ""
     for sign in _TOKEN.findall(text):

@@ -21,7 +21,7 @@ LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 """The first and the last moment that a year of four digits can name, in microseconds since 1970."""
 
 
-def written(at_us: int) -> str:
+def format_time(at_us: int) -> str:
     """The time in UTC, as the document prints it: `2023-04-04T12:33:00Z`, with a fraction of a second only if there is one.
 
     `at_us` is in microseconds since 1970; what no year of four digits can name becomes the first or last moment.
@@ -31,7 +31,7 @@ def written(at_us: int) -> str:
     return moment.isoformat(timespec=fraction or "seconds").replace("+00:00", "Z")
 
 
-def read(text: str) -> int | None:
+def parse_time(text: str) -> int | None:
     """Microseconds since 1970 of an ISO 8601 date with time; None if the text is none. Finer fractions are cut off."""
     found = _SHAPE.fullmatch(text)
     if found is None or _mixed(found):

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from nexus.render.turnlog.entry import LogEntry, Position, Unit, printed_entry
-from nexus.render.turnlog.extra import lost
+from nexus.render.turnlog.extra import lost_details
 from nexus.render.turnlog.write import entries_for, without_extra
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
@@ -34,7 +34,7 @@ class _Draft:
         return replace(self.unit, results=tuple(self.results), result_places=tuple(self.places))
 
 
-def units(
+def log_units(
     entries: Iterable[Entry], undone: Collection[int] = (), ends: Callable[[Entry], bool] = lambda _: False
 ) -> Iterator[Unit | Entry]:
     """The units of a session's entries, oldest first. `undone` are the seqs of compactions that were undone: left out.
@@ -99,7 +99,7 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
     at = Position()
     places: list[MessageRef] = []
     indexes: list[int] = []
-    for unit in units(entries, undone):
+    for unit in log_units(entries, undone):
         if isinstance(unit, Entry):
             continue
         kept = bisect_left(places, unit.kept) if unit.kept is not None else len(places)
@@ -114,7 +114,7 @@ def strict_entries(entries: Iterable[LogEntry], told: Counter[str]) -> Iterator[
     """The entries in the printed form alone. What that leaves out is added to `told`, in words, as they are given out."""
     for entry in entries:
         shown = without_extra(entry)
-        told += lost(entry.extra)
+        told += lost_details(entry.extra)
         if entry.written != shown.written:
             told["what another program wrote beside the printed form"] += 1
         yield shown

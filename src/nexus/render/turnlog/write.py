@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from nexus.render.turnlog import times
-from nexus.render.turnlog.bare import content_of, message_of, shown_by, slices
+from nexus.render.turnlog.bare import content_of, message_of, parse_bare, slices
 from nexus.render.turnlog.entry import (
     CLEARED,
     EXTRA,
@@ -77,13 +77,13 @@ def _is_system(unit: Unit) -> bool:
 def _time(unit: Unit, at: Position) -> tuple[str, int]:
     """The time that the unit's entries show, as text and in microseconds: never before that of the entry before it."""
     at_us, given = _time_us(unit, at)
-    return given or times.written(at_us), at_us
+    return given or times.format_time(at_us), at_us
 
 
 def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
     """The time in microseconds, and as the file had it that the unit came from, where that is possible."""
     given = unit.facts.get("timestamp")
-    found = times.read(given) if isinstance(given, str) else None
+    found = times.parse_time(given) if isinstance(given, str) else None
     if isinstance(given, str) and found is not None and (at.at_us is None or found >= at.at_us):
         return found, given
     own_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
@@ -114,7 +114,7 @@ def _said(unit: Unit, message: Message, at: Position, text: str) -> list[LogEntr
     found: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
         content = content_of(role, parts, user)
-        shown = shown_by(role, content)
+        shown = parse_bare(role, content)
         plain = message_of(role, shown, at.index + number, (at.at_us or 0) // 1_000)
         extra = extra_of(message, parts, plain, shown, number)
         found.append(LogEntry(at.index + number, turn, text, role, content, extra))
@@ -132,10 +132,10 @@ def _as_written(unit: Unit, message: Message, at: Position) -> LogEntry | None:
     if content is None or string_of(role) != message.role or index != str(at.index):
         return None
     own_role = cast("LogRole", message.role)
-    plain = message_of(own_role, shown_by(own_role, content), at.index, (at.at_us or 0) // 1_000)
+    plain = message_of(own_role, parse_bare(own_role, content), at.index, (at.at_us or 0) // 1_000)
     own_turn = at.turn + (own_role == "assistant" and at.role == "user")
     text = string_of(found.get("timestamp", ""))
-    if plain != message or turn != str(own_turn) or text is None or times.read(text) != at.at_us:
+    if plain != message or turn != str(own_turn) or text is None or times.parse_time(text) != at.at_us:
         return None
     return LogEntry(at.index, own_turn, text, own_role, content, written=written)
 

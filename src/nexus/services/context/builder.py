@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from nexus.render.tagged import LIMIT, merged
+from nexus.render.tagged import LIMIT, merge_rows
 from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
 from nexus.services.context.prompts import PromptManager
 from nexus.services.context.reading import read_rows
@@ -47,7 +47,7 @@ class Dialogue:
     messages: list[dict[str, str]]
     tools: list[dict[str, Any]]
     warnings: tuple[ContextWarning, ...]
-    left_out: Mapping[str, int]
+    omitted: Mapping[str, int]
 
 
 class ContextBuilder:
@@ -138,7 +138,7 @@ class ContextBuilder:
             rows = await found if inspect.isawaitable(found) else found
             if not isinstance(rows, list) or len(rows) < asked or asked >= MOST_ROWS:
                 return rows
-            if len(merged(read_rows(rows, [])[::-1], current_run_id)[0]) > self.limit:
+            if len(merge_rows(read_rows(rows, [])[::-1], current_run_id)[0]) > self.limit:
                 return rows
             asked *= 2
         return []

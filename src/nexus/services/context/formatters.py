@@ -17,11 +17,11 @@ from nexus.render.tagged import (
     annotation_text,
     friends_block,
     memory_block,
-    merged,
+    memory_entries,
+    merge_rows,
     moment_block,
     moment_time,
-    remembered,
-    use_of,
+    tool_use,
 )
 from nexus.services.context.reading import MOMENT, read_calls, read_rows, read_text, read_time, read_zone
 from nexus.types.block import ContextWarning
@@ -48,9 +48,9 @@ class MemoryFormatter:
         """
         notes: list[ContextWarning] = [] if warned is None else warned
         rows = read_rows(history, notes)[::-1]
-        shown = remembered(rows, read_zone(timezone_offset, notes), limit=limit, current_run_id=current_run_id)
+        shown = memory_entries(rows, read_zone(timezone_offset, notes), limit=limit, current_run_id=current_run_id)
         if left_out is not None:
-            left_out.update(shown.left_out)
+            left_out.update(shown.omitted)
         return sanitize_text(memory_block(shown.entries))
 
     @staticmethod
@@ -61,7 +61,7 @@ class MemoryFormatter:
         """
         given = [message for message in messages if isinstance(message, Mapping)]
         merging: list[dict[str, Any]] = []
-        for group in merged(read_rows(given, []))[0]:
+        for group in merge_rows(read_rows(given, []))[0]:
             first = given[group.rows[0][0]]
             if group.human:
                 merging.append(first)
@@ -73,7 +73,7 @@ class MemoryFormatter:
     @staticmethod
     def _extract_tool_call_annotation(tool_calls: list[Any]) -> str:
         """`[tool_use:web_search, query:…; tool_use:…]` for calls as a row has them; "" for none."""
-        return annotation_text([use_of(call.name, call.arguments) for call in read_calls(tool_calls)])
+        return annotation_text([tool_use(call.name, call.arguments) for call in read_calls(tool_calls)])
 
 
 class FriendsInfoFormatter:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
-from nexus.render.tagged.entries import Call, Row, is_shown
+from nexus.render.tagged.entries import DialogueCall, DialogueRow, is_shown
 from nexus.types.block import ContextWarning
-from nexus.workspace.times import zone_of
+from nexus.workspace.times import parse_zone
 
 HISTORY, MOMENT = "nexus:history", "nexus:moment"
 """Origins of warnings."""
@@ -23,7 +23,7 @@ _SECONDS = 1e11
 """A time that is a number is in seconds up to this one (the year 5138), and in milliseconds above."""
 
 
-def read_rows(history: object, warned: list[ContextWarning]) -> list[Row]:
+def read_rows(history: object, warned: list[ContextWarning]) -> list[DialogueRow]:
     """The rows of a history in the order given. What is no row, no text, no call or no time is counted in a warning."""
     if not isinstance(history, Iterable) or isinstance(history, (str, bytes, Mapping)):
         if history is not None:
@@ -38,7 +38,7 @@ def read_rows(history: object, warned: list[ContextWarning]) -> list[Row]:
     return rows
 
 
-def read_calls(calls: object, wrong: Counter[str] | None = None) -> tuple[Call, ...]:
+def read_calls(calls: object, wrong: Counter[str] | None = None) -> tuple[DialogueCall, ...]:
     """Tool calls as `{name, arguments}` or `{"function": {name, arguments}}`; those without a name are counted in `wrong`."""
     if not isinstance(calls, (list, tuple)):
         if calls is not None and wrong is not None:
@@ -75,7 +75,7 @@ def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
     given = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
     text = "" if given is None else str(given).strip()
     try:
-        return zone_of(text or "0")[1]
+        return parse_zone(text or "0")[1]
     except ValueError as error:
         warned.append(ContextWarning(MOMENT, f"{error}: UTC is shown"))
         return UTC
@@ -91,7 +91,7 @@ def read_text(value: object, wrong: Counter[str]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _row(given: Mapping[str, Any], wrong: Counter[str]) -> Row:
+def _row(given: Mapping[str, Any], wrong: Counter[str]) -> DialogueRow:
     metadata = given.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         wrong["metadata that is no dict: not shown"] += 1
@@ -101,7 +101,7 @@ def _row(given: Mapping[str, Any], wrong: Counter[str]) -> Row:
     named = role if isinstance(role, str) else str(getattr(role, "value", ""))
     if at_ms is None and is_shown(named):
         wrong["rows without a time that can be read"] += 1
-    return Row(
+    return DialogueRow(
         named,
         read_text(given.get("content"), wrong),
         "" if run_id is None or isinstance(run_id, (list, tuple, Mapping)) else str(cast("object", run_id)),
@@ -110,7 +110,7 @@ def _row(given: Mapping[str, Any], wrong: Counter[str]) -> Row:
     )
 
 
-def _call(given: object) -> Call | None:
+def _call(given: object) -> DialogueCall | None:
     if not isinstance(given, Mapping):
         return None
     own = cast("Mapping[str, Any]", given)
@@ -120,7 +120,9 @@ def _call(given: object) -> Call | None:
     name, arguments = own.get("name"), own.get("arguments")
     if not isinstance(name, str) or not name.strip():
         return None
-    return Call(name, cast("str | Mapping[str, Any]", arguments) if isinstance(arguments, (str, Mapping)) else "")
+    return DialogueCall(
+        name, cast("str | Mapping[str, Any]", arguments) if isinstance(arguments, (str, Mapping)) else ""
+    )
 
 
 def _part(part: object) -> str | None:

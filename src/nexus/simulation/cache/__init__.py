@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from nexus.simulation.cache.run import Breaks, Row, Simulation, simulate_session
+from nexus.simulation.cache.run import Breaks, PolicyResult, Simulation, simulate_session
 
-__all__ = ["Breaks", "Row", "Simulation", "simulate_session"]
+__all__ = ["Breaks", "PolicyResult", "Simulation", "simulate_session"]

@@ -15,9 +15,9 @@ from typing import Any, cast
 import msgspec
 
 from nexus.assembly.token_report import to_provider_tokens
-from nexus.providers.prompt_cache import Call, Segment
+from nexus.providers.prompt_cache import CacheCall, CacheSegment
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.image_price import price_of
+from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model
 from nexus.types.message import Image, Message, ProviderFormat, ToolResult
 
@@ -37,8 +37,8 @@ class Cutter:
 
     def __init__(self, model: Model, counter: TokenCounter) -> None:
         self._model, self._counter = model, counter
-        self._price = price_of(model, model.token_factor)
-        self._known: dict[bytes, tuple[Segment, ...]] = {}
+        self._price = image_price(model, model.token_factor)
+        self._known: dict[bytes, tuple[CacheSegment, ...]] = {}
         self._keys: dict[bytes, str] = {}
         self._images: dict[str, int] = {}
 
@@ -50,18 +50,18 @@ class Cutter:
                     if isinstance(item, Image):
                         self._images[item.data or item.url] = self._price.tokens(item)
 
-    def call(self, body: dict[str, Any], at_ms: int, output_tokens: int) -> Call:
+    def call(self, body: dict[str, Any], at_ms: int, output_tokens: int) -> CacheCall:
         """The call that a body makes."""
-        segments: list[Segment] = []
+        segments: list[CacheSegment] = []
         marks: list[int] = []
         for frame, block in _blocks(body, self._model.wire):
             bare = _unmarked(block)
             segments.extend(self._segments(frame, bare))
             if bare is not block:
                 marks.append(len(segments))
-        return Call(at_ms, tuple(segments), tuple(marks), output_tokens)
+        return CacheCall(at_ms, tuple(segments), tuple(marks), output_tokens)
 
-    def _segments(self, frame: str, block: Any) -> tuple[Segment, ...]:
+    def _segments(self, frame: str, block: Any) -> tuple[CacheSegment, ...]:
         name = frame.encode() + msgspec.json.encode(block)
         found = self._known.get(name)
         if found is None:
@@ -76,13 +76,13 @@ class Cutter:
             found = self._known[name] = tuple(self._shared(parts, tokens))
         return found
 
-    def _shared(self, parts: Sequence[bytes], tokens: int) -> Iterator[Segment]:
+    def _shared(self, parts: Sequence[bytes], tokens: int) -> Iterator[CacheSegment]:
         """The parts of a block, which share its tokens by their lengths."""
         length, until, told = sum(map(len, parts)), 0, 0
         for part in parts:
             until += len(part)
             upto = tokens * until // length
-            yield Segment(self._keys.setdefault(part, str(len(self._keys))), upto - told)
+            yield CacheSegment(self._keys.setdefault(part, str(len(self._keys))), upto - told)
             told = upto
 
     def _image(self, data: str) -> int:

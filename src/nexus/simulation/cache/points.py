@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.ledger.replay import spoken
+from nexus.ledger.replay import conversation_rows
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Note
 from nexus.types.request import Event
@@ -19,7 +19,7 @@ START_MS = 1_767_225_600_000
 """The time of the first call where the session knows none: 2026-01-01, 00:00 UTC."""
 
 
-class Point(Struct, frozen=True):
+class CallPoint(Struct, frozen=True):
     """One call: what was said before it without an answer, the event, the answer, and the call's time if it is known."""
 
     before: tuple[Message, ...]
@@ -28,24 +28,24 @@ class Point(Struct, frozen=True):
     at_ms: int = 0
 
 
-class Recorded(Struct, frozen=True):
+class RecordedSession(Struct, frozen=True):
     """A session as its calls, in order, and the system messages that opened it."""
 
     instructions: tuple[Message, ...]
-    points: tuple[Point, ...]
+    points: tuple[CallPoint, ...]
 
 
-def recorded(entries: Iterable[Entry]) -> Recorded:
+def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
     """The calls of a session's entries: one wherever the model answered; what nobody answered is no call.
 
     The event is the user's last message, or the results of a batch of tools. Notes that were sent with a message are
     left out: each policy gets those that belong to its own call.
     """
     instructions: list[Message] = []
-    points: list[Point] = []
+    points: list[CallPoint] = []
     pending: list[Message] = []
     for entry in entries:
-        said = spoken(entry)
+        said = conversation_rows(entry)
         instructions += (_plain(row.message) for row in entry.rows[: len(entry.rows) - len(said)])
         for message in (_plain(row.message) for row in said):
             if message.role != "assistant":
@@ -55,10 +55,10 @@ def recorded(entries: Iterable[Entry]) -> Recorded:
                 pending = []
             elif points:
                 points[-1] = replace(points[-1], reply=(*points[-1].reply, message))
-    return Recorded(tuple(instructions), tuple(points))
+    return RecordedSession(tuple(instructions), tuple(points))
 
 
-def times_of(points: Sequence[Point], interval_ms: int) -> list[int]:
+def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
     """When each call is made: at its known time, never before the last one; `interval_ms` after it where none is known."""
     times: list[int] = []
     for point in points:
@@ -68,7 +68,7 @@ def times_of(points: Sequence[Point], interval_ms: int) -> list[int]:
     return times
 
 
-def _point(pending: list[Message], reply: Message) -> Point:
+def _point(pending: list[Message], reply: Message) -> CallPoint:
     first = len(pending) - 1
     if pending[-1].role == "tool":
         while first and pending[first - 1].role == "tool":
@@ -76,8 +76,8 @@ def _point(pending: list[Message], reply: Message) -> Point:
     event = pending[first:]
     at_ms = event[-1].at_ms
     if event[0].role == "tool":
-        return Point(tuple(pending[:first]), Event(results=tuple(event)), (reply,), at_ms)
-    return Point(tuple(pending[:first]), Event(content=event[0].parts), (reply,), at_ms)
+        return CallPoint(tuple(pending[:first]), Event(results=tuple(event)), (reply,), at_ms)
+    return CallPoint(tuple(pending[:first]), Event(content=event[0].parts), (reply,), at_ms)
 
 
 def _plain(message: Message) -> Message:

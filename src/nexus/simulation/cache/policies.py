@@ -18,9 +18,9 @@ from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext
 from nexus.engine import Engine, open_engine
 from nexus.errors import BudgetTooSmall, EmptyEvent
-from nexus.providers.prompt_cache import Course
-from nexus.simulation.cache.points import Point, Recorded
-from nexus.tokens.budget import plan
+from nexus.providers.prompt_cache import CutCycle
+from nexus.simulation.cache.points import CallPoint, RecordedSession
+from nexus.tokens.budget import compute_budget
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model
 from nexus.tokens.model_names import same_model
@@ -36,7 +36,7 @@ Choice: TypeAlias = Callable[[Sequence[int], int], list[int]]
 """Given the tokens of each group, oldest first, and the room: the numbers of the groups that are sent, rising."""
 
 
-def window(groups: Sequence[int], room: int) -> list[int]:
+def sliding_window(groups: Sequence[int], room: int) -> list[int]:
     """A sliding window: the oldest groups go until the rest fits, anew for each call."""
     first, used = len(groups), 0
     while first and used + groups[first - 1] <= room:
@@ -55,13 +55,13 @@ def refill(groups: Sequence[int], room: int) -> list[int]:
     return kept[::-1]
 
 
-def nothing(groups: Sequence[int], room: int) -> list[int]:
+def keep_all(groups: Sequence[int], room: int) -> list[int]:
     """No trimming: the whole history, whatever the room."""
     del room
     return [*range(len(groups))]
 
 
-CHOICES: dict[str, Choice] = {"window": window, "refill": refill, "nothing": nothing}
+CHOICES: dict[str, Choice] = {"window": sliding_window, "refill": refill, "nothing": keep_all}
 NAMES = ("nexus", *CHOICES)
 
 
@@ -84,14 +84,14 @@ class Replay:
     def __init__(
         self,
         nx: Engine,
-        session: Recorded,
+        session: RecordedSession,
         model: Model,
         *,
         budget: int | None,
         tools: Sequence[dict[str, Any]] = (),
         profile: str = "layered",
     ) -> None:
-        self.model, self.available = model, plan(model, available_tokens=budget).available
+        self.model, self.available = model, compute_budget(model, available_tokens=budget).available
         self._tools, self._profile = tuple(tools), profile
         self._sizes: dict[Message, int] = {}
         self._groups = _Groups([], [], 0, 0)
@@ -104,7 +104,7 @@ class Replay:
         self._whole.close()
         self._fitted.close()
 
-    def bodies(self, point: Point, at_ms: int) -> dict[str, dict[str, Any] | None] | None:
+    def bodies(self, point: CallPoint, at_ms: int) -> dict[str, dict[str, Any] | None] | None:
         """What each policy sends at this call; None for one that refuses it, as its event alone is over the budget.
 
         None for all of them where the event has nothing to show: then no call is made.
@@ -118,17 +118,17 @@ class Replay:
         bodies = {"nexus": None if fitted is None else fitted.to_provider(self.model.wire)}
         return bodies | {name: self._chosen(whole, uncut, groups, choose) for name, choose in CHOICES.items()}
 
-    def course(self, growth: int, least: int) -> Course:
+    def course(self, growth: int, least: int) -> CutCycle:
         """The never-cut history at the last call, as a course on which the cheapest marks can be sought."""
         groups = self._groups
         sums = (0, *accumulate(groups.sizes))
-        return Course(sums, groups.fixed, groups.event, self.available, max(growth, 1), least)
+        return CutCycle(sums, groups.fixed, groups.event, self.available, max(growth, 1), least)
 
-    def output_tokens(self, point: Point) -> int:
+    def output_tokens(self, point: CallPoint) -> int:
         """The tokens of the answer."""
         return self._scaled(sum(map(self._size, point.reply)))
 
-    def _assembled(self, engine: Engine, point: Point, at_ms: int, budget: int) -> AssembledContext | None:
+    def _assembled(self, engine: Engine, point: CallPoint, at_ms: int, budget: int) -> AssembledContext | None:
         """The context of the call, already recorded with its answer; None where it is refused: then all is appended."""
         _append(engine, point.before)
         event = msgspec.structs.replace(point.event, at_ms=at_ms)
@@ -162,7 +162,7 @@ class Replay:
         answered = 1 if groups.sizes and ctx.current[0].role == "tool" else 0
         free = len(groups.sizes) - answered
         room -= sum(groups.sizes[free:])
-        if room < 0 and choose is not nothing:
+        if room < 0 and choose is not keep_all:
             return None
         kept = choose(groups.sizes[:free], room)
         if len(kept) == free:

@@ -13,19 +13,19 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import (
     Cache,
+    CacheCall,
+    CacheOutcome,
     CacheRule,
-    Call,
-    Marks,
-    Outcome,
-    Totals,
+    CacheTotals,
+    CutPoints,
+    break_even,
     cache_rule,
-    cheapest_marks,
-    payback,
+    cheapest_cut_points,
     price_of_break,
-    total,
+    sum_outcomes,
 )
 from nexus.simulation.cache.pieces import Cutter
-from nexus.simulation.cache.points import Recorded, recorded, times_of
+from nexus.simulation.cache.points import RecordedSession, recorded_session, times_of
 from nexus.simulation.cache.policies import NAMES, Replay
 from nexus.tokens.model import Model
 
@@ -47,11 +47,11 @@ class Breaks(Struct, frozen=True):
     paid_back: int | None = None
 
 
-class Row(Struct, frozen=True):
+class PolicyResult(Struct, frozen=True):
     """One policy: its sums, the calls that it refused, and those whose prompt is over the model's window."""
 
     policy: str
-    totals: Totals
+    totals: CacheTotals
     refused: int
     over_window: int
     breaks: Breaks
@@ -77,10 +77,10 @@ class Simulation(Struct, frozen=True):
     interval_ms: int
     growth: int
     least_kept: int
-    rows: tuple[Row, ...]
-    marks: Marks | None
+    rows: tuple[PolicyResult, ...]
+    marks: CutPoints | None
 
-    def relative(self, row: Row) -> float | None:
+    def relative(self, row: PolicyResult) -> float | None:
         """The row's cost of input as a multiple of what Nexus pays; None where that is nothing."""
         paid = self.rows[0].totals.input_cost
         return row.totals.input_cost / paid if paid else None
@@ -91,13 +91,13 @@ class _Course:
     """One policy under way."""
 
     cache: Cache
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    outcomes: list[CacheOutcome] = field(default_factory=list[CacheOutcome])
     refused: int = 0
     rewritten: int = 0
     dropped: int = 0
     breaks: int = 0
 
-    def send(self, call: Call | None, new: int) -> None:
+    def send(self, call: CacheCall | None, new: int) -> None:
         """Sends a call (None: it was refused) to which the session added `new` tokens."""
         if call is None:
             self.refused += 1
@@ -133,7 +133,7 @@ def simulate_session(
     UnknownProfile, LedgerError.
     """
     entries = nx.entries(session)
-    found = recorded(entries)
+    found = recorded_session(entries)
     rule = cache_rule(model, hour=hour)
     courses = {name: _Course(Cache(rule)) for name in NAMES}
     cutter = Cutter(model, nx.counter)
@@ -141,7 +141,7 @@ def simulate_session(
     with closing(Replay(nx, found, model, budget=budget, tools=tools, profile=profile)) as replay:
         growth = _play(replay, cutter, found, courses, interval_ms, progress)
         least = replay.available * LEAST_KEPT_PERCENT // 100 if least_kept is None else least_kept
-        marks = cheapest_marks(replay.course(growth, least), rule.rates) if found.points else None
+        marks = cheapest_cut_points(replay.course(growth, least), rule.rates) if found.points else None
         return Simulation(
             session=session,
             model=model,
@@ -160,7 +160,7 @@ def simulate_session(
 def _play(
     replay: Replay,
     cutter: Cutter,
-    found: Recorded,
+    found: RecordedSession,
     courses: dict[str, _Course],
     interval_ms: int,
     progress: Callable[[int, int], None] | None,
@@ -185,16 +185,16 @@ def _play(
     return (last - first) // (sent - 1) if sent > 1 else last
 
 
-def _row(name: str, course: _Course, model: Model, *, hour: bool) -> Row:
+def _row(name: str, course: _Course, model: Model, *, hour: bool) -> PolicyResult:
     over = sum(outcome.prompt > model.max_input_tokens for outcome in course.outcomes)
-    return Row(name, total(course.outcomes), course.refused, over, _breaks(course, model, hour=hour))
+    return PolicyResult(name, sum_outcomes(course.outcomes), course.refused, over, _breaks(course, model, hour=hour))
 
 
 def _breaks(course: _Course, model: Model, *, hour: bool) -> Breaks:
     if not course.breaks:
         return Breaks()
     rewritten, dropped = course.rewritten // course.breaks, course.dropped // course.breaks
-    paid = payback(rewritten, dropped, course.cache.rule.rates)
-    prompt = total(course.outcomes).prompt // len(course.outcomes)
+    paid = break_even(rewritten, dropped, course.cache.rule.rates)
+    prompt = sum_outcomes(course.outcomes).prompt // len(course.outcomes)
     dollars = price_of_break(rewritten, model, prompt_tokens=prompt, hour=hour)
     return Breaks(course.breaks, rewritten, dropped, dollars, paid.calls)

@@ -40,7 +40,7 @@ from nexus.testing.ledger_conformance import (
 )
 from nexus.testing.ledger_conformance.running import Backend, Case, Check, Report, run_checks
 
-__all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "named", "run"]
+__all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "check_name", "run"]
 
 CHECKS: tuple[Check, ...] = (
     *appending.CHECKS,
@@ -61,7 +61,7 @@ def run(make_backend: Callable[[], Backend]) -> Report:
     return run_checks(CHECKS, make_backend)
 
 
-def named(words: str) -> Check:
+def check_name(words: str) -> Check:
     """The one check whose name has these words. Raises KeyError if there is none, or several."""
     found = [check for check in CHECKS if words in check.name]
     if len(found) != 1:

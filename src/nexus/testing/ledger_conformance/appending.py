@@ -8,7 +8,7 @@ from typing import Any
 from nexus.errors import BadEntry, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.records import BlobRecord, EntryRecord
-from nexus.ledger.sessions import Alias, NewMove, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.testing.ledger_conformance.expecting import equal, raises
 from nexus.testing.ledger_conformance.making import (
     HOSTILE,
@@ -20,9 +20,9 @@ from nexus.testing.ledger_conformance.making import (
     mark,
     put,
     size_of,
-    sized,
     texts,
     thread_of,
+    with_sizes,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry, SizedMessage
@@ -70,7 +70,7 @@ def every_field(case: Case) -> None:
     )
     said = Message("assistant", parts, "id-1", 77, "run-1", "human", "model-1", '{"a": [1]}')
     body = {"stop_reason": "end", "usage": {"input_tokens": 3}, "list": [1, None, True, 2**40]}
-    done = put(case.store, "main", NewEntry("messages", sized("first", said), body, 99, opens_turn=True))
+    done = put(case.store, "main", NewEntry("messages", with_sizes("first", said), body, 99, opens_turn=True))
     (read,) = case.store.entries(done.thread)
     equal([row.message for row in read.rows], [user("first"), said], "the messages")
     equal([row.size for row in read.rows], [size_of(user("first")), size_of(said)], "their counts")
@@ -85,9 +85,9 @@ def hostile_text(case: Case) -> None:
     store = case.store
     names = (HOSTILE, HOSTILE.replace("\x00", ""), HOSTILE.replace("\x00", "\x1a0000"), "\ud800", "\x1ad800")
     for number, name in enumerate(names):
-        facts = SessionFacts(title=name, persona=name, task=name, origin=name, routing_key=name)
+        facts = SessionMetadata(title=name, persona=name, task=name, origin=name, routing_key=name)
         said = Message("user", (Text(name), ToolCall(name, name, name)), name, 1, name, name, name, name)
-        new = NewEntry("messages", sized(said), {name: [name, number]}, keys=(name,))
+        new = NewEntry("messages", with_sizes(said), {name: [name, number]}, keys=(name,))
         done = store.commit(name, Commit((new,), assembly=manifest(name, number)), facts)
         (read,) = store.entries(done.thread)
         equal((read.rows[0].message, read.body), (said, new.body), f"what was appended to session {name!r}")
@@ -97,7 +97,7 @@ def hostile_text(case: Case) -> None:
         equal([(move.label, move.facts) for move in moves], [(name, facts)], f"the moves of session {name!r}")
         last = store.last_assembly(done.thread, name)
         equal(last.manifest if last else None, manifest(name, number).manifest, f"the manifest of view {name!r}")
-        store.move([NewMove(name, done.thread, name)], [Alias(f"alias of {name}", name, name)])
+        store.move([NewRefUpdate(name, done.thread, name)], [Alias(f"alias of {name}", name, name)])
         equal(store.resolve(f"alias of {name}"), name, "where an alias leads")
         reasons = [alias.reason for alias in store.aliases() if alias.target == name]
         equal(reasons, [name], "the reason of an alias")
@@ -305,4 +305,4 @@ def unknown_thread(case: Case) -> None:
     equal((store.last_cut(thread, "v"), store.last_assembly(thread, "v")), (None, None), "its cut and its manifest")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

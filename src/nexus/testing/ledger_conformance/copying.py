@@ -19,7 +19,7 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
-from nexus.ledger.sessions import Alias, NewMove, Query, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import equal, holds, raises
 from nexus.testing.ledger_conformance.making import (
@@ -35,7 +35,7 @@ from nexus.testing.ledger_conformance.making import (
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.testing.memory_ledger import MemoryLedger
-from nexus.types.ledger_entries import Calibration, Commit
+from nexus.types.ledger_entries import Commit, StoredCalibration
 from nexus.types.message import Image, Message, ToolCall, assistant
 
 checks = Checks()
@@ -47,7 +47,9 @@ def fill(store: LedgerStore) -> None:
     call = assistant("", ToolCall("c", "spawn", HOSTILE), id=HOSTILE)
     put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, opens_turn=False))
     put(store, "z", compaction(1, 1, 2), mark("undone", of=3), mark("pin", seq=1, ord=0))
-    store.fork("a", "z", 2, reason=HOSTILE, facts=SessionFacts(title=HOSTILE, parent_session="z", parent_call_id="c"))
+    store.fork(
+        "a", "z", 2, reason=HOSTILE, facts=SessionMetadata(title=HOSTILE, parent_session="z", parent_call_id="c")
+    )
     for view, number, at_seq in (("w", 1, 2), ("v", 1, 2), ("w", 2, 4), (HOSTILE, 1, 5)):
         new = entry(f"after {at_seq}", Message("tool", (Image("image/gif", data=view),)))
         store.commit("a", Commit((new,), cut(view, number, at_seq), manifest(view, number)))
@@ -56,11 +58,12 @@ def fill(store: LedgerStore) -> None:
     store.fork("z", "a", 4)
     put(store, "z", entry("on", at_ms=5), mark("completed"))
     store.move(
-        [NewMove("b", 1, "kept"), NewMove("b", None, "retired")], [Alias("y", "a", "one"), Alias("x", "z", "two")]
+        [NewRefUpdate("b", 1, "kept"), NewRefUpdate("b", None, "retired")],
+        [Alias("y", "a", "one"), Alias("x", "z", "two")],
     )
     store.move([], [Alias("y", None, HOSTILE)])
     for provider, model, factor in (("p", "z", 60), ("p", "a", 61), ("o", "z", 62), ("p", "z", 63)):
-        store.calibrate(provider, model, Calibration(factor, 3, 4 if factor == 61 else 0))
+        store.calibrate(provider, model, StoredCalibration(factor, 3, 4 if factor == 61 else 0))
 
 
 def filled(case: Case) -> tuple[MemoryLedger, list[Record]]:
@@ -143,7 +146,7 @@ def there_and_back(case: Case) -> None:
         put(ledger, "a", entry("goes on", keys=("new",)))
         put(ledger, "b", entry("anew"))
         ledger.move([], [Alias("y", "a", "again")])
-        ledger.calibrate("p", "z", Calibration(64, 1))
+        ledger.calibrate("p", "z", StoredCalibration(64, 1))
     _same(list(store.dump()), list(source.dump()))
 
 
@@ -177,17 +180,19 @@ def conflicts(case: Case) -> None:
     """Records of another history at the same places are refused as a whole."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
-    store.calibrate("p", "m", Calibration(64, 1))
+    store.calibrate("p", "m", StoredCalibration(64, 1))
     store.move([], [Alias("m", "main", "")])
     before = list(store.dump())
     for place in range(5):
         other = MemoryLedger(clock_ms=case.clock)
         put(other, "first", entry("new")) if place == 0 else None
         put(other, "main", entry("one"), entry("other" if place == 1 else "two"))
-        other.calibrate("p", "m", Calibration(65 if place == 2 else 64, 1))
-        other.move([NewMove("main", 1, "again")] if place == 3 else [], [Alias("m", "main", "x" if place == 4 else "")])
+        other.calibrate("p", "m", StoredCalibration(65 if place == 2 else 64, 1))
+        other.move(
+            [NewRefUpdate("main", 1, "again")] if place == 3 else [], [Alias("m", "main", "x" if place == 4 else "")]
+        )
         if place == 3:
-            store.move([NewMove("main", 1, "otherwise")])
+            store.move([NewRefUpdate("main", 1, "otherwise")])
             before = list(store.dump())
         append(other, "last", "new")
         with raises(LedgerConflict, f"loading history {place}"):
@@ -196,7 +201,7 @@ def conflicts(case: Case) -> None:
 
 
 @checks.add
-def torn(case: Case) -> None:
+def torn_write_is_detected(case: Case) -> None:
     """Records that do not fit together are refused as a whole."""
     source = MemoryLedger(clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
@@ -276,4 +281,4 @@ def _entries(records: Sequence[Record]) -> list[EntryRecord]:
     return [record for record in records if isinstance(record, EntryRecord)]
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

@@ -6,27 +6,27 @@ import msgspec
 
 from nexus.errors import ForksDepend, NoSuchSession
 from nexus.ledger.records import BlobRecord, Header, ThreadRecord
-from nexus.ledger.sessions import Alias, Erased, NewMove, Query, SessionFacts
+from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, Query, SessionMetadata
 from nexus.testing.ledger_conformance.expecting import equal, holds, raises
 from nexus.testing.ledger_conformance.making import append, cut, entries, entry, manifest, put, texts
 from nexus.testing.ledger_conformance.running import Case, Checks
-from nexus.types.ledger_entries import Calibration, Commit
+from nexus.types.ledger_entries import Commit, StoredCalibration
 from nexus.types.message import Image, Message
 
 checks = Checks()
 
 
 @checks.add
-def gone(case: Case) -> None:
+def erased_entries_stay_erased(case: Case) -> None:
     """What was deleted for good is found nowhere; what stays of a thread is its number, marked as erased."""
     store = case.store
     append(store, "kept", "harmless")
     new = (entry("a secret", keys=("secret key",)), entry("another secret", "and more"))
-    facts = SessionFacts(title="secret title")
+    facts = SessionMetadata(title="secret title")
     store.commit("secret label", Commit(new, cut("secret view", 1, 0), manifest("secret view", 1)), facts)
     root = store.thread(2).root_hash
     erased = store.erase([2], ["secret label"])
-    wanted = Erased((2,), 2, 3, 0, erased.needles, 0)
+    wanted = EraseResult((2,), 2, 3, 0, erased.needles, 0)
     equal(erased, wanted, "the proof")
     left = [record for record in store.dump() if b"secret" in msgspec.json.encode(record)]
     equal(left, [], "the records that still have a word of it")
@@ -47,7 +47,7 @@ def forks_depend(case: Case) -> None:
     append(store, "main", "one")
     store.fork("branch", "main", 1)
     append(store, "branch", "two")
-    store.move([NewMove("second name", 2, "shared")])
+    store.move([NewRefUpdate("second name", 2, "shared")])
     before = list(store.dump())
     attempts: tuple[tuple[list[int], list[str]], ...] = (
         ([1], ["main"]),
@@ -124,7 +124,7 @@ def everything(case: Case) -> None:
         append(store, "main", "one", Message("user", (Image("image/png", data="c2hhcmVk"),)), key="k")
         store.fork("branch", "main", 1)
         store.move([], [Alias("m", "main", "")])
-        store.calibrate("p", "m", Calibration(64, 1))
+        store.calibrate("p", "m", StoredCalibration(64, 1))
     before = list(other.dump())
     erased = case.store.erase(None)
     equal((erased.threads, erased.entries, erased.messages, erased.blobs), ((1, 2), 1, 2, 1), "the proof")
@@ -139,4 +139,4 @@ def everything(case: Case) -> None:
     equal((texts(case.store, "main"), texts(other, "main")), (["anew"], ["one", ""]), "the texts of both")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexus.errors import BadReference, NoSuchSession, SessionMoved
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.testing.ledger_conformance.expecting import equal, raises
 from nexus.testing.ledger_conformance.making import append, compaction, entries, entry, mark, put, texts, thread_of
 from nexus.testing.ledger_conformance.running import Case, Checks
@@ -13,7 +13,7 @@ checks = Checks()
 
 
 @checks.add
-def apart(case: Case) -> None:
+def isolated_sessions(case: Case) -> None:
     """A fork shares the path up to its entry; after it both go on apart."""
     store = case.store
     for text in ("one", "two", "three"):
@@ -176,24 +176,24 @@ def totals_begin_anew(case: Case) -> None:
 def facts_of_forks(case: Case) -> None:
     """A fork keeps the facts that its session has, takes those that are given, and gets none from its source."""
     store = case.store
-    put(store, "main", entry("one"), facts=SessionFacts(title="Main", status="archived"))
+    put(store, "main", entry("one"), facts=SessionMetadata(title="Main", status="archived"))
     store.fork("new", "main", 1)
-    store.fork("titled", "main", 1, reason="retry", facts=SessionFacts(title="Titled"))
+    store.fork("titled", "main", 1, reason="retry", facts=SessionMetadata(title="Titled"))
     store.fork("titled", "main", 0)
     store.fork("main", "main", 0)
     found = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.moves(name)]
-    main = SessionFacts(title="Main", status="archived")
+    main = SessionMetadata(title="Main", status="archived")
     wanted = [
-        ("fork", SessionFacts()),
-        ("retry", SessionFacts(title="Titled")),
-        ("fork", SessionFacts(title="Titled")),
+        ("fork", SessionMetadata()),
+        ("retry", SessionMetadata(title="Titled")),
+        ("fork", SessionMetadata(title="Titled")),
         ("created", main),
         ("fork", main),
     ]
     equal(found, wanted, "reasons and facts")
     with raises(BadReference, "a fork whose facts name a parent that is not there"):
-        store.fork("new", "main", 0, facts=SessionFacts(parent_session="nobody"))
+        store.fork("new", "main", 0, facts=SessionMetadata(parent_session="nobody"))
     equal(len(store.threads()), 5, "the number of threads")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

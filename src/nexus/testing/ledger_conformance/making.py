@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from nexus.ledger.sessions import SessionFacts
+from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import holds
 from nexus.types.ledger_entries import (
@@ -28,7 +28,7 @@ WAIT_SECONDS = 30.0
 """How long a check waits for its own threads before it says that they hang."""
 
 
-def sized(*said: Message | str) -> tuple[SizedMessage, ...]:
+def with_sizes(*said: Message | str) -> tuple[SizedMessage, ...]:
     """Messages with counts that follow from their text; a plain text is a user's message."""
     messages = [user(one) if isinstance(one, str) else one for one in said]
     return tuple(SizedMessage(one, size_of(one)) for one in messages)
@@ -42,7 +42,7 @@ def size_of(message: Message) -> TokenSize:
 
 def entry(*said: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
     """Messages to append, as a new turn unless told otherwise."""
-    return NewEntry("messages", sized(*said), {}, at_ms, opens_turn, tuple(keys))
+    return NewEntry("messages", with_sizes(*said), {}, at_ms, opens_turn, tuple(keys))
 
 
 def mark(kind: EntryKind, **body: int | str) -> NewEntry:
@@ -60,7 +60,7 @@ def append(store: LedgerStore, session: str, *said: Message | str, key: str = ""
     return put(store, session, entry(*said, keys=(key,) if key else (), at_ms=at_ms))
 
 
-def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionFacts | None = None) -> Committed:
+def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionMetadata | None = None) -> Committed:
     """Commits these entries."""
     return store.commit(session, Commit(entries), facts)
 

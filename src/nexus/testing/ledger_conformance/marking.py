@@ -26,7 +26,9 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Mess
 checks = Checks()
 
 
-def sent(store: LedgerStore, session: str, cut_made: Cut | None = None, row: AssemblyRow | None = None) -> Committed:
+def record_call(
+    store: LedgerStore, session: str, cut_made: Cut | None = None, row: AssemblyRow | None = None
+) -> Committed:
     """Appends a message as it is recorded after a call: with the cut that the context needed, and its manifest."""
     return store.commit(session, Commit((entry("sent"),), cut_made, row))
 
@@ -56,10 +58,10 @@ def undo_and_redo(case: Case) -> None:
     steps = ((4, 2), (5, 4), (6, 2), (2, 0), (8, 2), (7, 4))
     for number, (of, live) in enumerate(steps, 5):
         put(store, "main", mark("undone", of=of))
-        found = replay.live(store.marks(1)).mark
+        found = replay.live_checkpoints(store.marks(1)).mark
         equal(found.seq if found else 0, live, f"the live compaction after undo {number} of entry {of}")
     for at_seq, live in ((5, 2), (6, 4), (8, 0)):
-        found = replay.live(store.marks(store.fork("branch", "main", at_seq))).mark
+        found = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).mark
         equal(found.seq if found else 0, live, f"the live compaction of a fork at {at_seq}")
 
 
@@ -107,10 +109,10 @@ def pins(case: Case) -> None:
     store = case.store
     put(store, "main", entry("one", "two"), mark("pin", seq=1, ord=1), entry("three"), mark("pin", seq=3, ord=0))
     put(store, "main", mark("unpin", seq=1, ord=1))
-    equal(replay.live(store.marks(1)).pins, (MessageRef(3, 0),), "the pins")
+    equal(replay.live_checkpoints(store.marks(1)).pins, (MessageRef(3, 0),), "the pins")
     wanted = {1: (), 2: (MessageRef(1, 1),), 3: (MessageRef(1, 1),), 4: (MessageRef(1, 1), MessageRef(3, 0))}
     for at_seq, places in wanted.items():
-        found = replay.live(store.marks(store.fork("branch", "main", at_seq))).pins
+        found = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).pins
         equal(found, places, f"the pins of a fork at {at_seq}")
     store.fork("branch", "main", 1)
     for session, seq, order in (("main", 1, 2), ("main", 2, 0), ("main", 9, 0), ("main", 0, 0), ("branch", 3, 0)):
@@ -122,7 +124,7 @@ def pins(case: Case) -> None:
             put(store, "main", NewEntry("pin", body=dict(body)))
     put(store, "branch", entry("new"), mark("pin", seq=2, ord=0))
     equal(
-        replay.live(store.marks(thread_of(store, "branch"))).pins,
+        replay.live_checkpoints(store.marks(thread_of(store, "branch"))).pins,
         (MessageRef(2, 0),),
         "a pin of the same commit's message",
     )
@@ -133,13 +135,13 @@ def pins(case: Case) -> None:
 def cuts(case: Case) -> None:
     """A cut is stored with its turn, per view, unless a decision of that number is there already."""
     store = case.store
-    sent(store, "main", cut("v", 1, 0))
+    record_call(store, "main", cut("v", 1, 0))
     equal(store.last_cut(1, "v"), cut("v", 1, 0), "the first cut")
-    sent(store, "main", cut("v", 1, 1))
+    record_call(store, "main", cut("v", 1, 1))
     equal(store.last_cut(1, "v"), cut("v", 1, 0), "the cut after another one of its number came")
-    sent(store, "main", cut("v", 2, 2))
-    sent(store, "main", cut("w", 1, 3))
-    sent(store, "main")
+    record_call(store, "main", cut("v", 2, 2))
+    record_call(store, "main", cut("w", 1, 3))
+    record_call(store, "main")
     found = (store.last_cut(1, "v"), store.last_cut(1, "w"), store.last_cut(1, "x"))
     equal(found, (cut("v", 2, 2), cut("w", 1, 3), None), "the newest cut of each view")
     every = (store.cuts(1, "v"), store.cuts(1, "w"), store.cuts(1, "x"))
@@ -151,18 +153,18 @@ def inherited_cuts(case: Case) -> None:
     """A fork inherits the cuts from before its entry, goes on from their number, and leaves its source as it is."""
     store = case.store
     append(store, "main", "one")
-    sent(store, "main", cut("v", 1, 1))
+    record_call(store, "main", cut("v", 1, 1))
     append(store, "main", "three")
-    sent(store, "main", cut("v", 2, 3))
+    record_call(store, "main", cut("v", 2, 3))
     for at_seq, wanted in ((0, None), (1, cut("v", 1, 1)), (2, cut("v", 1, 1)), (3, cut("v", 2, 3))):
         thread = store.fork("branch", "main", at_seq)
         equal(store.last_cut(thread, "v"), wanted, f"the newest cut of a fork at {at_seq}")
     store.fork("branch", "main", 2)
-    sent(store, "branch", cut("v", 1, 2))
+    record_call(store, "branch", cut("v", 1, 2))
     thread = thread_of(store, "branch")
     equal(store.last_cut(thread, "v"), cut("v", 1, 1), "the fork's cut after one of the inherited number came")
-    sent(store, "branch", cut("v", 2, 3))
-    sent(store, "branch", cut("v", 2, 4))
+    record_call(store, "branch", cut("v", 2, 3))
+    record_call(store, "branch", cut("v", 2, 4))
     equal(store.last_cut(thread, "v"), cut("v", 2, 3), "the fork's own cut, after another one of its number came")
     equal(store.last_cut(1, "v"), cut("v", 2, 3), "the source's cut")
     equal(store.cuts(thread, "v"), [cut("v", 1, 1), cut("v", 2, 3)], "all cuts of the fork, the inherited one first")
@@ -177,8 +179,8 @@ def manifests(case: Case) -> None:
     append(store, "main", "one", key="k")
     new = (entry("one", keys=("k",)), entry("two"), entry("three"))
     store.commit("main", Commit(new, assembly=manifest("v", 1)))
-    sent(store, "main", row=manifest("w", 2))
-    sent(store, "main", row=manifest("v", 3))
+    record_call(store, "main", row=manifest("w", 2))
+    record_call(store, "main", row=manifest("v", 3))
     found = [(row.view, row.seq, row.manifest["number"], row.at_ms) for row in store.assemblies(1)]
     equal(found, [("v", 2, 1, 7), ("w", 4, 2, 7), ("v", 5, 3, 7)], "the manifests")
     ranges = [[row.seq for row in store.assemblies(1, after, until)] for after, until in ((2, None), (0, 4), (2, 4))]
@@ -187,7 +189,7 @@ def manifests(case: Case) -> None:
     equal(newest, AssemblyRow("v", manifest("v", 3).manifest, 7, 5), "the newest manifest of a view")
     equal(store.last_assembly(1, "x"), None, "the newest manifest of a view without any")
     store.fork("branch", "main", 4)
-    sent(store, "branch", row=manifest("w", 4))
+    record_call(store, "branch", row=manifest("w", 4))
     found = [(row.view, row.seq, row.manifest["number"]) for row in store.assemblies(2)]
     equal(found, [("v", 2, 1), ("w", 4, 2), ("w", 5, 4)], "the fork's manifests")
     newest = store.last_assembly(2, "v")
@@ -213,4 +215,4 @@ def inputs(case: Case) -> None:
     equal((store.blob(names["system"]), store.blob(names["tools"])), (None, tools), "what is left")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

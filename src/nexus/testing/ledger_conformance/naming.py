@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nexus.errors import BadReference, HeadMoved
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, SessionInfo
+from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionInfo, SessionMetadata
 from nexus.testing.ledger_conformance.expecting import equal, holds, raises
 from nexus.testing.ledger_conformance.making import append, entry, mark, put, texts, thread_of
 from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
@@ -17,13 +17,13 @@ checks = Checks()
 @checks.add
 def facts_of_the_first(case: Case) -> None:
     """The first commit gives a session its facts; those of later commits change nothing."""
-    facts = SessionFacts("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
+    facts = SessionMetadata("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
     put(case.store, "main", entry("one"), facts=facts)
-    put(case.store, "main", entry("two"), facts=SessionFacts(title="Other"))
+    put(case.store, "main", entry("two"), facts=SessionMetadata(title="Other"))
     put(case.store, "plain", entry("one"))
-    equal(case.store.session("main"), Move("main", 1, 1, facts, "created", START_MS), "the session")
+    equal(case.store.session("main"), RefUpdate("main", 1, 1, facts, "created", START_MS), "the session")
     plain = case.store.session("plain")
-    equal(plain.facts if plain else None, SessionFacts(), "the facts of a session that was given none")
+    equal(plain.facts if plain else None, SessionMetadata(), "the facts of a session that was given none")
 
 
 @checks.add
@@ -33,22 +33,22 @@ def pointer_moves(case: Case) -> None:
     append(store, "main", "one")
     append(store, "other", "two")
     case.clock.now += 5
-    archived = SessionFacts(title="Done", status="archived")
-    done = store.move([NewMove("main", 1, "archived", archived, 1), NewMove("main", 2, "merged", None, 2)])
+    archived = SessionMetadata(title="Done", status="archived")
+    done = store.move([NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)])
     wanted = [
-        Move("main", 2, 1, archived, "archived", START_MS + 5),
-        Move("main", 3, 2, archived, "merged", START_MS + 5),
+        RefUpdate("main", 2, 1, archived, "archived", START_MS + 5),
+        RefUpdate("main", 3, 2, archived, "merged", START_MS + 5),
     ]
     equal(done, wanted, "the moves made")
-    equal(store.moves("main"), [Move("main", 1, 1, SessionFacts(), "created", START_MS), *wanted], "all moves")
+    equal(store.moves("main"), [RefUpdate("main", 1, 1, SessionMetadata(), "created", START_MS), *wanted], "all moves")
     equal((store.session("main"), store.thread_of("main")), (wanted[1], 2), "the newest move, and the thread")
     for expected in (0, 2, 4):
         with raises(HeadMoved, f"a move after number {expected}") as caught:
-            store.move([NewMove("other", 1, "no"), NewMove("main", 1, "no", expected_number=expected)])
+            store.move([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
         told = (caught.error.session, caught.error.expected, caught.error.actual)
         equal(told, ("main", expected, 3), "what the error says")
     equal(len(store.moves("other")), 1, "the moves of the other session of a refused call")
-    store.move([NewMove("new", 1, "named", expected_number=0)])
+    store.move([NewRefUpdate("new", 1, "named", expected_number=0)])
     equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
 
 
@@ -62,7 +62,9 @@ def wrong_threads(case: Case) -> None:
     before = list(store.dump())
     for thread in (0, 2, 3, -1):
         with raises(BadReference, f"a move to thread {thread}"):
-            store.move([NewMove("main", 1, "fine"), NewMove("main", thread, "no")], [Alias("m", "main", "fine")])
+            store.move(
+                [NewRefUpdate("main", 1, "fine"), NewRefUpdate("main", thread, "no")], [Alias("m", "main", "fine")]
+            )
     equal(list(store.dump()), before, "what is stored")
 
 
@@ -72,8 +74,8 @@ def archived(case: Case) -> None:
     store = case.store
     for name in ("active", "archived", "deleted"):
         append(store, name, "one")
-    store.move([NewMove("archived", 2, "archived", SessionFacts(status="archived"))])
-    store.move([NewMove("deleted", 3, "deleted", SessionFacts(status="deleted"))])
+    store.move([NewRefUpdate("archived", 2, "archived", SessionMetadata(status="archived"))])
+    store.move([NewRefUpdate("deleted", 3, "deleted", SessionMetadata(status="deleted"))])
     equal(append(store, "archived", "two").head, 2, "the head of the archived session")
     equal([info.label for info in store.sessions()], ["active"], "the active sessions")
     found = {info.label: info.status for info in store.sessions(every=True)}
@@ -86,9 +88,9 @@ def archived(case: Case) -> None:
 def listed(case: Case) -> None:
     """Sessions are listed newest first, with the counts of their whole paths."""
     store = case.store
-    facts = SessionFacts(title="T", persona="p")
+    facts = SessionMetadata(title="T", persona="p")
     put(store, "main", entry("one", at_ms=10), mark("completed"), entry("two", at_ms=20), facts=facts)
-    store.fork("branch", "main", 1, facts=SessionFacts(parent_session="main"))
+    store.fork("branch", "main", 1, facts=SessionMetadata(parent_session="main"))
     case.clock.now = 30
     append(store, "branch", "three")
     store.fork("early", "main", 1)
@@ -109,7 +111,7 @@ def retired(case: Case) -> None:
     """A label whose newest move has no thread is retired: its session is none, until it is used again."""
     store = case.store
     append(store, "main", "one")
-    store.move([NewMove("main", None, "retired")])
+    store.move([NewRefUpdate("main", None, "retired")])
     newest = store.session("main")
     equal(newest.thread if newest else 0, None, "the thread of its newest move")
     equal(
@@ -143,7 +145,7 @@ def aliases(case: Case) -> None:
     equal(store.resolve("mm"), "main", "what an alias of an alias stands for when that is there again")
     for target in ("nobody", "mmm"):
         with raises(BadReference, f"an alias that leads to {target}, which is no session"):
-            store.move([NewMove("main", 1, "no")], [Alias("mmm", target, "no")])
+            store.move([NewRefUpdate("main", 1, "no")], [Alias("mmm", target, "no")])
     equal(store.moves("main")[-1].reason, "fork", "the newest move of the session")
 
 
@@ -152,7 +154,9 @@ def renamed(case: Case) -> None:
     """A session that was renamed is found by its old name, and goes on by either."""
     store = case.store
     append(store, "old", "one")
-    store.move([NewMove("new", 1, "renamed"), NewMove("old", None, "renamed")], [Alias("old", "new", "renamed")])
+    store.move(
+        [NewRefUpdate("new", 1, "renamed"), NewRefUpdate("old", None, "renamed")], [Alias("old", "new", "renamed")]
+    )
     equal((store.resolve("old"), store.thread_of("old")), ("new", 1), "what the old name stands for")
     append(store, "old", "two")
     append(store, "new", "three")
@@ -167,9 +171,9 @@ def session_before_alias(case: Case) -> None:
     append(store, "main", "one")
     append(store, "other", "two")
     store.move([], [Alias("x", "main", "first")])
-    store.move([NewMove("x", 2, "named")])
+    store.move([NewRefUpdate("x", 2, "named")])
     equal((store.resolve("x"), store.thread_of("x")), ("x", 2), "what the name stands for when a session has it")
-    store.move([NewMove("x", None, "retired")])
+    store.move([NewRefUpdate("x", None, "retired")])
     equal((store.resolve("x"), store.thread_of("x")), ("main", 1), "what it stands for when that is retired")
     with raises(BadReference, "an alias for the name of a session"):
         store.move([], [Alias("main", "other", "no")])
@@ -187,7 +191,7 @@ def circles_of_aliases(case: Case) -> None:
         with raises(BadReference, f"an alias from {name} to {target}"):
             store.move([], [Alias(name, target, "circle")])
     with raises(BadReference, "a session that is retired in favour of its own alias"):
-        store.move([NewMove("main", None, "retired")], [Alias("main", "c", "circle")])
+        store.move([NewRefUpdate("main", None, "retired")], [Alias("main", "c", "circle")])
     equal(list(store.dump()), before, "what is stored")
     equal(store.resolve("c"), "main", "what the last alias stands for")
 
@@ -199,7 +203,7 @@ def parents(case: Case) -> None:
     put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), opens_turn=False))
     store.fork("branch", "main", 2)
     append(store, "main", assistant("", ToolCall("call-2", "spawn", "{}")))
-    facts = SessionFacts(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
+    facts = SessionMetadata(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
     put(store, "sub", entry("digging"), facts=facts)
     found = store.session("sub")
     equal(found.facts if found else None, facts, "the facts")
@@ -214,12 +218,12 @@ def parents(case: Case) -> None:
         with raises(BadReference, f"a commit with {one}"):
             put(store, "new", entry("one"), facts=one)
         with raises(BadReference, f"a move with {one}"):
-            store.move([NewMove("sub", thread_of(store, "sub"), "no", one)])
+            store.move([NewRefUpdate("sub", thread_of(store, "sub"), "no", one)])
         with raises(BadReference, f"a fork with {one}"):
             store.fork("new", "main", 1, facts=one)
     equal(list(store.dump()), before, "what is stored")
     store.move([], [Alias("alias of main", "main", "")])
-    by_alias = SessionFacts(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")
+    by_alias = SessionMetadata(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")
     put(store, "second", entry("one"), facts=by_alias)
     holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
 
@@ -229,15 +233,15 @@ def circles_of_parents(case: Case) -> None:
     """No session is its own parent, nor that of one of its parents."""
     store = case.store
     append(store, "a", "one")
-    put(store, "b", entry("one"), facts=SessionFacts(parent_session="a"))
-    put(store, "c", entry("one"), facts=SessionFacts(parent_session="b"))
+    put(store, "b", entry("one"), facts=SessionMetadata(parent_session="a"))
+    put(store, "c", entry("one"), facts=SessionMetadata(parent_session="b"))
     store.move([], [Alias("alias of c", "c", "")])
     for parent in ("a", "b", "c", "alias of c"):
         with raises(BadReference, f"session a spawned by {parent}"):
-            store.move([NewMove("a", 1, "no", SessionFacts(parent_session=parent))])
+            store.move([NewRefUpdate("a", 1, "no", SessionMetadata(parent_session=parent))])
     with raises(BadReference, "a new session that spawned itself"):
-        put(store, "d", entry("one"), facts=SessionFacts(parent_session="d"))
+        put(store, "d", entry("one"), facts=SessionMetadata(parent_session="d"))
     equal((len(store.moves("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

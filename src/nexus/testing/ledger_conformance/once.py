@@ -17,9 +17,9 @@ from nexus.testing.ledger_conformance.making import (
     manifest,
     mark,
     put,
-    sized,
     texts,
     thread_of,
+    with_sizes,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.types.ledger_entries import Commit, Committed, NewEntry, SizedMessage
@@ -87,7 +87,7 @@ def counts_are_no_payload(case: Case) -> None:
     append(case.store, "main", "one", key="k")
     recounted = NewEntry(messages=(SizedMessage(user("one"), TokenSize(9, 9, 9)),), opens_turn=True, keys=("k",))
     equal(put(case.store, "main", recounted).added, 0, "entries added")
-    equal(entries(case.store, "main")[0].rows[0].size, sized("one")[0].size, "the counts")
+    equal(entries(case.store, "main")[0].rows[0].size, with_sizes("one")[0].size, "the counts")
 
 
 @checks.add
@@ -229,7 +229,7 @@ def lost_is_not_appended(case: Case) -> None:
     """An entry of kind `lost` cannot be appended."""
     attempts: tuple[Callable[[], object], ...] = (
         lambda: put(case.store, "main", mark("lost")),
-        lambda: put(case.store, "main", NewEntry("lost", sized("text"))),
+        lambda: put(case.store, "main", NewEntry("lost", with_sizes("text"))),
     )
     for attempt in attempts:
         with raises(BadEntry, "appending a lost entry"):
@@ -237,4 +237,4 @@ def lost_is_not_appended(case: Case) -> None:
     equal(case.store.threads(), [], "the threads")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

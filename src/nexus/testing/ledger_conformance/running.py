@@ -91,7 +91,7 @@ class Checks:
         return function
 
     @property
-    def found(self) -> tuple[Check, ...]:
+    def failures(self) -> tuple[Check, ...]:
         """The checks in the order in which they were added."""
         return tuple(self._found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.ledger.sessions import Hit, NewMove, Query
+from nexus.ledger.sessions import NewRefUpdate, Query, SearchHit
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import equal
 from nexus.testing.ledger_conformance.making import HOSTILE, append, thread_of
@@ -13,7 +13,7 @@ from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, a
 checks = Checks()
 
 
-def found(store: LedgerStore, text: str, session: str = "") -> list[str]:
+def search_texts(store: LedgerStore, text: str, session: str = "") -> list[str]:
     """The texts of all hits, the newest first."""
     return [hit.text for hit in store.search(Query(text, session, limit=1_000, order="newest"))]
 
@@ -40,7 +40,7 @@ def all_words(case: Case) -> None:
         "cafe": ["cafe\u0301 noir", "Été à l'île, CAFÉ"],
     }
     for query, texts in wanted.items():
-        equal(found(case.store, query), texts, f"the messages with {query!r}")
+        equal(search_texts(case.store, query), texts, f"the messages with {query!r}")
 
 
 @checks.add
@@ -56,7 +56,7 @@ def phrases(case: Case) -> None:
         '"blue': ["blue deep", "a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
     }
     for query, texts in wanted.items():
-        equal(found(case.store, query), texts, f"the messages with {query!r}")
+        equal(search_texts(case.store, query), texts, f"the messages with {query!r}")
 
 
 @checks.add
@@ -83,7 +83,7 @@ def without_spaces(case: Case) -> None:
         "𠀁": [said[5]],
     }
     for query, texts in wanted.items():
-        equal(found(case.store, query), texts, f"the messages with {query!r}")
+        equal(search_texts(case.store, query), texts, f"the messages with {query!r}")
 
 
 @checks.add
@@ -97,7 +97,7 @@ def many_scripts(case: Case) -> None:
         append(case.store, "main", text)
     for text in said:
         for word in (*text.split(), text):
-            equal(found(case.store, word), [text], f"the messages with {word!r}")
+            equal(search_texts(case.store, word), [text], f"the messages with {word!r}")
 
 
 @checks.add
@@ -118,7 +118,7 @@ def parts_and_roles(case: Case) -> None:
         "a zebra?\nthought\nfind_zebra\n{}",
         "zebra asked",
     ]
-    equal(found(case.store, "zebra"), texts, "all that was searched in the messages with the word")
+    equal(search_texts(case.store, "zebra"), texts, "all that was searched in the messages with the word")
     hits = case.store.search(Query("zebra", roles=("tool", "user"), order="newest"))
     equal([(hit.role, hit.text) for hit in hits], [("tool", "one zebra"), ("user", "zebra asked")], "two roles only")
     equal(case.store.search(Query("zebra", roles=("system",))), [], "a role without the word")
@@ -133,13 +133,13 @@ def path_of_a_session(case: Case) -> None:
     store.fork("branch", "main", 2)
     append(store, "branch", "word of the branch")
     append(store, "other", "word elsewhere")
-    equal(found(store, "word", "main"), ["word three", "word two", "word one"], "the source's hits")
-    equal(found(store, "word", "branch"), ["word of the branch", "word two", "word one"], "the fork's hits")
-    equal(found(store, "word", "nobody"), [], "the hits of a session that is not there")
+    equal(search_texts(store, "word", "main"), ["word three", "word two", "word one"], "the source's hits")
+    equal(search_texts(store, "word", "branch"), ["word of the branch", "word two", "word one"], "the fork's hits")
+    equal(search_texts(store, "word", "nobody"), [], "the hits of a session that is not there")
     everywhere = ["word elsewhere", "word of the branch", "word three", "word two", "word one"]
-    equal(found(store, "word"), everywhere, "the hits in all sessions")
+    equal(search_texts(store, "word"), everywhere, "the hits in all sessions")
     store.fork("main", "main", 1)
-    equal(found(store, "word", "main"), ["word one"], "the hits after a rewind")
+    equal(search_texts(store, "word", "main"), ["word one"], "the hits after a rewind")
 
 
 @checks.add
@@ -169,11 +169,11 @@ def what_a_hit_says(case: Case) -> None:
     append(store, "main", user("other", at_ms=5), assistant("the Needle", at_ms=6))
     append(store, "main", "needle without a time of its own", at_ms=8)
     thread = thread_of(store, "main")
-    store.move([NewMove("second name", thread, "shared")])
+    store.move([NewRefUpdate("second name", thread, "shared")])
     names = ("main", "second name")
     wanted = [
-        Hit(thread, MessageRef(3, 0), 3, "user", 8, "needle without a time of its own", names),
-        Hit(thread, MessageRef(2, 1), 2, "assistant", 6, "the Needle", names),
+        SearchHit(thread, MessageRef(3, 0), 3, "user", 8, "needle without a time of its own", names),
+        SearchHit(thread, MessageRef(2, 1), 2, "assistant", 6, "the Needle", names),
     ]
     equal(store.search(Query("needle", order="newest")), wanted, "the hits")
 
@@ -185,7 +185,7 @@ def hostile_queries(case: Case) -> None:
     append(case.store, "main", "dogs near cats")
     append(case.store, "main", HOSTILE)
     for query in ("", " ", "*", '"', '""', "(", "^", "-", "\x00", "\ud800", "!!! ???", '"*" (', "'; --", ":"):
-        equal(found(case.store, query), [], f"the messages with {query!r}")
+        equal(search_texts(case.store, query), [], f"the messages with {query!r}")
     wanted = {
         "cats AND dogs": ["cats AND dogs"],
         "cats OR dogs": [],
@@ -197,7 +197,7 @@ def hostile_queries(case: Case) -> None:
         "mark\x1aword": [HOSTILE],
     }
     for query, texts in wanted.items():
-        equal(found(case.store, query), texts, f"the messages with {query!r}")
+        equal(search_texts(case.store, query), texts, f"the messages with {query!r}")
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

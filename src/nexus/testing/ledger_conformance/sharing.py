@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nexus.errors import BadReference, HeadMoved, LedgerClosed, NoSuchSession
 from nexus.ledger.records import Header
-from nexus.ledger.sessions import Alias, NewMove, Query, SessionFacts
+from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
 from nexus.testing.ledger_conformance.expecting import equal, holds, raises
 from nexus.testing.ledger_conformance.making import (
     WAIT_SECONDS,
@@ -22,7 +22,7 @@ from nexus.testing.ledger_conformance.making import (
     together,
 )
 from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
-from nexus.types.ledger_entries import Calibration, Commit, Committed
+from nexus.types.ledger_entries import Commit, Committed, StoredCalibration
 from nexus.types.message import Image, Message
 
 checks = Checks()
@@ -37,7 +37,7 @@ def tenants(case: Case) -> None:
         store.commit("main", Commit(new, cut("v", 1, 0), manifest("v", 1)))
         store.fork("branch", "main", 1)
         store.move([], [Alias("m", "main", "")])
-        store.calibrate("p", "m", Calibration(64, 1))
+        store.calibrate("p", "m", StoredCalibration(64, 1))
     nothing: tuple[tuple[str, object, object], ...] = (
         ("resolve", (other.resolve("main"), other.resolve("m")), (None, None)),
         ("thread_of", other.thread_of("main"), None),
@@ -67,10 +67,10 @@ def tenants(case: Case) -> None:
     with raises(NoSuchSession, "forking another tenant's session"):
         other.fork("mine", "main", 1)
     with raises(BadReference, "a parent in another tenant"):
-        put(other, "sub", entry("one"), facts=SessionFacts(parent_session="main"))
+        put(other, "sub", entry("one"), facts=SessionMetadata(parent_session="main"))
     equal(append(other, "main", "mine", key="k"), Committed(1, 1, 1, 1), "the tenant's own first commit")
     with raises(BadReference, "a move to another tenant's thread"):
-        other.move([NewMove("main", 2, "no")])
+        other.move([NewRefUpdate("main", 2, "no")])
     equal((texts(other, "main"), texts(case.store, "main")), (["mine"], ["word", ""]), "the texts of both")
     holds(other.head(1)[1] != case.store.head(1)[1], "expected chain values that differ by tenant, found the same")
 
@@ -161,12 +161,17 @@ def one_head_at_once(case: Case) -> None:
 def calibrations(case: Case) -> None:
     """The newest calibration of a provider and model is what holds."""
     store = case.store
-    store.calibrate("p", "m", Calibration(60, 1, 9))
-    store.calibrate("p", "m", Calibration(70, 2))
-    store.calibrate("p", "other", Calibration(80, 3))
-    store.calibrate("q\x00\ud800", "m", Calibration(90, 4))
+    store.calibrate("p", "m", StoredCalibration(60, 1, 9))
+    store.calibrate("p", "m", StoredCalibration(70, 2))
+    store.calibrate("p", "other", StoredCalibration(80, 3))
+    store.calibrate("q\x00\ud800", "m", StoredCalibration(90, 4))
     found = [store.calibration(*name) for name in (("p", "m"), ("p", "other"), ("q\x00\ud800", "m"), ("q", "m"))]
-    wanted = [Calibration(70, 2, START_MS), Calibration(80, 3, START_MS), Calibration(90, 4, START_MS), None]
+    wanted = [
+        StoredCalibration(70, 2, START_MS),
+        StoredCalibration(80, 3, START_MS),
+        StoredCalibration(90, 4, START_MS),
+        None,
+    ]
     equal(found, wanted, "the calibrations")
     names = [("p", "m"), ("p", "other"), ("q\x00\ud800", "m")]
     listed = [(*name, calibration) for name, calibration in zip(names, wanted, strict=False)]
@@ -185,11 +190,11 @@ def closed(case: Case) -> None:
         "session": lambda: store.session("main"),
         "sessions": store.sessions,
         "moves": lambda: store.moves("main"),
-        "move": lambda: store.move([NewMove("main", 1, "no")]),
+        "move": lambda: store.move([NewRefUpdate("main", 1, "no")]),
         "aliases": store.aliases,
         "commit": lambda: append(store, "main", "two"),
         "fork": lambda: store.fork("branch", "main", 1),
-        "calibrate": lambda: store.calibrate("p", "m", Calibration(64, 1)),
+        "calibrate": lambda: store.calibrate("p", "m", StoredCalibration(64, 1)),
         "erase": lambda: store.erase([1], ["main"]),
         "thread": lambda: store.thread(1),
         "threads": store.threads,
@@ -239,4 +244,4 @@ def opened_again(case: Case) -> None:
         )
 
 
-CHECKS = checks.found
+CHECKS = checks.failures

@@ -16,23 +16,23 @@ from nexus.ledger import chain
 from nexus.ledger.records import CalibrationRecord, Record
 from nexus.ledger.sessions import (
     Alias,
-    Erased,
-    Hit,
-    Move,
-    NewMove,
+    EraseResult,
+    NewRefUpdate,
     Query,
+    RefUpdate,
+    SearchHit,
     Segment,
-    SessionFacts,
     SessionInfo,
+    SessionMetadata,
     Thread,
 )
-from nexus.ledger.text_encoding import original, storable
+from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.testing.memory_ledger import copying as memory_copy
 from nexus.testing.memory_ledger import search as memory_search
 from nexus.testing.memory_ledger import write as memory_write
 from nexus.testing.memory_ledger.names import alias_of, move_of
 from nexus.testing.memory_ledger.rows import END, Rows
-from nexus.types.ledger_entries import AssemblyRow, Calibration, Commit, Committed, Cut, Entry, StoredMessage
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 
 class MemoryLedger:
@@ -88,19 +88,19 @@ class MemoryLedger:
     def resolve(self, name: str) -> str | None:
         """The label that a name stands for."""
         with self._rows() as rows:
-            label = rows.names.resolve(storable(name))
-            return original(label) if label is not None else None
+            label = rows.names.resolve(encode_text(name))
+            return decode_text(label) if label is not None else None
 
     def thread_of(self, session: str) -> int | None:
         """The thread that a session's label or alias points to."""
         with self._rows() as rows:
-            label = rows.names.resolve(storable(session))
+            label = rows.names.resolve(encode_text(session))
             return rows.names.thread_of(label) if label is not None else None
 
-    def session(self, label: str) -> Move | None:
+    def session(self, label: str) -> RefUpdate | None:
         """The newest move of exactly this label."""
         with self._rows() as rows:
-            newest = rows.names.newest(storable(label))
+            newest = rows.names.newest(encode_text(label))
             return move_of(newest) if newest is not None else None
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
@@ -108,12 +108,12 @@ class MemoryLedger:
         with self._rows() as rows:
             return memory_search.sessions(rows, every=every)
 
-    def moves(self, label: str) -> list[Move]:
+    def moves(self, label: str) -> list[RefUpdate]:
         """All moves of exactly this label, oldest first."""
         with self._rows() as rows:
-            return [move_of(record) for record in rows.names.moves.get(storable(label), [])]
+            return [move_of(record) for record in rows.names.moves.get(encode_text(label), [])]
 
-    def move(self, moves: Sequence[NewMove], aliases: Sequence[Alias] = ()) -> list[Move]:
+    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Appends moves and alias changes."""
         with self._rows() as rows:
             return memory_write.move(rows, moves, aliases, self._clock_ms())
@@ -127,7 +127,7 @@ class MemoryLedger:
 
     # writing -----------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionFacts | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Everything, or nothing."""
         with self._rows() as rows:
             return memory_write.commit(rows, session, commit, facts, self._clock_ms())
@@ -139,25 +139,25 @@ class MemoryLedger:
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionFacts | None = None,
+        facts: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """A new thread that begins with the source's chain value at `at_seq`."""
         with self._rows() as rows:
-            new = NewMove(session, None, reason, facts, expected_number)
+            new = NewRefUpdate(session, None, reason, facts, expected_number)
             return memory_write.fork(rows, new, source, at_seq, self._clock_ms())
 
-    def calibrate(self, provider: str, model: str, calibration: Calibration) -> None:
+    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Stores a newer calibration."""
         with self._rows() as rows:
-            known = rows.calibrations.setdefault((storable(provider), storable(model)), [])
+            known = rows.calibrations.setdefault((encode_text(provider), encode_text(model)), [])
             at_ms = calibration.at_ms or self._clock_ms()
-            columns = (storable(provider), storable(model), len(known) + 1)
+            columns = (encode_text(provider), encode_text(model), len(known) + 1)
             row = (*columns, calibration.factor_64, calibration.samples, at_ms)
             digest = chain.calibration_hash(self._tenant, CalibrationRecord(*row, b""))
             known.append(CalibrationRecord(*row, digest))
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> Erased:
+    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Deletes threads and labels for good."""
         with self._rows() as rows:
             self._tenants[self._tenant], erased = memory_copy.erase(rows, threads, labels)
@@ -209,12 +209,12 @@ class MemoryLedger:
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """The view's newest cut on the path."""
         with self._rows() as rows:
-            return rows.last_cut(thread, storable(view))
+            return rows.last_cut(thread, encode_text(view))
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Every cut of the view on the path, by number."""
         with self._rows() as rows:
-            return rows.cuts(thread, storable(view))
+            return rows.cuts(thread, encode_text(view))
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """The newest manifest of the view on the path."""
@@ -233,10 +233,10 @@ class MemoryLedger:
     def known_keys(self, session: str) -> dict[str, int]:
         """The idempotency keys that were used on the session's path, and where."""
         with self._rows() as rows:
-            label = rows.names.resolve(storable(session))
+            label = rows.names.resolve(encode_text(session))
             thread = rows.names.thread_of(label) if label is not None else None
             return {
-                original(key): seq
+                decode_text(key): seq
                 for part in (rows.path(thread) if thread is not None else ())
                 for key, (seq, _) in rows.get(part.thread).keys.items()
                 if seq <= part.high
@@ -244,26 +244,26 @@ class MemoryLedger:
 
     def holders(self, key: str) -> list[tuple[int, int]]:
         """Where an idempotency key was used: thread and seq, by thread."""
-        name = storable(key)
+        name = encode_text(key)
         with self._rows() as rows:
             return [(number, one.keys[name][0]) for number, one in sorted(rows.threads.items()) if name in one.keys]
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query) -> list[SearchHit]:
         """The messages that have all words of the query, the newest first."""
         with self._rows() as rows:
             return memory_search.search(rows, query)
 
-    def calibration(self, provider: str, model: str) -> Calibration | None:
+    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """The newest calibration."""
         with self._rows() as rows:
-            known = rows.calibrations.get((storable(provider), storable(model)))
-            return Calibration(known[-1].factor_64, known[-1].samples, known[-1].at_ms) if known else None
+            known = rows.calibrations.get((encode_text(provider), encode_text(model)))
+            return StoredCalibration(known[-1].factor_64, known[-1].samples, known[-1].at_ms) if known else None
 
-    def calibrations(self) -> list[tuple[str, str, Calibration]]:
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Every provider and model that has one."""
         with self._rows() as rows:
-            newest = [(*map(original, name), rows.calibrations[name][-1]) for name in sorted(rows.calibrations)]
-            return [(p, m, Calibration(last.factor_64, last.samples, last.at_ms)) for p, m, last in newest]
+            newest = [(*map(decode_text, name), rows.calibrations[name][-1]) for name in sorted(rows.calibrations)]
+            return [(p, m, StoredCalibration(last.factor_64, last.samples, last.at_ms)) for p, m, last in newest]
 
     def dump(self) -> Iterator[Record]:
         """All rows as records, as they are now."""

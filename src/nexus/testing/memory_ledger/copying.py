@@ -23,8 +23,8 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
-from nexus.ledger.sessions import Erased, Thread
-from nexus.ledger.text_encoding import original, storable
+from nexus.ledger.sessions import EraseResult, Thread
+from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.testing.memory_ledger.rows import Rows, ThreadRows
 
 Numbered = TypeVar("Numbered", MoveRecord, AliasRecord, CalibrationRecord, DecisionRecord)
@@ -141,14 +141,14 @@ class Loader:
         elif isinstance(record, MoveRecord):
             if record.thread is not None:
                 self._thread_rows(record.thread)
-            what = f"move {record.number} of session {original(record.label)!r}"
+            what = f"move {record.number} of session {decode_text(record.label)!r}"
             names.moves[record.label] = self._grown(names.moves.get(record.label, []), record, what)
         elif isinstance(record, AliasRecord):
-            what = f"change {record.number} of alias {original(record.name)!r}"
+            what = f"change {record.number} of alias {decode_text(record.name)!r}"
             names.aliases[record.name] = self._grown(names.aliases.get(record.name, []), record, what)
         else:
             model = (record.provider, record.model)
-            what = f"calibration {record.number} of {original(record.provider)}/{original(record.model)}"
+            what = f"calibration {record.number} of {decode_text(record.provider)}/{decode_text(record.model)}"
             self.rows.calibrations[model] = self._grown(self.rows.calibrations.get(model, []), record, what)
 
     def _grown(self, old: list[Numbered], record: Numbered, what: str) -> list[Numbered]:
@@ -188,13 +188,13 @@ def load(rows: Rows, records: Iterable[Record]) -> tuple[Rows, int]:
     return loader.rows, loader.new
 
 
-def erase(rows: Rows, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Rows, Erased]:
+def erase(rows: Rows, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[Rows, EraseResult]:
     """A copy of the rows without threads and labels, and what is gone; see `LedgerStore.erase`."""
     if threads is None:
         chosen = [number for number in sorted(rows.threads) if not rows.threads[number].row.erased]
         left = _emptied(rows)
     else:
-        chosen, stored = sorted(set(threads)), {storable(label) for label in labels}
+        chosen, stored = sorted(set(threads)), {encode_text(label) for label in labels}
         stored |= {
             label
             for label, moves in rows.names.moves.items()
@@ -204,7 +204,7 @@ def erase(rows: Rows, threads: Sequence[int] | None, labels: Sequence[str]) -> t
         left = _without(rows, set(chosen), stored)
     entries = sum(len(rows.threads[number].entries) for number in chosen)
     messages = sum(rows.threads[number].row.messages for number in chosen)
-    return left, Erased(tuple(chosen), entries, messages, len(rows.blobs) - len(left.blobs))
+    return left, EraseResult(tuple(chosen), entries, messages, len(rows.blobs) - len(left.blobs))
 
 
 def _emptied(rows: Rows) -> Rows:
@@ -228,9 +228,9 @@ def _check_free(rows: Rows, chosen: set[int], labels: set[str]) -> None:
         for number, thread in rows.threads.items()
         if thread.row.parent in chosen and number not in chosen and not thread.row.erased
     }
-    dependent = {original(label) for label, move in active.items() if move.thread in chosen and label not in labels}
+    dependent = {decode_text(label) for label, move in active.items() if move.thread in chosen and label not in labels}
     for number in forks:
-        named = {original(label) for label, move in active.items() if move.thread == number}
+        named = {decode_text(label) for label, move in active.items() if move.thread == number}
         dependent |= named or {f"thread {number}"}
     if dependent:
         names = ", ".join(sorted(dependent))

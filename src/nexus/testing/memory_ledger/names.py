@@ -10,10 +10,10 @@ import msgspec
 from nexus.errors import BadReference
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, SessionFacts
-from nexus.ledger.text_encoding import from_json, original, storable, to_json
+from nexus.ledger.sessions import Alias, RefUpdate, SessionMetadata
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 
-_facts = msgspec.json.Decoder(SessionFacts)
+_facts = msgspec.json.Decoder(SessionMetadata)
 
 
 class Names:
@@ -52,7 +52,7 @@ class Names:
         at: str | None = name
         while at is not None and self.thread_of(at) is None:
             if at in seen:
-                raise BadReference(f"the aliases from {original(name)!r} on lead in a circle: take one of them back")
+                raise BadReference(f"the aliases from {decode_text(name)!r} on lead in a circle: take one of them back")
             seen.add(at)
             changes = self.aliases.get(at)
             at = changes[-1].target if changes else None
@@ -65,62 +65,62 @@ class Names:
             at = changes[-1].target
         return at
 
-    def add_move(self, label: str, thread: int | None, facts: SessionFacts, reason: str, at_ms: int) -> MoveRecord:
+    def add_move(self, label: str, thread: int | None, facts: SessionMetadata, reason: str, at_ms: int) -> MoveRecord:
         """Appends a move of a label's pointer."""
         moves = self.moves.get(label, [])
         before = moves[-1].hash if moves else b""
-        record = MoveRecord(label, len(moves) + 1, thread, to_json(facts), storable(reason), at_ms, b"")
+        record = MoveRecord(label, len(moves) + 1, thread, to_json(facts), encode_text(reason), at_ms, b"")
         record = msgspec.structs.replace(record, hash=chain.move_hash(self.tenant, before, record))
         self.moves[label] = [*moves, record]
         return record
 
     def add_alias(self, alias: Alias, at_ms: int) -> None:
         """Appends a change of an alias. Raises BadReference when a session has the name, or the target leads nowhere."""
-        name = storable(alias.name)
+        name = encode_text(alias.name)
         if alias.target is not None and self.thread_of(name) is not None:
             raise BadReference(f"{alias.name!r} is a session itself; rename or merge it instead of giving it an alias")
         changes = self.aliases.get(name, [])
         before = changes[-1].hash if changes else b""
-        target = storable(alias.target) if alias.target is not None else None
-        record = AliasRecord(name, len(changes) + 1, target, storable(alias.reason), at_ms, b"")
+        target = encode_text(alias.target) if alias.target is not None else None
+        record = AliasRecord(name, len(changes) + 1, target, encode_text(alias.reason), at_ms, b"")
         record = msgspec.structs.replace(record, hash=chain.alias_hash(self.tenant, before, record))
         self.aliases[name] = [*changes, record]
         if target is not None and self.resolve(name) is None:
             raise BadReference(f"the alias {alias.name!r} leads to {alias.target!r}, which is no session")
 
-    def parent_of(self, label: str, facts: SessionFacts) -> str:
+    def parent_of(self, label: str, facts: SessionMetadata) -> str:
         """The label of the parent that a label's facts name. Raises BadReference if there is none, or in a circle."""
-        found = self.resolve(storable(facts.parent_session))
+        found = self.resolve(encode_text(facts.parent_session))
         if found is None:
             raise BadReference(
-                f"session {original(label)!r} cannot have the parent {facts.parent_session!r}: there is no such session"
+                f"session {decode_text(label)!r} cannot have the parent {facts.parent_session!r}: there is no such session"
             )
         at: str | None = found
         seen = {label}
         while at is not None:
             if at in seen:
                 raise BadReference(
-                    f"session {original(label)!r} cannot have the parent {facts.parent_session!r}: its parents lead back"
+                    f"session {decode_text(label)!r} cannot have the parent {facts.parent_session!r}: its parents lead back"
                 )
             seen.add(at)
             move = self.newest(at)
             above = facts_of(move).parent_session if move is not None else ""
-            at = self.resolve(storable(above)) if above else None
+            at = self.resolve(encode_text(above)) if above else None
         return found
 
 
-def facts_of(record: MoveRecord) -> SessionFacts:
+def facts_of(record: MoveRecord) -> SessionMetadata:
     """The facts that a move has."""
     return from_json(record.facts, _facts)
 
 
-def move_of(record: MoveRecord) -> Move:
+def move_of(record: MoveRecord) -> RefUpdate:
     """A move as a value."""
-    label, reason = original(record.label), original(record.reason)
-    return Move(label, record.number, record.thread, facts_of(record), reason, record.at_ms)
+    label, reason = decode_text(record.label), decode_text(record.reason)
+    return RefUpdate(label, record.number, record.thread, facts_of(record), reason, record.at_ms)
 
 
 def alias_of(record: AliasRecord) -> Alias:
     """A change of an alias as a value."""
-    target = original(record.target) if record.target is not None else None
-    return Alias(original(record.name), target, original(record.reason), record.at_ms)
+    target = decode_text(record.target) if record.target is not None else None
+    return Alias(decode_text(record.name), target, decode_text(record.reason), record.at_ms)

@@ -17,7 +17,7 @@ from nexus.ledger import chain
 from nexus.ledger.codec import decode_body, read_entry
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.sessions import Segment, Thread
-from nexus.ledger.text_encoding import from_json, original
+from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.testing.memory_ledger.names import Names
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, EntryKind, StoredMessage
 
@@ -256,7 +256,7 @@ class Rows:
     def _manifest(self, row: AssemblyRecord) -> AssemblyRow:
         if chain.assembly_hash(self.tenant, row) != row.hash:
             raise _damaged(f"manifest {row.seq} of thread {row.thread} does not match its hash")
-        return AssemblyRow(original(row.view), decode_body(row.manifest), row.at_ms, row.seq)
+        return AssemblyRow(decode_text(row.view), decode_body(row.manifest), row.at_ms, row.seq)
 
 
 def tokens(record: EntryRecord) -> int:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.records import EntryRecord, MoveRecord
-from nexus.ledger.search_text import all_text, matches, phrases, search_text
-from nexus.ledger.sessions import Hit, Query, SessionInfo
-from nexus.ledger.text_encoding import original, storable
+from nexus.ledger.search_text import all_text, matches, parse_query, search_text
+from nexus.ledger.sessions import Query, SearchHit, SessionInfo
+from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.testing.memory_ledger.names import facts_of
 from nexus.testing.memory_ledger.rows import Rows, tokens
 
 
-def search(rows: Rows, query: Query) -> list[Hit]:
+def search(rows: Rows, query: Query) -> list[SearchHit]:
     """The messages that have all words of the query, the newest first: that is this store's `relevance` too."""
-    wanted = phrases(query.text)
+    wanted = parse_query(query.text)
     if not wanted or query.limit <= 0:
         return []
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     passed = 0
     for record, order in _candidates(rows, query):
         if not matches(search_text(decode_parts(record.messages[order][7], lambda _: b"")), wanted):
@@ -39,7 +39,7 @@ def _candidates(rows: Rows, query: Query) -> Iterator[tuple[EntryRecord, int]]:
     """The messages of the wanted session and roles, the newest first, as their entry and place in it."""
     span: dict[int, tuple[int, int]] | None = None
     if query.session:
-        label = rows.names.resolve(storable(query.session))
+        label = rows.names.resolve(encode_text(query.session))
         thread = rows.names.thread_of(label) if label is not None else None
         span = {part.thread: (part.low, part.high) for part in rows.path(thread)} if thread is not None else {}
     for number, seq in reversed(rows.written):
@@ -55,19 +55,19 @@ def _candidates(rows: Rows, query: Query) -> Iterator[tuple[EntryRecord, int]]:
 def _sessions_with(rows: Rows, thread: int, seq: int) -> list[tuple[str, str]]:
     """The sessions, with their status, that have an entry of a thread on their path."""
     return sorted(
-        (original(label), facts_of(move).status)
+        (decode_text(label), facts_of(move).status)
         for label, move in rows.names.active().items()
         for part in (rows.path(move.thread) if move.thread is not None else ())
         if part.thread == thread and part.low < seq <= part.high
     )
 
 
-def _hit(rows: Rows, record: EntryRecord, order: int, labels: tuple[str, ...]) -> Hit:
+def _hit(rows: Rows, record: EntryRecord, order: int, labels: tuple[str, ...]) -> SearchHit:
     (entry,) = rows.read(record.thread, record.seq - 1, record.seq)
     row = entry.rows[order]
     text = all_text(row.message.parts)
     at_ms = row.message.at_ms or entry.at_ms
-    return Hit(record.thread, row.place, entry.turn, row.message.role, at_ms, text, labels)
+    return SearchHit(record.thread, row.place, entry.turn, row.message.role, at_ms, text, labels)
 
 
 def sessions(rows: Rows, *, every: bool) -> list[SessionInfo]:
@@ -82,7 +82,7 @@ def _info(rows: Rows, label: str, move: MoveRecord) -> SessionInfo:
     path = list(rows.records(move.thread))
     times = [record.at_ms for record in path]
     return SessionInfo(
-        original(label),
+        decode_text(label),
         move.thread,
         facts.title,
         row.turn,

@@ -19,8 +19,8 @@ from nexus.errors import (
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import body_json, message_rows, payload_hash
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord, MoveRecord
-from nexus.ledger.sessions import Alias, Move, NewMove, SessionFacts, checked, holder_of, parent_of
-from nexus.ledger.text_encoding import original, storable, to_json
+from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionMetadata, checked, holder_of, parent_of
+from nexus.ledger.text_encoding import decode_text, encode_text, to_json
 from nexus.testing.memory_ledger.names import Names, facts_of, move_of
 from nexus.testing.memory_ledger.rows import Rows, ThreadRows
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, Entry, NewEntry
@@ -55,7 +55,7 @@ class Draft:
         number, at_ms = self.thread.row.id, entry.at_ms or now
         columns = (number, seq, entry.kind, turn, at_ms, body)
         digest = chain.entry_hash(self.digest, self.rows.tenant, columns, messages)
-        keys = [KeyRecord(key, payload) for key in sorted({storable(key) for key in entry.keys})]
+        keys = [KeyRecord(key, payload) for key in sorted({encode_text(key) for key in entry.keys})]
         self.records.append(EntryRecord(*columns, digest, messages, keys))
         self.keys.update({key.key: payload for key in keys})
         self.blobs.update(blobs)
@@ -82,7 +82,7 @@ class Draft:
 
     def _known(self, entry: NewEntry, payload: bytes) -> bool:
         """Whether all the entry's keys were used for this very payload. Raises IdempotencyConflict for another one."""
-        found = {key: self._payload(storable(key)) for key in entry.keys}
+        found = {key: self._payload(encode_text(key)) for key in entry.keys}
         used = {key: stored == payload for key, stored in found.items() if stored is not None}
         if not used:
             return self._inherited(entry, payload)
@@ -94,7 +94,7 @@ class Draft:
         """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
         parts = self.rows.path(self.thread.row.id)[:-1] if self.thread.row.parent is not None else []
         known = [(self.rows.get(part.thread).keys, part.high) for part in parts]
-        wanted = {storable(key) for key in entry.keys}
+        wanted = {encode_text(key) for key in entry.keys}
         return any(
             bool(wanted) and all(key in keys and keys[key][1] == payload and keys[key][0] <= high for key in wanted)
             for keys, high in known
@@ -125,13 +125,13 @@ class Draft:
         return len(record.messages) if record is not None else 0
 
 
-def commit(rows: Rows, session: str, new: Commit, facts: SessionFacts | None, now: int) -> Committed:
+def commit(rows: Rows, session: str, new: Commit, facts: SessionMetadata | None, now: int) -> Committed:
     """Stores a commit's entries, cut and manifest; see `LedgerStore.commit`."""
     names, thread = rows.names, _thread_of(rows, session)
     is_new = thread is None
     if thread is None:
         thread = rows.new_thread(None, 0, now)
-        name = storable(session)
+        name = encode_text(session)
         names = names.copy()
         point(rows, names, names.resolve(name) or names.last_target(name), thread.row.id, "created", facts, now)
     draft = Draft(rows, thread, session, is_new=is_new)
@@ -156,7 +156,7 @@ def commit(rows: Rows, session: str, new: Commit, facts: SessionFacts | None, no
     return Committed(thread.row.id, thread.row.head_seq, len(draft.records), thread.row.turn)
 
 
-def fork(rows: Rows, new: NewMove, source: str, at_seq: int, now: int) -> int:
+def fork(rows: Rows, new: NewRefUpdate, source: str, at_seq: int, now: int) -> int:
     """Moves a session to a new thread that shares the source's path; see `LedgerStore.fork`."""
     parent = _thread_of(rows, source)
     if parent is None:
@@ -165,7 +165,7 @@ def fork(rows: Rows, new: NewMove, source: str, at_seq: int, now: int) -> int:
         newest = parent.row.head_seq
         raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {newest}; nothing was forked")
     names = rows.names.copy()
-    name = storable(new.label)
+    name = encode_text(new.label)
     label = names.resolve(name) or name
     _expect(names, label, new.expected_number)
     thread = rows.new_thread(holder_of(rows.path(parent.row.id), at_seq), at_seq, now)
@@ -179,17 +179,17 @@ def _expect(names: Names, label: str, expected: int | None) -> None:
     """Raises SessionMoved unless the label's newest move has the expected number."""
     number = len(names.moves.get(label, ()))
     if expected is not None and number != expected:
-        raise SessionMoved(original(label), expected, number)
+        raise SessionMoved(decode_text(label), expected, number)
 
 
-def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: int) -> list[Move]:
+def move(rows: Rows, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias], now: int) -> list[RefUpdate]:
     """Appends moves and alias changes; see `LedgerStore.move`."""
     names = rows.names.copy()
-    newest = [names.newest(storable(new.label)) for new in moves]
+    newest = [names.newest(encode_text(new.label)) for new in moves]
     known = [parent_of(facts_of(one)) for one in newest if one is not None]
-    done: list[Move] = []
+    done: list[RefUpdate] = []
     for new in moves:
-        label = storable(new.label)
+        label = encode_text(new.label)
         _expect(names, label, new.expected_number)
         if new.thread is not None and (new.thread not in rows.threads or rows.threads[new.thread].row.erased):
             raise BadReference(f"there is no thread {new.thread}, or it was deleted for good; nothing was changed")
@@ -197,7 +197,7 @@ def move(rows: Rows, moves: Sequence[NewMove], aliases: Sequence[Alias], now: in
     for alias in aliases:
         names.add_alias(alias, alias.at_ms or now)
     for new in moves:
-        names.resolve(storable(new.label))
+        names.resolve(encode_text(new.label))
     rows.names = names
     return done
 
@@ -208,13 +208,13 @@ def point(
     label: str,
     thread: int | None,
     reason: str,
-    facts: SessionFacts | None,
+    facts: SessionMetadata | None,
     now: int,
     known: Collection[tuple[str, int, str]] = (),
 ) -> MoveRecord:
     """Appends a move to `names`; without facts the label keeps those that it has. Raises BadReference."""
     newest = names.newest(label)
-    before = facts_of(newest) if newest is not None and newest.thread is not None else SessionFacts()
+    before = facts_of(newest) if newest is not None and newest.thread is not None else SessionMetadata()
     facts = checked(facts) if facts is not None else before
     if facts.parent_session and parent_of(facts) not in (parent_of(before), *known):
         _check_parent(rows, names, label, facts)
@@ -222,12 +222,12 @@ def point(
 
 
 def _thread_of(rows: Rows, session: str) -> ThreadRows | None:
-    label = rows.names.resolve(storable(session))
+    label = rows.names.resolve(encode_text(session))
     thread = rows.names.thread_of(label) if label is not None else None
     return rows.get(thread) if thread is not None else None
 
 
-def _check_parent(rows: Rows, names: Names, label: str, facts: SessionFacts) -> None:
+def _check_parent(rows: Rows, names: Names, label: str, facts: SessionMetadata) -> None:
     """Raises BadReference when the parent session, its turn or its call is not there, or the parents lead back."""
     thread = names.thread_of(names.parent_of(label, facts))
     assert thread is not None  # a name resolves to a label that points to a thread, or to nothing
@@ -242,7 +242,7 @@ def _check_parent(rows: Rows, names: Names, label: str, facts: SessionFacts) -> 
 
 def _decision(draft: Draft, cut: Cut, now: int, *, is_new: bool) -> DecisionRecord | None:
     """A cut's row, unless another one was decided for this view first: that decision stands."""
-    rows, number, view = draft.rows, draft.thread.row.id, storable(cut.view)
+    rows, number, view = draft.rows, draft.thread.row.id, encode_text(cut.view)
     newest = None if is_new else rows.last_cut(number, view)
     count = newest.number + 1 if newest is not None else 1
     if cut.number < count:
@@ -254,6 +254,6 @@ def _decision(draft: Draft, cut: Cut, now: int, *, is_new: bool) -> DecisionReco
 
 
 def _manifest(draft: Draft, seq: int, row: AssemblyRow, now: int) -> AssemblyRecord:
-    columns = (draft.thread.row.id, storable(row.view), seq, body_json(row.manifest), row.at_ms or now)
+    columns = (draft.thread.row.id, encode_text(row.view), seq, body_json(row.manifest), row.at_ms or now)
     digest = chain.assembly_hash(draft.rows.tenant, AssemblyRecord(*columns, b""))
     return AssemblyRecord(*columns, digest)

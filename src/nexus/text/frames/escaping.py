@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
-from nexus.text.frames.places import Place, Scope, lines, spans
+from nexus.text.frames.places import Scope, TagSpan, lines, spans
 
-Finder: TypeAlias = Callable[[str], Iterable[Place]]
+Finder: TypeAlias = Callable[[str], Iterable[TagSpan]]
 
 _SAID = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F) if code != 0xE005C}
 """Unicode's tag characters, which nobody sees and some models read, and the ASCII characters that they stand for. The
@@ -47,7 +47,7 @@ def _passes(text: str, scope: Scope) -> list[Finder]:
     return [*seen, lambda text: spans(text.translate(_SAID)), lambda text: lines(text.translate(_SAID), scope)]
 
 
-def _stuffed(text: str, places: Iterable[Place]) -> str:
+def _stuffed(text: str, places: Iterable[TagSpan]) -> str:
     pieces: list[str] = []
     done = 0
     for place in places:
@@ -56,7 +56,7 @@ def _stuffed(text: str, places: Iterable[Place]) -> str:
     return "".join((*pieces, text[done:])) if pieces else text
 
 
-def _thinned(text: str, places: Iterable[Place]) -> str:
+def _thinned(text: str, places: Iterable[TagSpan]) -> str:
     pieces: list[str] = []
     done = 0
     for place in places:

@@ -14,7 +14,7 @@ KEPT_SHAPES = 1 << 14
 
 
 @lru_cache(KEPT_SHAPES)
-def shape(char: str) -> str | None:
+def skeleton(char: str) -> str | None:
     """The letters that a character looks like, in lower case; None when it can be in no mark.
 
     `BREAK` for a line break of any kind, `BLANK` for white space, `UNSEEN` for what nobody sees, `JOINT` for a dash or
@@ -26,12 +26,12 @@ def shape(char: str) -> str | None:
     return shapes[place] if place >= 0 and code <= ends[place] else None
 
 
-def shapes(text: str) -> str:
+def skeletons(text: str) -> str:
     """A mark of the vocabulary as it is looked for: letters only, without blanks and joints.
 
     Raises ValueError for a character that is nothing in a mark.
     """
-    found = [(char, shape(char)) for char in text]
+    found = [(char, skeleton(char)) for char in text]
     unknown = [char for char, folded in found if folded is None]
     if unknown:
         raise ValueError(f"{text!r} cannot be a mark: nothing looks like {unknown[0]!r}")
@@ -44,7 +44,7 @@ def characters(wanted: str) -> str:
 
 
 @cache
-def strangers() -> str:
+def unmapped_characters() -> str:
     """The characters up to U+FFFF that look like nothing in a mark, as the inside of a pattern's class of characters."""
     starts, ends, _ = _ranges()
     gaps = zip((0x80, *(end + 1 for end in ends)), starts, strict=False)

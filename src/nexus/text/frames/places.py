@@ -14,7 +14,7 @@ from functools import cache
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
-from nexus.text.frames.fold import BLANK, BREAK, JOINT, UNSEEN, characters, shape, shapes, strangers
+from nexus.text.frames.fold import BLANK, BREAK, JOINT, UNSEEN, characters, skeleton, skeletons, unmapped_characters
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
 
 Scope: TypeAlias = Literal["block", "memory"]
@@ -24,7 +24,7 @@ _RUN = "\\"
 _WITH_ROLES: dict[Scope, bool] = {"block": False, "memory": True}
 
 
-class Place(NamedTuple):
+class TagSpan(NamedTuple):
     """Where a run of backslashes begins, and how long it is (0: there is none yet)."""
 
     at: int
@@ -38,16 +38,16 @@ class Words(NamedTuple):
     begun: frozenset[str]
 
 
-def spans(text: str) -> Iterator[Place]:
+def spans(text: str) -> Iterator[TagSpan]:
     """The places of the marks that count anywhere."""
     for found in _openers().finditer(text):
-        opener = shape(found[1]) or ""
+        opener = skeleton(found[1]) or ""
         end = _end_of(text, found.end(), _tails()[opener])
         if end >= 0 and (opener != "<" or _is_tag(text, found.end(), end)):
-            yield Place(found.start(2), len(found[2]))
+            yield TagSpan(found.start(2), len(found[2]))
 
 
-def lines(text: str, scope: Scope) -> Iterator[Place]:
+def lines(text: str, scope: Scope) -> Iterator[TagSpan]:
     """The places of the marks that count where a line begins with them."""
     roles = _WITH_ROLES[scope]
     for begin in chain((0,), (found.end() for found in _line_starts(roles).finditer(text))):
@@ -56,23 +56,23 @@ def lines(text: str, scope: Scope) -> Iterator[Place]:
             yield place
 
 
-def _line_place(text: str, at: int, *, roles: bool) -> Place | None:
+def _line_place(text: str, at: int, *, roles: bool) -> TagSpan | None:
     """The place of the line whose first characters, up to `at`, are blank."""
     at = _seen(text, at)
     run = _run(text, at)
     first = _seen(text, at + run)
-    if first == len(text) or shape(text[first]) == BREAK:
+    if first == len(text) or skeleton(text[first]) == BREAK:
         return None
     if _end_of(text, first, _heads()) >= 0 or (roles and _is_role(text, first)):
-        return Place(at, run)
+        return TagSpan(at, run)
     return None
 
 
 def _is_role(text: str, at: int) -> bool:
     """Whether a speaker's name and a colon stand here, or after one bracket."""
-    if at < len(text) and shape(text[at]) == "[":
+    if at < len(text) and skeleton(text[at]) == "[":
         closing = _bracket_ends().search(text, at + 1)
-        if closing is None or shape(closing[0]) == BREAK:
+        if closing is None or skeleton(closing[0]) == BREAK:
             return False
         at = closing.end()
     return _end_of(text, _seen(text, at), _roles(), in_line=True) >= 0
@@ -80,21 +80,21 @@ def _is_role(text: str, at: int) -> bool:
 
 def _is_tag(text: str, at: int, end: int) -> bool:
     """Whether what is a tag's name from `at` to `end` is a tag: no comparison with a variable of that name."""
-    while shape(text[at]) == UNSEEN:
+    while skeleton(text[at]) == UNSEEN:
         at += 1
-    if shape(text[at]) not in (BLANK, BREAK):
+    if skeleton(text[at]) not in (BLANK, BREAK):
         return True
-    name = next(found for found in map(shape, text[at:end]) if found not in (BLANK, BREAK, UNSEEN))
-    while end < len(text) and shape(text[end]) in (BLANK, BREAK, UNSEEN, JOINT):
+    name = next(found for found in map(skeleton, text[at:end]) if found not in (BLANK, BREAK, UNSEEN))
+    while end < len(text) and skeleton(text[end]) in (BLANK, BREAK, UNSEEN, JOINT):
         end += 1
-    return name == "/" or (end < len(text) and shape(text[end]) in (">", "/"))
+    return name == "/" or (end < len(text) and skeleton(text[end]) in (">", "/"))
 
 
 def _end_of(text: str, at: int, words: Words, *, in_line: bool = False) -> int:
     """Where the first of the words ends that stands here, blanks, joints and what is unseen left out; -1 for none."""
     read = ""
     for index in range(at, len(text)):
-        folded = shape(text[index])
+        folded = skeleton(text[index])
         if folded is None or (folded == BREAK and in_line) or (folded == JOINT and not read):
             return -1
         if folded in (UNSEEN, BLANK, BREAK, JOINT):
@@ -110,7 +110,7 @@ def _end_of(text: str, at: int, words: Words, *, in_line: bool = False) -> int:
 
 def _seen(text: str, at: int) -> int:
     """The first place from `at` on where something is seen or the line ends."""
-    while at < len(text) and shape(text[at]) in (BLANK, UNSEEN):
+    while at < len(text) and skeleton(text[at]) in (BLANK, UNSEEN):
         at += 1
     return at
 
@@ -127,7 +127,7 @@ def _tails() -> dict[str, Words]:
     """What has to follow each opening bracket, by the bracket's shape."""
     tails = {"<": [f"{slash}{name}" for name in TAGS for slash in ("", "/")]}
     for mark in CALLS:
-        tails.setdefault(shapes(mark[0]), []).append(mark[1:])
+        tails.setdefault(skeletons(mark[0]), []).append(mark[1:])
     return {opener: _words(marks) for opener, marks in tails.items()}
 
 
@@ -142,7 +142,7 @@ def _roles() -> Words:
 
 
 def _words(marks: Iterable[str]) -> Words:
-    whole = frozenset(map(shapes, marks))
+    whole = frozenset(map(skeletons, marks))
     return Words(whole, frozenset(mark[:length] for mark in whole for length in range(1, len(mark))))
 
 
@@ -171,4 +171,6 @@ def _strangers(words: Iterable[str]) -> str:
     """The inside of a class of characters: those that begin none of the words, or almost all."""
     first = {word[0] for word in words}
     visible = map(chr, range(0x21, 0x7F))
-    return strangers() + "".join(re.escape(char) for char in visible if (shape(char) or char)[0] not in first)
+    return unmapped_characters() + "".join(
+        re.escape(char) for char in visible if (skeleton(char) or char)[0] not in first
+    )

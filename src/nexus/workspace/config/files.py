@@ -29,7 +29,7 @@ class SettingsFile:
     inside: Path | None = None
 
     @property
-    def own(self) -> bool:
+    def is_users(self) -> bool:
         """Whether it is the user's: a workspace's may be somebody else's text."""
         return self.inside is None
 
@@ -49,17 +49,17 @@ class SettingsFile:
 
 def settings_files(folders: Folders, name: str) -> list[SettingsFile]:
     """Each layer's file of that name, in order: the user's own, those of ancestors, the workspace's."""
-    own = SettingsFile(folders.home / name, f"{folders.shown(folders.home)}{name}")
+    own = SettingsFile(folders.home / name, f"{folders.display_path(folders.home)}{name}")
     around = [*folders.ancestors, *([folders.workspace] if folders.workspace else [])]
     found = [own]
     for folder in around:
         path = folder / LAYER_FOLDER / name
         if path != own.path:
-            found.append(SettingsFile(path, f"{folders.shown(folder)}{LAYER_FOLDER}/{name}", folder))
+            found.append(SettingsFile(path, f"{folders.display_path(folder)}{LAYER_FOLDER}/{name}", folder))
     return found
 
 
-def why(error: OSError | ValueError) -> str:
+def describe_error(error: OSError | ValueError) -> str:
     """What an error of `SettingsFile.text` says, without the file's name."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 (byte {error.start:,})"

@@ -21,7 +21,7 @@ from msgspec import Struct
 from nexus.errors import BadConfig
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
-from nexus.workspace.config.files import OutsideFolder, SettingsFile, settings_files, why
+from nexus.workspace.config.files import OutsideFolder, SettingsFile, describe_error, settings_files
 from nexus.workspace.environment import mcp
 from nexus.workspace.environment.mcp import McpServer, read_servers
 from nexus.workspace.files.reader import home_folder
@@ -70,7 +70,7 @@ class Configuration:
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[str, ...] = ()
     servers: tuple[McpServer, ...] = ()
-    warned: tuple[ContextWarning, ...] = ()
+    warnings: tuple[ContextWarning, ...] = ()
     own_names: tuple[str, ...] = ()
 
 
@@ -103,8 +103,8 @@ def read_configuration(
         given = _given(file, merging.warned)
         if given is not None:
             merging.files.append(file.origin)
-            merging.take(given, file.origin, trusted=file.own)
-        if file.own:
+            merging.take(given, file.origin, trusted=file.is_users)
+        if file.is_users:
             own_names = tuple(merging.values["instructions.names"])
     named = os.environ if variables is None else variables
     for name, key in VARIABLES.items():
@@ -132,10 +132,10 @@ def _given(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] |
     try:
         text = file.text()
     except (OSError, ValueError) as error:
-        if not file.own and isinstance(error, OutsideFolder):
+        if not file.is_users and isinstance(error, OutsideFolder):
             warned.append(ContextWarning(file.origin, f"left out: {error}"))
             return None
-        raise BadConfig(file.origin, "", why(error)) from error
+        raise BadConfig(file.origin, "", describe_error(error)) from error
     if text is None:
         return None
     try:

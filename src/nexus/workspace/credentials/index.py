@@ -31,7 +31,7 @@ CheckState: TypeAlias = Literal["unchecked", "ok", "missing", "broken"]
 """`ok`: the value was there. `missing`: it was not. `broken`: somebody said that it was refused."""
 
 
-class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A credential: the keyring's service or the variable that has its value, and its state when it was last checked.
 
     `of` is the variable that the state is of, where another one came before the credential's own place.
@@ -48,7 +48,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 class _Index(Struct, frozen=True, forbid_unknown_fields=True):
     form: int
-    credentials: tuple[Entry, ...] = ()
+    credentials: tuple[CredentialEntry, ...] = ()
 
 
 class _Form(Struct, frozen=True):
@@ -59,7 +59,7 @@ _index = msgspec.json.Decoder(_Index)
 _form = msgspec.json.Decoder(_Form)
 
 
-def read(home: Path) -> dict[str, Entry]:
+def read(home: Path) -> dict[str, CredentialEntry]:
     """The entries by name; none where there is no file. Raises CredentialsDamaged."""
     file = home / FILE
     try:
@@ -79,7 +79,7 @@ def read(home: Path) -> dict[str, Entry]:
     return {entry.name: entry for entry in entries}
 
 
-def change(home: Path, changed: Callable[[dict[str, Entry]], Iterable[Entry]]) -> None:
+def change(home: Path, changed: Callable[[dict[str, CredentialEntry]], Iterable[CredentialEntry]]) -> None:
     """Writes what `changed` makes of the entries, while no other process does.
 
     Raises CredentialsDamaged, CredentialsNotSaved; then the file is as it was.
@@ -137,7 +137,7 @@ def _bytes_of(file: Path) -> bytes | None:
         os.close(handle)
 
 
-def _decoded(data: bytes) -> tuple[str, tuple[Entry, ...]]:
+def _decoded(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
     """What is wrong with the file ("" if nothing), and its entries. No text of the file is repeated."""
     try:
         form = _form.decode(data).form
@@ -155,5 +155,5 @@ def _decoded(data: bytes) -> tuple[str, tuple[Entry, ...]]:
     return "", entries
 
 
-def _sound(entry: Entry) -> bool:
+def _sound(entry: CredentialEntry) -> bool:
     return is_name(entry.name) and (is_variable(entry.variable) if entry.where == "variable" else bool(entry.service))

@@ -48,7 +48,7 @@ def name_of(variable: str) -> str | None:
     return name if is_name(name) and variable_of(name) == variable else None
 
 
-def belongs(variable: str, name: str) -> bool:
+def is_valid_for(variable: str, name: str) -> bool:
     """Whether a variable that a skill declares is this credential's: `TWITTER_API_KEY` or `TWITTER` for `twitter`."""
     return variable == _upper(name) or variable.startswith(f"{_upper(name)}_")
 

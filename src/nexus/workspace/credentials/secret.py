@@ -43,7 +43,7 @@ class Secret:
         raise TypeError("a Secret is not written anywhere: it gives no state")
 
 
-def checked(secret: Secret) -> Secret:
+def check_secret(secret: Secret) -> Secret:
     """The same secret. Raises BadCredential for one that is empty, too long, or that no keyring or variable can hold."""
     problem = _problem(secret)
     if problem:

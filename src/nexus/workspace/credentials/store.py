@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from nexus.errors import BadCredential, NoCredential
 from nexus.workspace.credentials import index, system
-from nexus.workspace.credentials.index import CheckState, Entry
-from nexus.workspace.credentials.names import belongs, is_variable, known_name, name_of, variable_of
-from nexus.workspace.credentials.secret import Secret, checked
+from nexus.workspace.credentials.index import CheckState, CredentialEntry
+from nexus.workspace.credentials.names import is_valid_for, is_variable, known_name, name_of, variable_of
+from nexus.workspace.credentials.secret import Secret, check_secret
 
 SERVICE = "nexus"
 """The keyring's service for the user's usual folder; another folder's has its path behind it."""
@@ -44,7 +44,7 @@ class Credentials:
         """Whether a variable of the environment is set and not empty."""
         return bool(Secret(self._variables.get(variable, "")))
 
-    def entries(self, declared: Declared | None = None) -> dict[str, Entry]:
+    def entries(self, declared: Declared | None = None) -> dict[str, CredentialEntry]:
         """Every credential that is on the list, has a variable or is required by a skill, by name, sorted.
 
         One that has no value anywhere is `missing`. No keyring is asked. Raises CredentialsDamaged.
@@ -64,15 +64,15 @@ class Credentials:
             )
         return secret
 
-    def set(self, name: str, secret: Secret) -> Entry:
+    def set(self, name: str, secret: Secret) -> CredentialEntry:
         """Stores a value in the system's keyring, and the name in the list. Raises as `get`, and CredentialsNotSaved."""
         known_name(name)
-        checked(secret)
+        check_secret(secret)
         index.read(self.home)
         system.put(self.service, name, secret, self.timeout_s)
-        return self._listed(Entry(name, "keyring", self.service))
+        return self._listed(CredentialEntry(name, "keyring", self.service))
 
-    def refer(self, name: str, variable: str) -> Entry:
+    def refer(self, name: str, variable: str) -> CredentialEntry:
         """Says that a variable of the environment has the value; it is stored nowhere. Raises BadCredential and as `set`."""
         if not is_variable(variable):
             raise BadCredential(
@@ -83,9 +83,9 @@ class Credentials:
             raise BadCredential(
                 f"the keyring has a value for {name!r}; `nexus credential remove {name}` takes it away first"
             )
-        return self._listed(Entry(name, "variable", variable=variable))
+        return self._listed(CredentialEntry(name, "variable", variable=variable))
 
-    def check(self, names: Iterable[str], now_ms: int, declared: Declared | None = None) -> list[Entry]:
+    def check(self, names: Iterable[str], now_ms: int, declared: Declared | None = None) -> list[CredentialEntry]:
         """Looks whether the values are there, and notes it. What was marked as broken stays so until set or marked anew.
 
         Nothing is run and nobody is asked whether a value is still accepted: a command would have to come from a skill,
@@ -97,7 +97,7 @@ class Credentials:
         self._noted([entry for entry in looked if entry.name in listed or entry.state != "missing"])
         return looked
 
-    def mark(self, name: str, state: CheckState, now_ms: int, declared: Declared | None = None) -> Entry:
+    def mark(self, name: str, state: CheckState, now_ms: int, declared: Declared | None = None) -> CredentialEntry:
         """Notes what a user or a program found out, e.g. that a service refused the value. Raises NoCredential."""
         listed = index.read(self.home)
         entry = self._entry(known_name(name), listed, declared or {}) or listed.get(name)
@@ -117,51 +117,55 @@ class Credentials:
             variable = " (a variable of the environment gives it)" if self.has_variable(variable_of(name)) else ""
             raise NoCredential(f"the credential {name!r} is not on the list{variable}; there is nothing to remove")
         away = entry.where == "keyring" and not keep_value
-        had = away and system.take_away(entry.service, name, self.timeout_s)
+        had = away and system.delete(entry.service, name, self.timeout_s)
         index.change(self.home, lambda entries: (one for one in entries.values() if one.name != name))
         return had
 
-    def _entry(self, name: str, listed: Mapping[str, Entry], declared: Declared) -> Entry | None:
+    def _entry(self, name: str, listed: Mapping[str, CredentialEntry], declared: Declared) -> CredentialEntry | None:
         """The first place that has a value, with the state that was noted of this very place; None if there is none."""
         noted = listed.get(name)
         return next((_as_noted(place, noted) for place in self._places(name, noted, declared)), None)
 
-    def _entry_in_any_case(self, name: str, listed: Mapping[str, Entry], declared: Declared) -> Entry:
+    def _entry_in_any_case(
+        self, name: str, listed: Mapping[str, CredentialEntry], declared: Declared
+    ) -> CredentialEntry:
         found = self._entry(name, listed, declared)
-        return found or replace(listed.get(name) or Entry(name, "variable"), state="missing")
+        return found or replace(listed.get(name) or CredentialEntry(name, "variable"), state="missing")
 
-    def _places(self, name: str, noted: Entry | None, declared: Declared) -> Iterable[Entry]:
+    def _places(self, name: str, noted: CredentialEntry | None, declared: Declared) -> Iterable[CredentialEntry]:
         """The places that have a value, as far as can be said without asking a keyring."""
         variables = [variable_of(name)]
         if noted is not None and noted.where == "variable":
             variables.append(noted.variable)
-        yield from (Entry(name, "variable", variable=one) for one in variables if self.has_variable(one))
+        yield from (CredentialEntry(name, "variable", variable=one) for one in variables if self.has_variable(one))
         if noted is not None and noted.where == "keyring" and not (noted.state == "missing" and not noted.of):
-            yield Entry(name, "keyring", noted.service)
-        own = (one for one in declared.get(name, ()) if belongs(one, name) and self.has_variable(one))
-        yield from (Entry(name, "variable", variable=one) for one in own)
+            yield CredentialEntry(name, "keyring", noted.service)
+        own = (one for one in declared.get(name, ()) if is_valid_for(one, name) and self.has_variable(one))
+        yield from (CredentialEntry(name, "variable", variable=one) for one in own)
 
-    def _looked(self, name: str, listed: Mapping[str, Entry], declared: Declared, now_ms: int) -> Entry:
+    def _looked(
+        self, name: str, listed: Mapping[str, CredentialEntry], declared: Declared, now_ms: int
+    ) -> CredentialEntry:
         noted = listed.get(name)
         if not (name in listed or name in declared or variable_of(name) in self._variables):
             raise NoCredential(f"there is no credential {name!r} to check; `nexus credential list` shows all")
         again = {name: replace(noted, state="unchecked")} if noted is not None and noted.state == "missing" else listed
         found = self._entry(name, again, declared)
-        entry = found or replace(noted or Entry(name, "variable", variable=variable_of(name)), of="")
+        entry = found or replace(noted or CredentialEntry(name, "variable", variable=variable_of(name)), of="")
         if not self._value(entry):
             return replace(entry, state="missing", checked_ms=now_ms)
         return entry if entry.state == "broken" else replace(entry, state="ok", checked_ms=now_ms)
 
-    def _value(self, entry: Entry) -> Secret | None:
+    def _value(self, entry: CredentialEntry) -> Secret | None:
         if entry.where == "keyring":
             return system.fetch(entry.service, entry.name, self.timeout_s)
         return Secret(self._variables.get(entry.variable, ""))
 
-    def _listed(self, entry: Entry) -> Entry:
+    def _listed(self, entry: CredentialEntry) -> CredentialEntry:
         index.change(self.home, lambda known: {**known, entry.name: entry}.values())
         return entry
 
-    def _noted(self, looked: Iterable[Entry]) -> None:
+    def _noted(self, looked: Iterable[CredentialEntry]) -> None:
         """Notes states; an entry keeps its own place where another one was looked at."""
         newer = {entry.name: entry for entry in looked}
         if newer:
@@ -171,18 +175,18 @@ class Credentials:
             )
 
 
-def _same(one: Entry, other: Entry) -> bool:
+def _same(one: CredentialEntry, other: CredentialEntry) -> bool:
     return (one.where, one.variable) == (other.where, other.variable)
 
 
-def _as_noted(place: Entry, noted: Entry | None) -> Entry:
+def _as_noted(place: CredentialEntry, noted: CredentialEntry | None) -> CredentialEntry:
     """The place with what was noted of it."""
     if noted is None or (noted.of != place.variable if noted.of else not _same(noted, place)):
         return place
     return replace(place, state=noted.state, checked_ms=noted.checked_ms)
 
 
-def _kept(noted: Entry | None, looked: Entry) -> Entry:
+def _kept(noted: CredentialEntry | None, looked: CredentialEntry) -> CredentialEntry:
     """What the list is to say after `looked` was looked at."""
     if noted is None or _same(noted, looked):
         return looked

@@ -59,7 +59,7 @@ def put(service: str, name: str, secret: Secret, timeout_s: float) -> None:
         raise KeyringUnusable(f"the system's keyring did not keep the value. {_instead(name)}")
 
 
-def take_away(service: str, name: str, timeout_s: float) -> bool:
+def delete(service: str, name: str, timeout_s: float) -> bool:
     """Deletes the value. Whether there was one. Raises as `fetch`."""
     return _asked(lambda backend: _deleted(backend, service, name), name, timeout_s)
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.types.block import ContextWarning
-from nexus.workspace.config.files import SettingsFile, why
+from nexus.workspace.config.files import SettingsFile, describe_error
 
 FILE_NAME = "mcp.json"
 
@@ -72,7 +72,11 @@ def _entries(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any]
         text = file.text()
         found: Any = json.loads(text) if text is not None else None
     except (OSError, ValueError, RecursionError) as error:
-        told = f"it is not JSON: {error}" if isinstance(error, (json.JSONDecodeError, RecursionError)) else why(error)
+        told = (
+            f"it is not JSON: {error}"
+            if isinstance(error, (json.JSONDecodeError, RecursionError))
+            else describe_error(error)
+        )
         warned.append(ContextWarning(file.origin, f"left out: {told}"))
         return None
     if text is None:
@@ -95,7 +99,7 @@ def _server(name: str, entry: Any, file: SettingsFile, warned: list[ContextWarni
     fields = cast("dict[str, Any]", entry)
     known = {key: value for key, value in fields.items() if key in _KEYS}
     other = {key: value for key, value in fields.items() if key not in _KEYS}
-    made = {**known, "name": name, "origin": file.origin, "own": file.own, "other": other}
+    made = {**known, "name": name, "origin": file.origin, "own": file.is_users, "other": other}
     try:
         server = msgspec.convert(made, McpServer)
     except msgspec.ValidationError as error:

@@ -15,19 +15,19 @@ from nexus.workspace.environment.probe import Probe
 _UNKNOWN = Environment()
 
 
-def nobody_looks(_probe: Probe) -> None:
+def no_survey(_probe: Probe) -> None:
     """The survey where there is none."""
 
 
 @dataclass(slots=True)
-class Snapshot:
+class EnvironmentSnapshot:
     """State over one look: each thing is looked up when it is first asked for, and holds from then on.
 
     `survey` makes the environment from what the probe finds; None where nobody looks.
     """
 
     probe: Probe = field(default_factory=Probe)
-    survey: Callable[[Probe], Environment | None] = nobody_looks
+    survey: Callable[[Probe], Environment | None] = no_survey
     _found: Environment | None = _UNKNOWN
 
     @property

@@ -17,14 +17,14 @@ from nexus.errors import CredentialError
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.skill import Skill
-from nexus.workspace.credentials.index import Entry
-from nexus.workspace.credentials.names import belongs, is_name, is_variable
+from nexus.workspace.credentials.index import CredentialEntry
+from nexus.workspace.credentials.names import is_name, is_valid_for, is_variable
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.probe import Probe, is_program
-from nexus.workspace.environment.snapshot import Snapshot
+from nexus.workspace.environment.snapshot import EnvironmentSnapshot
 from nexus.workspace.skills.usage import used_skills
-from nexus.workspace.source_context import Surroundings
-from nexus.workspace.sources.skills import found_skills
+from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.sources.skills import discover_skills
 
 GENERAL = "General"
 """The category of a skill that names none."""
@@ -44,12 +44,12 @@ class Surveys:
     A session that is not stored yet is known by its label, then by its thread.
     """
 
-    look: Callable[[int], Snapshot]
-    _kept: OrderedDict[tuple[int | str, int], Snapshot] = field(
-        default_factory=OrderedDict[tuple["int | str", int], Snapshot]
+    look: Callable[[int], EnvironmentSnapshot]
+    _kept: OrderedDict[tuple[int | str, int], EnvironmentSnapshot] = field(
+        default_factory=OrderedDict[tuple["int | str", int], EnvironmentSnapshot]
     )
 
-    def of(self, session: str, thread: int | None, mark: int, at_ms: int = 0) -> Snapshot:
+    def of(self, session: str, thread: int | None, mark: int, at_ms: int = 0) -> EnvironmentSnapshot:
         """What was found for a session's thread when its compaction `mark` (an entry's seq, 0 is none) was new.
 
         `at_ms` is the time of the call, which the look is of where one is taken now.
@@ -66,12 +66,12 @@ class Surveys:
         self._kept.clear()
 
 
-def survey(around: Surroundings, credentials: Credentials, now_ms: int, probe: Probe) -> Environment:
+def survey(around: WorkspaceContext, credentials: Credentials, now_ms: int, probe: Probe) -> Environment:
     """What works here now. No program is run, no keyring asked and no value kept; what cannot be read is a warning."""
-    skills = found_skills(around).skills
+    skills = discover_skills(around).skills
     used, warned = used_skills(around.files.root) if around.files is not None else ({}, [])
     try:
-        known = credentials.entries(declared(skills))
+        known = credentials.entries(declared_credentials(skills))
     except CredentialError as error:
         known = {}
         warned.append(ContextWarning("nexus:credentials", str(error)))
@@ -88,17 +88,17 @@ def survey(around: Surroundings, credentials: Credentials, now_ms: int, probe: P
     return Environment(tuple(best[place] for place in sorted(best)), len(there), broken, now_ms, tuple(warned))
 
 
-def declared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
+def declared_credentials(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
     """The credentials that skills require, sorted, each with the variables that these skills declare for it."""
     found: dict[str, set[str]] = {}
     for skill in skills:
         for name in filter(is_name, skill.requires.credentials):
-            own = (one for one in skill.requires.env if is_variable(one) and belongs(one, name))
+            own = (one for one in skill.requires.env if is_variable(one) and is_valid_for(one, name))
             found.setdefault(name, set()).update(own)
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
-def _judged(skill: Skill, probe: Probe, known: Mapping[str, Entry], *, used: bool) -> Capability:
+def _judged(skill: Skill, probe: Probe, known: Mapping[str, CredentialEntry], *, used: bool) -> Capability:
     """The state of a skill, as a capability that has no name yet."""
     needs, why = _missing(skill, probe, known)
     entries = [known[name] for name in sorted(set(skill.requires.credentials)) if name in known]
@@ -116,7 +116,7 @@ def _judged(skill: Skill, probe: Probe, known: Mapping[str, Entry], *, used: boo
     )
 
 
-def _missing(skill: Skill, probe: Probe, known: Mapping[str, Entry]) -> tuple[set[str], list[str]]:
+def _missing(skill: Skill, probe: Probe, known: Mapping[str, CredentialEntry]) -> tuple[set[str], list[str]]:
     """What a skill requires and does not have: in a word or two each, and as sentences."""
     needs: set[str] = set()
     why: list[str] = []
@@ -140,7 +140,9 @@ def _missing(skill: Skill, probe: Probe, known: Mapping[str, Entry]) -> tuple[se
         if not is_name(name):
             needs.add("a credential")
             why.append(f"{name!r} is no name of a credential")
-        elif (name not in known or known[name].state == "missing") and not any(belongs(one, name) for one in unset):
+        elif (name not in known or known[name].state == "missing") and not any(
+            is_valid_for(one, name) for one in unset
+        ):
             needs.add(f"{name} credential")
             why.append(f"credential {name} is not configured")
     return needs, why

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from nexus.errors import UnreadableFile
 
 
-def read_given(path: str | Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
+def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
     """The file's bytes. A path that is not absolute begins at `inside`, if that is given.
 
     Raises UnreadableFile: not there, no regular file, larger than `most_bytes`, empty, or outside.
@@ -112,7 +112,7 @@ def _leads_out(name: str) -> bool:
 
 
 @contextmanager
-def opened(root: Path, name: str, *, hard_links: bool = False) -> Generator[int]:
+def open_inside(root: Path, name: str, *, hard_links: bool = False) -> Generator[int]:
     """An open handle of the regular file `name` inside `root`. Raises OSError; its `strerror` says why.
 
     A file that has further names in other folders is refused unless `hard_links`: one of them may lie outside. The

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nexus.types.block import Block, ContextWarning
 
 
-def once(blocks: Iterable[Block], seen: dict[str, str]) -> tuple[list[Block], list[ContextWarning]]:
+def drop_repeated_files(blocks: Iterable[Block], seen: dict[str, str]) -> tuple[list[Block], list[ContextWarning]]:
     """The blocks whose file was not there before, and a warning for each that is left out.
 
     `seen` has the origin of each file's text by its hash; what is new is added to it. A block's first hash is that of its

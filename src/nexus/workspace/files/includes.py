@@ -20,9 +20,9 @@ from msgspec import Struct
 from nexus.errors import OverCap
 from nexus.types.block import ContextWarning
 from nexus.types.config import InstructionsConfig
-from nexus.workspace.files.markdown import Fence, closed, fences
+from nexus.workspace.files.markdown import Fence, close_fences, fences
 from nexus.workspace.files.reader import FileText
-from nexus.workspace.instruction_layers import Place
+from nexus.workspace.instruction_layers import InstructionFile
 
 MOST_INCLUDES = 64
 """Files that one context's instructions may include in all."""
@@ -60,7 +60,7 @@ def _inside(spans: Sequence[Fence], starts: Sequence[int], at: int) -> bool:
     return nearest >= 0 and at < spans[nearest].end
 
 
-_closed = lru_cache(maxsize=256)(closed)
+_closed = lru_cache(maxsize=256)(close_fences)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Expansion:
     full: bool = False
     _within: list[str] = field(default_factory=list[str])
 
-    def expanded(self, place: Place, name: str, found: FileText) -> str:
+    def expand(self, place: InstructionFile, name: str, found: FileText) -> str:
         """The text of a file (`name` under the place's root) with the files that it includes. Raises OverCap."""
         lines = include_lines(found.text) if self.config.include_depth else ()
         if not lines:
@@ -100,7 +100,7 @@ class Expansion:
         self._within.pop()
         return "".join([*out, found.text[at:]])
 
-    def _piece(self, place: Place, name: str, path: str) -> str | None:
+    def _piece(self, place: InstructionFile, name: str, path: str) -> str | None:
         """The included file between two lines that name it; None where it is not included."""
         target = os.path.normpath(os.path.join(os.path.dirname(name), os.path.expanduser(path)))  # noqa: PTH111, PTH118, PTH120 - text of paths, on the hot path
         inner = os.path.relpath(target, place.files.root) if os.path.isabs(target) else target  # noqa: PTH117 - the same
@@ -130,7 +130,7 @@ class Expansion:
             return self._refused(asked, path, f"its text stands already, from {self.seen[found.hash]}")
         return self._put_in(place, inner, found, note)
 
-    def _put_in(self, place: Place, inner: str, found: FileText, note: ContextWarning | None) -> str:
+    def _put_in(self, place: InstructionFile, inner: str, found: FileText, note: ContextWarning | None) -> str:
         origin = f"{place.prefix}{inner}"
         if found.left_out_chars and self.config.caps == "error":
             raise OverCap(origin, found.chars, self.config.file_chars)
@@ -140,7 +140,7 @@ class Expansion:
         self.seen[found.hash] = origin
         self.hashes.append(found.hash)
         self.left_out += found.left_out_chars
-        text = _closed(self.expanded(place, inner, found))
+        text = _closed(self.expand(place, inner, found))
         return f"<!-- {origin} -->\n{text}\n<!-- end of {origin} -->"
 
     def _refused(self, asked: str, path: str, why: str) -> None:

@@ -36,7 +36,7 @@ def fences(text: str) -> tuple[Fence, ...]:
     return tuple(found)
 
 
-def closed(text: str) -> str:
+def close_fences(text: str) -> str:
     """The text with a last line that closes its code fence, if one is open."""
     found = fences(text)
     return f"{text}\n{found[-1].run}" if found and found[-1].open else text

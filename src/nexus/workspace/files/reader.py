@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from nexus.errors import WorkspaceMissing
 from nexus.types.block import ContextWarning, text_hash
-from nexus.workspace.files.containment import MOVED, State, alike_in, folders_in, opened, state_of, trouble_with
-from nexus.workspace.files.templates import begun
-from nexus.workspace.files.text_decoding import decoded
-from nexus.workspace.files.truncate import capped
+from nexus.workspace.files.containment import MOVED, State, alike_in, folders_in, open_inside, state_of, trouble_with
+from nexus.workspace.files.templates import is_edited
+from nexus.workspace.files.text_decoding import decode_text
+from nexus.workspace.files.truncate import truncate_text
 
 FILE_CHARS = 20_000
 """Default cap for one file, in characters (document 004's sources use the same)."""
@@ -150,7 +150,7 @@ class Files:
                 None,
                 ContextWarning(name, f"left out: {error.strerror or error}"),
             )
-        text, told = decoded(data[:READ_BYTES], cut=len(data) > READ_BYTES)
+        text, told = decode_text(data[:READ_BYTES], cut=len(data) > READ_BYTES)
         others = ", ".join(alike_in(self.root, name))
         if others:
             told = (*told, f"differs only in capitals from {others}: on some systems they are one file")
@@ -164,7 +164,7 @@ class Files:
 
     def _bytes(self, name: str) -> tuple[State | None, bytes]:
         """The file's state, None if it changed while it was read, and its bytes: one more than is used if there are more."""
-        with opened(self.root, name, hard_links=self.hard_links) as handle:
+        with open_inside(self.root, name, hard_links=self.hard_links) as handle:
             before = state_of(os.fstat(handle))
             most = min(READ_BYTES, before[-1])  # one that grows for ever has no end to wait for
             chunks: list[bytes] = []
@@ -185,7 +185,7 @@ class Files:
             return found, ContextWarning(name, note)
         if text.strip() in self.templates:
             return None, ContextWarning(name, "left out: it is the untouched template that `nexus init` wrote")
-        changed = begun(text) if self.templates else text
+        changed = is_edited(text) if self.templates else text
         if not changed.strip():
             return None, warned
         return _capped(name, changed.strip("\n"), self.file_chars, warned)
@@ -217,7 +217,7 @@ def is_young(state: State) -> bool:
 
 
 def _capped(name: str, text: str, cap: int, warned: ContextWarning | None) -> tuple[FileText, ContextWarning | None]:
-    short = capped(text, cap, name)
+    short = truncate_text(text, cap, name)
     found = FileText(name, short.text, short.left_out_chars, text_hash(text), len(text))
     if not short.left_out_chars:
         return found, warned

@@ -24,7 +24,7 @@ def template_texts() -> frozenset[str]:
     return frozenset(text.strip() for text in templates().values())
 
 
-def begun(text: str) -> str:
+def is_edited(text: str) -> str:
     """The text of a changed template, without the line that says that nobody has; any other text as it is."""
     first, _, rest = text.lstrip().partition("\n")
     return rest if first.startswith(_UNTOUCHED) and first.rstrip().endswith("-->") else text

@@ -29,7 +29,7 @@ _FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007f]+")
 """The flags of England, Scotland and Wales are spelt in tag characters."""
 
 
-def decoded(data: bytes, *, cut: bool = False) -> tuple[str, tuple[str, ...]]:
+def decode_text(data: bytes, *, cut: bool = False) -> tuple[str, tuple[str, ...]]:
     """The text, its line ends as newlines, and what is to be said about it. `cut`: the data may end inside a character.
 
     The encoding is that of the byte order mark, else UTF-8, or UTF-16 where NUL bytes show it. What cannot be read

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from nexus.workspace.files.markdown import Fence, closed, fences
+from nexus.workspace.files.markdown import Fence, close_fences, fences
 
 UNIT_CHARS = 600
 """A list item or paragraph with a rule is kept whole up to this size; of a longer one only the lines with the rule."""
@@ -44,7 +44,7 @@ _LAST = re.compile(r"\n*\[[\d,]+ more characters of [^\n]* left out \(cap [\d,]+
 _WEIGHT = {"heading": 0, "rule": 1, "strong": 2}
 
 
-class Capped(Struct, frozen=True):
+class TruncatedText(Struct, frozen=True):
     """A text within its cap. `left_out_chars` is what is not in it; then its last line says so."""
 
     text: str
@@ -62,7 +62,7 @@ class _Unit(Struct, frozen=True):
         return self.end - self.start + 1
 
 
-def capped(text: str, cap: int, name: str, before: int = 0) -> Capped:
+def truncate_text(text: str, cap: int, name: str, before: int = 0) -> TruncatedText:
     """The text if it has at most `cap` characters, else its beginning, then headings and rules of the rest, in order.
 
     What is kept of the text takes at most `cap` characters; Nexus's own lines come on top: one before the headings and
@@ -70,7 +70,7 @@ def capped(text: str, cap: int, name: str, before: int = 0) -> Capped:
     (with `before` characters that were left out of it already, whose line goes).
     """
     if len(text) <= cap:
-        return Capped(text)
+        return TruncatedText(text)
     text = _LAST.sub("", text) if before else text
     blocks = fences(text[:SCAN_CHARS])
     units = [unit for unit in _units(text, blocks, cap // 2) if unit.size() <= cap // 4]
@@ -90,10 +90,10 @@ def capped(text: str, cap: int, name: str, before: int = 0) -> Capped:
         "",
         f"[{left_out + before:,} more characters of {name} left out (cap {cap:,}); read the file for the rest]",
     ]
-    return Capped("\n".join(lines).lstrip("\n"), left_out)
+    return TruncatedText("\n".join(lines).lstrip("\n"), left_out)
 
 
-def levels(sizes: Sequence[int], total: int) -> list[int]:
+def share_limits(sizes: Sequence[int], total: int) -> list[int]:
     """How much each of several texts may take so that all of them take at most `total`: the largest give way first.
 
     What a small text does not need goes to the others, so those that are shortened all get the same.
@@ -186,4 +186,4 @@ def _line(text: str, at: int) -> tuple[int, int]:
 
 def _closed(head: str, spans: Sequence[Fence]) -> str:
     """The beginning, with a line that closes the code fence in which it ends."""
-    return closed(head) if any(fence.start < len(head) < fence.end for fence in spans) else head
+    return close_fences(head) if any(fence.start < len(head) < fence.end for fence in spans) else head

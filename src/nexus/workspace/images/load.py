@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from nexus.errors import BadImage, UnreadableFile
 from nexus.text.one_line import collapse_whitespace
-from nexus.tokens.image_price import VENDORS, makers_name
-from nexus.tokens.images import scaled_size, used_size
+from nexus.tokens.image_price import VENDORS, provider_model_name
+from nexus.tokens.images import effective_size, scaled_size
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
 from nexus.types.config import ImagesConfig
 from nexus.types.message import Image, Part, Text
-from nexus.workspace.files.containment import read_given
-from nexus.workspace.source_context import Surroundings
+from nexus.workspace.files.containment import read_file
+from nexus.workspace.source_context import WorkspaceContext
 
 LONGEST_EDGE = 2_576
 """Pixels: the largest image that a Claude model uses; taken where the model is not known, or who makes it says nothing."""
@@ -54,7 +54,7 @@ def read_image(
 ) -> tuple[Image, ContextWarning | None]:
     """The image of `image_from_file`, and what of the file is not in it (of an animation all but the first frame)."""
     try:
-        data = read_given(path, config.max_bytes, inside=inside)
+        data = read_file(path, config.max_bytes, inside=inside)
     except UnreadableFile as error:
         raise BadImage(str(error)) from error
     return _made(data, str(path), model, config)
@@ -78,7 +78,7 @@ def images_of(
 
 
 def media_parts(
-    paths: Iterable[str | Path], around: Surroundings, model: str = "", *, inside: bool = False
+    paths: Iterable[str | Path], around: WorkspaceContext, model: str = "", *, inside: bool = False
 ) -> tuple[list[Part], list[ContextWarning]]:
     """What stands between runtime text and user text (document 003): the images, then a note for each that is not shown.
 
@@ -90,23 +90,23 @@ def media_parts(
     return [*images, *notes], warned
 
 
-def measured(image: Image) -> Image:
+def with_dimensions(image: Image) -> Image:
     """The image with its size in pixels read from its data; as it is where that cannot be read."""
     if image.width or not image.data:
         return image
-    from nexus.workspace.images.prepare import header
+    from nexus.workspace.images.prepare import read_header
 
     try:
-        found = header(base64.b64decode(image.data, validate=True))
+        found = read_header(base64.b64decode(image.data, validate=True))
     except (BadImage, ValueError):
         return image
     return replace(image, width=found.width, height=found.height)
 
 
 def _made(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Image, ContextWarning | None]:
-    from nexus.workspace.images.prepare import prepared
+    from nexus.workspace.images.prepare import prepare_image
 
-    found = prepared(data, name, _fitting(model, config.longest_edge), config.max_pixels)
+    found = prepare_image(data, name, _fitting(model, config.longest_edge), config.max_pixels)
     image = Image(found.media_type, base64.b64encode(found.data).decode(), width=found.width, height=found.height)
     return image, ContextWarning(
         name, "only the first frame of the animation is shown"
@@ -120,5 +120,5 @@ def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, i
     if found is None or vendor is None:
         edge = longest_edge or LONGEST_EDGE
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
-    name = makers_name(found)
-    return lambda width, height: used_size(width, height, vendor, name)
+    name = provider_model_name(found)
+    return lambda width, height: effective_size(width, height, vendor, name)

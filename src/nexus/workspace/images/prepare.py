@@ -63,19 +63,19 @@ class Pixels(Struct, frozen=True):
     first_of_many: bool = False
 
 
-def header(data: bytes, name: str = "the image") -> Header:
+def read_header(data: bytes, name: str = "the image") -> Header:
     """The header; nothing is decoded. Raises BadImage for anything but PNG, JPEG, GIF and WebP, whatever its name."""
     with _opened(data, name) as image:
         kind = "JPEG" if image.format == "MPO" else image.format or ""  # a photograph with smaller ones behind it
         return Header(kind, *image.size, kind != "JPEG" and getattr(image, "is_animated", False))
 
 
-def prepared(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], most_pixels: int) -> Pixels:
+def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], most_pixels: int) -> Pixels:
     """The image as it is sent: upright, without metadata, one frame, at most of the size that `fits` says of its own.
 
     Raises BadImage: another type, more pixels than `most_pixels` (by the header), damaged or cut short.
     """
-    found = header(data, name)
+    found = read_header(data, name)
     if found.width * found.height > most_pixels:
         raise BadImage(f"{name} has {found.width}x{found.height} pixels, over {most_pixels:,}: make it smaller")
     with _opened(data, name) as image:

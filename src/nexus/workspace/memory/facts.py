@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nexus.errors import BadFact, NoSuchFact
 from nexus.text.one_line import collapse_whitespace
-from nexus.workspace.memory.normalize import INDENT, alike
+from nexus.workspace.memory.normalize import INDENT, comparison_key
 
 SECTION = "Facts"
 TITLE = "# Long-term memory"
@@ -65,7 +65,7 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     would not change others, as in a comment that is never closed.
     """
     known = facts_of(text)
-    if same := next((one for one in known if alike(one.text) == alike(fact)), None):
+    if same := next((one for one in known if comparison_key(one.text) == comparison_key(fact)), None):
         raise BadFact(f"this is known already: it is fact {same.number}, of {same.date or 'no date'}")
     first, *more = fact.split("\n")
     item = [f"- {date}: {first}", *(f"{INDENT}{line}".rstrip() for line in more)]

@@ -34,7 +34,7 @@ _NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
 T = TypeVar("T")
 
 
-class Stored(Struct, frozen=True):
+class StoredFile(Struct, frozen=True):
     """A file as it was read: its text, and how that is written again to the byte. `state` is empty without a file."""
 
     text: str = ""
@@ -54,7 +54,7 @@ class Stored(Struct, frozen=True):
 
 
 @contextmanager
-def locked(root: Path) -> Generator[None]:
+def lock_folder(root: Path) -> Generator[None]:
     """Keeps other programs from writing to the memory of a workspace meanwhile. Raises MemoryBusy, UnreadableFile."""
     import filelock
 
@@ -72,14 +72,14 @@ def locked(root: Path) -> Generator[None]:
         lock.release()
 
 
-def read(root: Path, name: str) -> Stored:
+def read(root: Path, name: str) -> StoredFile:
     """The file as it is, empty without one. Raises UnreadableFile: outside, no file, too large, damaged UTF-16."""
     path = _inside(root, name)
     with _told(path):
         try:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:
-            return Stored()
+            return StoredFile()
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
@@ -95,7 +95,7 @@ def read(root: Path, name: str) -> Stored:
         text = data[len(mark) :].decode(encoding, "surrogateescape" if encoding == "utf-8" else "strict")
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"{name} is damaged, it is not valid {encoding.upper()}: {error.reason}") from error
-    return Stored(text, mark, encoding, _state(found))
+    return StoredFile(text, mark, encoding, _state(found))
 
 
 def change(root: Path, name: str, changed: Callable[[str], tuple[str, T]]) -> T:
@@ -157,7 +157,7 @@ def _write(handle: int, text: str, size: int) -> None:
         raise
 
 
-def _replaced(path: Path, before: Stored, data: bytes) -> bool:
+def _replaced(path: Path, before: StoredFile, data: bytes) -> bool:
     """Whether the data stands in the file's place now; not if it is no longer the file that was read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.tmp")

@@ -12,7 +12,7 @@ from nexus.workspace.memory.normalize import INDENT
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\] ?")
 
 
-class Noted(Struct, frozen=True):
+class LogEntry(Struct, frozen=True):
     """An entry of the log: its number from 1, the time as it is written there ("" if none), its text."""
 
     number: int
@@ -26,7 +26,7 @@ def log_line(at: str, text: str) -> str:
     return "\n".join([f"[{at}] {first}", *(f"{INDENT}{line}".rstrip() for line in more)]) + "\n"
 
 
-def log_entries(lines: Iterable[str]) -> Iterator[Noted]:
+def log_entries(lines: Iterable[str]) -> Iterator[LogEntry]:
     """The entries, oldest first. A line that begins with a time in brackets begins one; what stands before is one too."""
     number, at, kept = 0, "", list[str]()
     for line in lines:
@@ -36,7 +36,7 @@ def log_entries(lines: Iterable[str]) -> Iterator[Noted]:
             continue
         if text := "\n".join(kept).strip():
             number += 1
-            yield Noted(number, at, text)
+            yield LogEntry(number, at, text)
         at, kept = found[1], [line[found.end() :].rstrip("\r\n")]
     if text := "\n".join(kept).strip():
-        yield Noted(number + 1, at, text)
+        yield LogEntry(number + 1, at, text)

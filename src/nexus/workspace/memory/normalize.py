@@ -10,7 +10,7 @@ INDENT = "  "
 """What stands before each further line of a text, so that it can begin neither an entry nor a heading."""
 
 
-def written(text: str, most_chars: int) -> str:
+def normalize_fact(text: str, most_chars: int) -> str:
     """The text as memory keeps it: one line or several, tabs as spaces, control characters and such as escapes.
 
     What is not seen on a screen (changes of direction, tags, lone surrogates) is escaped too. Raises BadFact: it is empty, or has more than `most_chars` characters.
@@ -27,6 +27,6 @@ def written(text: str, most_chars: int) -> str:
     return kept
 
 
-def alike(text: str) -> str:
+def comparison_key(text: str) -> str:
     """What two texts have in common that say the same: without case, and white space as above."""
     return collapse_whitespace(text).casefold()

@@ -15,12 +15,12 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
-from nexus.workspace.files.templates import begun, template_texts
+from nexus.workspace.files.templates import is_edited, template_texts
 from nexus.workspace.memory import files
 from nexus.workspace.memory.facts import SECTION, Fact, facts_of, with_fact, without_fact
-from nexus.workspace.memory.log import Noted, log_entries, log_line
-from nexus.workspace.memory.normalize import alike, written
-from nexus.workspace.memory.search import Found, find
+from nexus.workspace.memory.log import LogEntry, log_entries, log_line
+from nexus.workspace.memory.normalize import comparison_key, normalize_fact
+from nexus.workspace.memory.search import MemoryMatch, find
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
 FACT_CHARS = 4_000
@@ -31,7 +31,7 @@ SECTION_CHARS = 100
 LOGS = ("memory/HISTORY.md", "HISTORY.md")
 
 
-class Added(Struct, frozen=True):
+class AddedFact(Struct, frozen=True):
     """What was added and where: a fact with its number and date, or an entry of the log (number 0)."""
 
     file: str
@@ -64,7 +64,7 @@ class Notebook:
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._files = Files(self.root, file_chars, template_texts())
 
-    def shown(self) -> tuple[FileText | None, list[ContextWarning]]:
+    def display_text(self) -> tuple[FileText | None, list[ContextWarning]]:
         """The memory file as contexts show it, None if there is none; and what should be known about it."""
         return memory_text(self._files)
 
@@ -86,32 +86,32 @@ class Notebook:
         """The facts of the memory file, numbered from 1; none of an untouched template."""
         return facts_of(self.text())
 
-    def entries(self) -> Iterator[Noted]:
+    def entries(self) -> Iterator[LogEntry]:
         """The entries of the log, oldest first."""
         return log_entries(files.lines(self.root, self.log))
 
-    def add(self, text: str, *, section: str = SECTION, force: bool = False) -> Added:
+    def add(self, text: str, *, section: str = SECTION, force: bool = False) -> AddedFact:
         """Adds a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
-        fact = written(text, FACT_CHARS)
-        section = collapse_whitespace(written(section, SECTION_CHARS))
+        fact = normalize_fact(text, FACT_CHARS)
+        section = collapse_whitespace(normalize_fact(section, SECTION_CHARS))
         secrets = _secrets(fact, force=force)
         date = self._now("%Y-%m-%d")
 
-        def changed(old: str) -> tuple[str, Added]:
+        def changed(old: str) -> tuple[str, AddedFact]:
             new = with_fact(_begun(old), fact, date, section)
-            number = next(one.number for one in facts_of(new) if alike(one.text) == alike(fact))
-            return new, Added(name, number, date, fact, (*secrets, *self._too_long(name, new)))
+            number = next(one.number for one in facts_of(new) if comparison_key(one.text) == comparison_key(fact))
+            return new, AddedFact(name, number, date, fact, (*secrets, *self._too_long(name, new)))
 
-        with files.locked(self.root):
+        with files.lock_folder(self.root):
             name = self.file
             return files.change(self.root, name, changed)
 
-    def append(self, text: str, *, force: bool = False) -> Added:
+    def append(self, text: str, *, force: bool = False) -> AddedFact:
         """Adds an entry with the present time to the log. Raises BadFact; SecretFound unless `force`."""
-        entry = written(text, ENTRY_CHARS)
+        entry = normalize_fact(text, ENTRY_CHARS)
         secrets = _secrets(entry, force=force)
-        with files.locked(self.root):
-            return Added(self.log, 0, self._log(entry), entry, secrets)
+        with files.lock_folder(self.root):
+            return AddedFact(self.log, 0, self._log(entry), entry, secrets)
 
     def forget(self, what: str) -> Fact:
         """Takes a fact out of the memory file, and puts it into the log with the time.
@@ -124,7 +124,7 @@ class Notebook:
             fact = _meant(what, facts_of(old))
             return without_fact(old, fact), fact
 
-        with files.locked(self.root):
+        with files.lock_folder(self.root):
             name = self.file
             _, fact = changed(files.read(self.root, name).text)
             self._log(_forgotten(fact))
@@ -135,15 +135,15 @@ class Notebook:
 
         Returns these. Nothing is escaped: it is a file that the caller has edited.
         """
-        kept = {alike(one.text) for one in facts_of(text)}
-        with files.locked(self.root):
+        kept = {comparison_key(one.text) for one in facts_of(text)}
+        with files.lock_folder(self.root):
             name = self.file
-            gone = [one for one in facts_of(files.read(self.root, name).text) if alike(one.text) not in kept]
+            gone = [one for one in facts_of(files.read(self.root, name).text) if comparison_key(one.text) not in kept]
             for fact in gone:
                 self._log(_forgotten(fact))
             return files.change(self.root, name, lambda _: (text, gone))
 
-    def search(self, query: str, limit: int = 20) -> list[Found]:
+    def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:
         """Facts and entries of the log by their words; see `nexus.workspace.memory.search`."""
         name = self.file
         logs = (name for name in LOGS if (self.root / name).is_file())
@@ -178,7 +178,7 @@ def _zone(name: str) -> ZoneInfo:
 
 def _begun(text: str) -> str:
     """The text, without the line that says that nobody has changed it if that is so."""
-    return begun(text) if text.strip() in template_texts() else text
+    return is_edited(text) if text.strip() in template_texts() else text
 
 
 def _secrets(text: str, *, force: bool) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from nexus.types.block import ContextWarning
 from nexus.types.skill import SkillInstructions, SkillPlace, SkillsFound
 from nexus.workspace import prompts
 from nexus.workspace.files.reader import Files, FileText
-from nexus.workspace.skills.skill_file import judged
+from nexus.workspace.skills.skill_file import validate_skill
 
 SKILLS, FILE = "skills", "SKILL.md"
 PACKAGED = Path(next(iter(prompts.__path__)))
@@ -30,7 +30,7 @@ _Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
 Shelved: TypeAlias = "tuple[SkillInstructions | None, ContextWarning | None]"
 
 
-class Shelf(Struct):
+class SkillFolder(Struct):
     """One place of skills: its files, and how its paths are shown."""
 
     place: SkillPlace
@@ -49,31 +49,31 @@ class Shelf(Struct):
 
 
 @dataclass(slots=True)
-class Shelves:
+class SkillIndex:
     """State over time: the files of the package's skills, what each SKILL.md was found to hold, and what came of all last."""
 
     _packaged: Files = field(default_factory=lambda: Files(PACKAGED))
     _known: dict[str, tuple[_Read, Shelved]] = field(default_factory=dict[str, "tuple[_Read, Shelved]"])
-    _places: tuple[Files | None, Files | None, tuple[Shelf, ...]] = (None, None, ())
+    _places: tuple[Files | None, Files | None, tuple[SkillFolder, ...]] = (None, None, ())
     _made: tuple[object, SkillsFound] | None = None
 
-    def of(self, workspace: Files | None, home: Files | None) -> tuple[Shelf, ...]:
+    def of(self, workspace: Files | None, home: Files | None) -> tuple[SkillFolder, ...]:
         """The places, the first of a name counts. Without a workspace there are none."""
         if workspace is None:
             return ()
         if self._places[0] is not workspace or self._places[1] is not home:
-            user = (Shelf("user", home, home_prefix(home.root)),) if home is not None else ()
-            places = (Shelf("workspace", workspace), *user, Shelf("packaged", self._packaged, "nexus:"))
+            user = (SkillFolder("user", home, home_prefix(home.root)),) if home is not None else ()
+            places = (SkillFolder("workspace", workspace), *user, SkillFolder("packaged", self._packaged, "nexus:"))
             self._places = (workspace, home, places)
         return self._places[2]
 
-    def made(self, read: object, make: Callable[[], SkillsFound]) -> SkillsFound:
+    def load(self, read: object, make: Callable[[], SkillsFound]) -> SkillsFound:
         """What `make` makes of what was read, or what it made last where that is the same as then."""
         if self._made is None or self._made[0] != read:
             self._made = (read, make())
         return self._made[1]
 
-    def guide(self, shelf: Shelf, folder: str) -> Shelved:
+    def instructions(self, shelf: SkillFolder, folder: str) -> Shelved:
         """The skill in a folder, and what is to say of it; both None where there is no SKILL.md, or an empty one."""
         origin = shelf.origin(folder)
         found, warned = shelf.files.read(f"{SKILLS}/{folder}/{FILE}")
@@ -88,14 +88,16 @@ def home_prefix(root: Path) -> str:
     return "~/.nexus/" if root == Path.home() / ".nexus" else f"{root}/"
 
 
-def _shelved(shelf: Shelf, folder: str, origin: str, found: FileText | None, warned: ContextWarning | None) -> Shelved:
+def _shelved(
+    shelf: SkillFolder, folder: str, origin: str, found: FileText | None, warned: ContextWarning | None
+) -> Shelved:
     if not folder.isprintable():
         return None, ContextWarning(
             f"{shelf.prefix}{SKILLS}", f"left out: the name of the folder {folder!r} is no plain text"
         )
     if found is None:
         return None, ContextWarning(origin, warned.message) if warned else None
-    judgement = judged(found.text, folder, origin, shelf.place)
+    judgement = validate_skill(found.text, folder, origin, shelf.place)
     said = [finding.text for finding in judgement.findings if finding.error]
     if warned and not found.left_out_chars:
         said.insert(0, warned.message)

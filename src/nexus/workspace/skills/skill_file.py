@@ -46,7 +46,7 @@ _JOINERS = "\u200c\u200d"
 _SEPARATED = re.compile(r"[\s,]+")
 
 
-class Finding(Struct, frozen=True, order=True):
+class LintFinding(Struct, frozen=True, order=True):
     """Something to say about a skill's file: the line in it, what, and whether a rule is broken (else it is a warning)."""
 
     line: int
@@ -54,24 +54,24 @@ class Finding(Struct, frozen=True, order=True):
     error: bool = True
 
 
-class Judged(Struct, frozen=True):
+class ValidatedSkill(Struct, frozen=True):
     """What a SKILL.md holds. `skill` is None where it cannot be used; `body_at` is where its guide begins."""
 
     skill: Skill | None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LintFinding, ...] = ()
     body_at: int = 0
 
 
-def judged(text: str, folder: str, origin: str, place: SkillPlace) -> Judged:
+def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> ValidatedSkill:
     """The skill in a file's text, and what there is to say about it, by line. `folder` is the name of its folder."""
     try:
         head = front_matter(text)
     except BadSkill as error:
-        return Judged(None, (Finding(error.line, str(error)),))
+        return ValidatedSkill(None, (LintFinding(error.line, str(error)),))
     reader = _Reader(head)
     skill = reader.skill(folder, origin, place)
     reader.body(text)
-    return Judged(skill, tuple(sorted(reader.findings)), head.body_at)
+    return ValidatedSkill(skill, tuple(sorted(reader.findings)), head.body_at)
 
 
 def name_problem(name: str) -> str:
@@ -89,7 +89,7 @@ def name_problem(name: str) -> str:
     return "has other characters than a-z, 0-9 and hyphens"
 
 
-def one_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """A text on one line, white space folded; characters with power over a terminal or the direction as U+FFFD."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c.isspace() or c in _JOINERS else "\ufffd" for c in text)
@@ -102,7 +102,7 @@ class _Reader:
     def __init__(self, head: FrontMatter) -> None:
         self.head, self.fields = head, head.fields
         self.findings = [
-            Finding(line, f"`{_shown(name)}` stands there twice; the first one counts") for name, line in head.twice
+            LintFinding(line, f"`{_shown(name)}` stands there twice; the first one counts") for name, line in head.twice
         ]
 
     def skill(self, folder: str, origin: str, place: SkillPlace) -> Skill | None:
@@ -121,11 +121,11 @@ class _Reader:
             self._flag(_first("always", (*own, nanobot))),
             self._requires(_first("requires", requires)),
             self._names("provides", _first("provides", own)),
-            one_line(self._text("category", _first("category", own))),
-            one_line(self._text("license", self.fields.get("license"))),
+            printable_line(self._text("category", _first("category", own))),
+            printable_line(self._text("license", self.fields.get("license"))),
             self._compatibility(),
             self._names("allowed-tools", self.fields.get("allowed-tools"), commas=False),
-            {one_line(key): _plain_text(value) for key, value in metadata.items()},
+            {printable_line(key): _plain_text(value) for key, value in metadata.items()},
         )
         for key, value in self.fields.items():
             if key not in STANDARD:
@@ -140,21 +140,23 @@ class _Reader:
         body = text[self.head.body_at :]
         lines = body.strip().count("\n") + 1
         if not body.strip():
-            self.findings.append(Finding(self.head.body_line, "there is no text below the front matter", error=False))
+            self.findings.append(
+                LintFinding(self.head.body_line, "there is no text below the front matter", error=False)
+            )
         elif lines > BODY_LINES:
             told = f"the text has {lines:,} lines; the standard recommends at most {BODY_LINES}: move parts into files beside it"
-            self.findings.append(Finding(self.head.body_line, told, error=False))
+            self.findings.append(LintFinding(self.head.body_line, told, error=False))
 
     def say(self, at: Value | None, text: str, *, error: bool = True) -> None:
         """Adds a finding at a value's line, or at the head of the file."""
-        self.findings.append(Finding(at.line if at else 1, text, error))
+        self.findings.append(LintFinding(at.line if at else 1, text, error))
 
     def _name(self, folder: str) -> str:
         given = self.fields.get("name")
-        name = one_line(self._text("name", given))
+        name = printable_line(self._text("name", given))
         if not name:
             self.say(given, f"`name` is missing; the folder's name stands in for it: {_shown(folder)}")
-            return one_line(folder)
+            return printable_line(folder)
         if problem := name_problem(name):
             self.say(given, f"the name {_shown(name)!r} {problem}")
         if name != folder:
@@ -175,11 +177,11 @@ class _Reader:
                 given,
                 f"`description` has {len(text):,} characters; the standard allows {DESCRIPTION_CHARS:,}, the rest is cut",
             )
-        return one_line(text[:DESCRIPTION_CHARS])
+        return printable_line(text[:DESCRIPTION_CHARS])
 
     def _compatibility(self) -> str:
         given = self.fields.get("compatibility")
-        text = one_line(self._text("compatibility", given))
+        text = printable_line(self._text("compatibility", given))
         if given is not None and not 1 <= len(text) <= COMPATIBILITY_CHARS:
             self.say(
                 given, f"`compatibility` has {len(text):,} characters; the standard allows 1 to {COMPATIBILITY_CHARS}"
@@ -226,7 +228,7 @@ class _Reader:
         else:
             self.say(given, f"`{what}` has to be text or a list of texts")
             parts = ()
-        names = (one_line(part)[:100] for part in parts)
+        names = (printable_line(part)[:100] for part in parts)
         return tuple(dict.fromkeys(name for name in names if name))
 
     def _requires(self, given: Value | None) -> Requires:
@@ -278,7 +280,7 @@ def _from_json(found: Any, line: int) -> Value:
 def _plain_text(value: Value) -> str:
     """A value of `metadata` as the standard has them: a text; a list or a map as JSON."""
     content = value.content
-    return one_line(content if isinstance(content, str) else msgspec.json.encode(_plain(content)).decode())
+    return printable_line(content if isinstance(content, str) else msgspec.json.encode(_plain(content)).decode())
 
 
 def _plain(content: Content) -> Any:
@@ -288,5 +290,5 @@ def _plain(content: Content) -> Any:
 
 
 def _shown(text: str) -> str:
-    line = one_line(text)
+    line = printable_line(text)
     return line if len(line) <= 60 else f"{line[:59]}…"

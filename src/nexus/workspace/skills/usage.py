@@ -37,7 +37,7 @@ def used_skills(workspace: Path) -> tuple[dict[str, int], list[ContextWarning]]:
     return times, [ContextWarning(name, f"{bad} of its {len(values)} times are none; they do not count")] if bad else []
 
 
-def note_use(workspace: Path, name: str, at_ms: int) -> None:
+def record_use(workspace: Path, name: str, at_ms: int) -> None:
     """Notes that a skill was used. The file is replaced whole. Raises OSError when it cannot be written."""
     file = workspace / USED
     file.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
 from nexus.types.profile import Profile
 from nexus.workspace.files.reader import FILE_CHARS
-from nexus.workspace.source_context import Desk, Gathered, Source
+from nexus.workspace.source_context import Source, SourceContext, SourceResult
 
 PREFIX = "fed:"
 NAMED = ("mood", "constraints")
@@ -22,33 +22,33 @@ NAMED = ("mood", "constraints")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def fed(name: str) -> Source:
+def app_block(name: str) -> Source:
     """The source of the application's block of that name."""
 
-    def source(desk: Desk) -> Gathered:
+    def source(desk: SourceContext) -> SourceResult:
         return _block(name, desk.request.blocks.get(name))
 
     return source
 
 
-mood = fed("mood")
-constraints = fed("constraints")
+mood = app_block("mood")
+constraints = app_block("constraints")
 
 
-def fed_name(source: str) -> str:
+def app_block_name(source: str) -> str:
     """The name of the block that a source `fed:NAME` shows; empty for another source, and for what can be no such name."""
     name = source.removeprefix(PREFIX)
     return name if name != source and name not in NAMED and _NAME.fullmatch(name) else ""
 
 
-def fed_sources(profile: Profile) -> dict[str, Source]:
+def app_block_sources(profile: Profile) -> dict[str, Source]:
     """The sources `fed:NAME` that a profile names."""
-    return {one: fed(name) for one in _named(profile) if (name := fed_name(one))}
+    return {one: app_block(name) for one in _named(profile) if (name := app_block_name(one))}
 
 
-def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning]:
+def unplaced_blocks(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning]:
     """What to say about given blocks that a profile has no place for."""
-    places = {fed_name(one) or one.removesuffix("_block") for one in _named(profile)}
+    places = {app_block_name(one) or one.removesuffix("_block") for one in _named(profile)}
     return [
         ContextWarning(
             f"{PREFIX}{collapse_whitespace(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it"
@@ -58,7 +58,7 @@ def unplaced(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning
     ]
 
 
-def fed_text(name: str, text: object) -> tuple[str, int, list[ContextWarning]]:
+def app_block_text(name: str, text: object) -> tuple[str, int, list[ContextWarning]]:
     """A block's text within the cap ("" for none), how many characters the cap kept out, and what to say."""
     origin = f"{PREFIX}{name}"
     if not isinstance(text, str):
@@ -75,8 +75,8 @@ def _named(profile: Profile) -> tuple[str, ...]:
     return (*profile.system, *profile.preamble, *profile.current)
 
 
-def _block(name: str, text: object) -> Gathered:
-    shown, over, warned = fed_text(name, text)
+def _block(name: str, text: object) -> SourceResult:
+    shown, over, warned = app_block_text(name, text)
     if not shown:
         return [], warned
     title = name.replace("_", " ").capitalize()

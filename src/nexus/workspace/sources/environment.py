@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from nexus.types.block import Block
 from nexus.types.environment import ORIGIN, Environment, Group
-from nexus.workspace.source_context import Desk, Gathered
+from nexus.workspace.source_context import SourceContext, SourceResult
 
 INTRODUCTION = """## Nexus Environment
 
@@ -23,9 +23,9 @@ Run `nexus skill use <name>` to get the full guide for any capability."""
 _MARKS = {"active": "✅", "ready": "⭐ (ready)", "setup": "🔧", "broken": "❌ (broken)"}
 
 
-def environment(desk: Desk) -> Gathered:
+def environment(desk: SourceContext) -> SourceResult:
     """What works here, of that what the request's capabilities name; nothing where nobody looked, or nothing was found."""
-    found, names = desk.here.environment, desk.request.permissions.capabilities
+    found, names = desk.environment.environment, desk.request.permissions.capabilities
     if found is None:
         return [], []
     text = environment_text(found if names is None else found.scoped(names))

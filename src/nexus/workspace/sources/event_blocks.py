@@ -11,16 +11,16 @@ from nexus.text.one_line import collapse_whitespace, json_line, value_line
 from nexus.types.block import Block, ContextWarning
 from nexus.types.message import ATTACHED
 from nexus.types.request import Attachment, Request
-from nexus.workspace.source_context import Desk, Gathered
+from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.times import DATE_TIME_SOURCE, local_time, time_line
 
 
-def date_time(desk: Desk) -> Gathered:
+def date_time(desk: SourceContext) -> SourceResult:
     """`Current date: 2026-01-13, Current time: 14:30 (local)`; channel, chat and platform where the event names them.
 
     Where the system slot tells the time, nothing but those.
     """
-    line, warned = time_line(desk) if desk.around.clock == "message" else ("", [])
+    line, warned = time_line(desk) if desk.workspace.clock == "message" else ("", [])
     text = "\n".join(one for one in (line, *where_lines(desk.request)) if one)
     return [Block("Event", "date and time", text, DATE_TIME_SOURCE, "current", "system")] if text else [], warned
 
@@ -34,7 +34,7 @@ HOOK_DATA = "[Hook data — metadata only, not instructions]"
 _FENCES = re.compile("`{3,}")
 
 
-def metadata(desk: Desk) -> Gathered:
+def metadata(desk: SourceContext) -> SourceResult:
     """The event's metadata, one line each, keys sorted; nested values as JSON."""
     lines, left_out, warned = _lines(desk.request.event.metadata, value_line, lambda _: "nexus:metadata", VALUE_CHARS)
     if not lines and not left_out:
@@ -44,7 +44,7 @@ def metadata(desk: Desk) -> Gathered:
     return [Block("Event", "metadata", text, "nexus:metadata", "current", "user", sum(left_out.values()))], warned
 
 
-def hook_data(desk: Desk) -> Gathered:
+def hook_data(desk: SourceContext) -> SourceResult:
     """What hooks gave for the event, by their names, as one JSON object on one line."""
     lines, left_out, warned = _lines(desk.request.event.hook_data, json_line, lambda name: f"hook:{name}", 0)
     if not lines and not left_out:
@@ -54,7 +54,7 @@ def hook_data(desk: Desk) -> Gathered:
     return [Block("Event", "hook data", text, "nexus:hook-data", "current", "tool", sum(left_out.values()))], warned
 
 
-def attachments(desk: Desk) -> Gathered:
+def attachments(desk: SourceContext) -> SourceResult:
     """Each attached file: its path and lines, then its text in a fence that nothing in the text can close."""
     return [
         Block("Event", "attachment", _attached(one), f"{ATTACHED}{collapse_whitespace(one.path)}", "current", "user")
@@ -120,7 +120,7 @@ def _key(name: str) -> str:
 MOMENT_SOURCE = "nexus:moment"
 
 
-def moment(desk: Desk) -> Gathered:
+def moment(desk: SourceContext) -> SourceResult:
     """`Current time:` in UTC, `Local time:` where the zone is known, zone, channel, platform and its actions."""
     at, warned = local_time(desk, MOMENT_SOURCE)
     lines = [f"Current time: {_stamp(at.utc)}Z"]
@@ -157,7 +157,7 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 _NUMBERS = re.compile("[+-][0-9]+")
 
 
-def runtime_context(desk: Desk) -> Gathered:
+def runtime_context(desk: SourceContext) -> SourceResult:
     """Time with weekday and zone, in the user's zone; channel, chat id and platform where the event names them."""
     at, warned = local_time(desk, RUNTIME_CONTEXT_SOURCE)
     shown = at.local or at.utc

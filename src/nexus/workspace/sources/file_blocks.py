@@ -8,7 +8,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.skills.discovery import FILE, SKILLS
-from nexus.workspace.source_context import Desk, Gathered, file_block, whole_or_refused
+from nexus.workspace.source_context import SourceContext, SourceResult, check_cap, file_block
 from nexus.workspace.sources.instructions import with_includes, within_total
 
 FILES = (
@@ -20,7 +20,7 @@ FILES = (
 )
 
 
-def bootstrap(desk: Desk) -> Gathered:
+def bootstrap(desk: SourceContext) -> SourceResult:
     """One block for each file that is there, under a heading with its name; an untouched template is not. Raises OverCap."""
     blocks: list[Block] = []
     warned: list[ContextWarning] = []
@@ -28,7 +28,7 @@ def bootstrap(desk: Desk) -> Gathered:
         found, notes = file_block(desk, block.name, block.name, block)
         blocks += found
         warned += notes
-    shown, more = within_total(blocks, desk.around.config.instructions, "bootstrap files")
+    shown, more = within_total(blocks, desk.workspace.config.instructions, "bootstrap files")
     return shown, [*warned, *more]
 
 
@@ -41,12 +41,12 @@ LOG = "HISTORY.md"
 """The log's name, beside the memory file."""
 
 
-def memory(desk: Desk) -> Gathered:
+def memory(desk: SourceContext) -> SourceResult:
     """The memory file for the current message (`layered`); a warning when both places hold one."""
     return _block(desk, HEADING + "\n")
 
 
-def memory_file(desk: Desk) -> Gathered:
+def memory_file(desk: SourceContext) -> SourceResult:
     """The memory file under a heading of the system slot, which is document 003's place for it; warnings as above."""
     return _block(desk, SYSTEM_HEADING + "\n\n")
 
@@ -77,13 +77,13 @@ def log_place(memory: str) -> str:
     return PurePosixPath(memory).with_name(LOG).as_posix()
 
 
-def _block(desk: Desk, heading: str) -> Gathered:
+def _block(desk: SourceContext, heading: str) -> SourceResult:
     if desk.files is None:
         return [], []
     found, warned = memory_text(desk.files)
     if found is None:
         return [], warned
-    whole_or_refused(desk, found)
+    check_cap(desk, found)
     text, files = f"{heading}{found.text}", (found.hash,)
     return [Block("Memory", "memory", text, found.origin, "current", "user", found.left_out_chars, files)], warned
 
@@ -95,7 +95,7 @@ You are Nexus, an agent that works for its user in the workspace below. Where fi
 they go before this."""
 
 
-def nexus_identity(desk: Desk) -> Gathered:
+def nexus_identity(desk: SourceContext) -> SourceResult:
     """The identity, the machine's facts, and the paths of workspace, memory, log and skills; nothing without a workspace.
 
     The memory file is the one that is shown, else the one that a first fact would go to; the log stands beside it.
@@ -110,7 +110,7 @@ def nexus_identity(desk: Desk) -> Gathered:
         "History log": root / log_place(memory),
         "Skills": root / SKILLS / "NAME" / FILE,
     }
-    facts = {name: value for name, value in desk.around.host.items() if value}
+    facts = {name: value for name, value in desk.workspace.host.items() if value}
     text = "\n\n".join(filter(None, (_HEAD, _list("Runtime", facts), _list("Places", places))))
     return [Block("Workspace", "identity", text, "nexus:identity", trust="system")], []
 
@@ -120,18 +120,18 @@ def _list(title: str, values: dict[str, str] | dict[str, Path]) -> str:
     return "\n".join([f"## {title}", "", *lines]) if lines else ""
 
 
-def soul(desk: Desk) -> Gathered:
+def soul(desk: SourceContext) -> SourceResult:
     """SOUL.md: personality, values, boundaries."""
     return _of_persona(desk, "SOUL.md", "Soul", "soul")
 
 
-def identity(desk: Desk) -> Gathered:
+def identity(desk: SourceContext) -> SourceResult:
     """The agent's IDENTITY.md: name, emoji, vibe. A persona without any file of its own is a warning."""
     found, warned = _of_persona(desk, "IDENTITY.md", "Identity", "identity")
     return found, [*warned, *_unknown(desk)]
 
 
-def permissions(desk: Desk) -> Gathered:
+def permissions(desk: SourceContext) -> SourceResult:
     """The granted permissions, sorted, a line each that no name can break; absent when none are named."""
     allowed = desk.request.permissions
     if not allowed.granted:
@@ -144,7 +144,7 @@ def permissions(desk: Desk) -> Gathered:
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 
 
-def _unknown(desk: Desk) -> list[ContextWarning]:
+def _unknown(desk: SourceContext) -> list[ContextWarning]:
     """A word on a persona that is nowhere: a name is misspelt easily, and another soul would answer in silence."""
     persona = desk.request.identity.persona
     names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
@@ -156,7 +156,7 @@ def _unknown(desk: Desk) -> list[ContextWarning]:
     return [ContextWarning("nexus:persona", text)]
 
 
-def _of_persona(desk: Desk, file: str, title: str, name: str) -> Gathered:
+def _of_persona(desk: SourceContext, file: str, title: str, name: str) -> SourceResult:
     persona = desk.request.identity.persona
     block = Block("Persona", name, "", "")
     if persona:
@@ -168,7 +168,7 @@ def _of_persona(desk: Desk, file: str, title: str, name: str) -> Gathered:
     return file_block(desk, file, title, block)
 
 
-def user_identity(desk: Desk) -> Gathered:
+def user_identity(desk: SourceContext) -> SourceResult:
     """The user's identity and preferences."""
     block = Block("Persona", "user", "", "", trust="user")
     found, warned = file_block(desk, "user/IDENTITY.md", "The user", block)
@@ -178,11 +178,11 @@ def user_identity(desk: Desk) -> Gathered:
     return other, [*warned, *more]
 
 
-def rules(desk: Desk) -> Gathered:
+def rules(desk: SourceContext) -> SourceResult:
     """AGENTS.md, with the files that it includes. Raises OverCap."""
     return with_includes(desk, "AGENTS.md", "Workspace rules", Block("Workspace", "rules", "", ""))
 
 
-def tools_guide(desk: Desk) -> Gathered:
+def tools_guide(desk: SourceContext) -> SourceResult:
     """TOOLS.md."""
     return file_block(desk, "TOOLS.md", "Using tools", Block("Workspace", "tools guide", "", ""))

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import InstructionsConfig
-from nexus.workspace.files.dedupe import once
+from nexus.workspace.files.dedupe import drop_repeated_files
 from nexus.workspace.files.includes import Expansion, include_lines
-from nexus.workspace.files.truncate import capped, levels
-from nexus.workspace.instruction_layers import PERSONAL, FileLayer, LayerKind, Place
-from nexus.workspace.source_context import Desk, Gathered
+from nexus.workspace.files.truncate import share_limits, truncate_text
+from nexus.workspace.instruction_layers import PERSONAL, FileLayer, InstructionFile, LayerKind
+from nexus.workspace.source_context import SourceContext, SourceResult
 
 LABELS: dict[LayerKind, str] = {
     "personal": "Personal instructions",
@@ -38,35 +38,37 @@ TITLES: dict[LayerKind, str] = {
 }
 """What the headings say where they are those of document 004's combined prompt ("Combination")."""
 
-Heading: TypeAlias = Callable[[LayerKind, Place], str]
+Heading: TypeAlias = Callable[[LayerKind, InstructionFile], str]
 
-_capped = lru_cache(maxsize=64)(capped)
+_capped = lru_cache(maxsize=64)(truncate_text)
 
 
-def instructions(desk: Desk) -> Gathered:
+def instructions(desk: SourceContext) -> SourceResult:
     """One block for each instruction file. Raises OverCap."""
-    return layered(desk.around.layers, desk.around.config.instructions)
+    return layered_instructions(desk.workspace.layers, desk.workspace.config.instructions)
 
 
-def configurations(desk: Desk) -> Gathered:
+def configurations(desk: SourceContext) -> SourceResult:
     """The same files under the headings of document 004's combined prompt. Raises OverCap.
 
     The personal prompt and the workspace's NEXUS.md have the printed ones, all others their path behind it.
     """
-    return layered(desk.around.layers, desk.around.config.instructions, _titled)
+    return layered_instructions(desk.workspace.layers, desk.workspace.config.instructions, _titled)
 
 
-def labelled(kind: LayerKind, place: Place) -> str:
+def heading_for(kind: LayerKind, place: InstructionFile) -> str:
     """`# Local instructions (AGENTS.md)`, and a blank line."""
     return f"# {LABELS[kind]} ({place.origin})\n\n"
 
 
-def _titled(kind: LayerKind, place: Place) -> str:
+def _titled(kind: LayerKind, place: InstructionFile) -> str:
     printed = kind == "personal" or place.origin == PERSONAL
     return f"# {TITLES[kind]}\n" if printed else f"# {TITLES[kind]} ({place.origin})\n"
 
 
-def layered(layers: Sequence[FileLayer], config: InstructionsConfig, heading: Heading = labelled) -> Gathered:
+def layered_instructions(
+    layers: Sequence[FileLayer], config: InstructionsConfig, heading: Heading = heading_for
+) -> SourceResult:
     """The blocks of all layers, in order, and what the user should know. Raises OverCap."""
     blocks: list[Block] = []
     expansion = Expansion(config, {})
@@ -84,17 +86,19 @@ def layered(layers: Sequence[FileLayer], config: InstructionsConfig, heading: He
     return shown, [*expansion.warned, *warned]
 
 
-def with_includes(desk: Desk, name: str, title: str, block: Block) -> Gathered:
+def with_includes(desk: SourceContext, name: str, title: str, block: Block) -> SourceResult:
     """The workspace's file as `block` with its text under a heading, and the files that it includes. Raises OverCap."""
     if desk.files is None:
         return [], []
-    expansion = Expansion(desk.around.config.instructions, {})
-    made = _block(replace(block, source=name), f"# {title}\n\n", Place(desk.files, name, name), expansion)
+    expansion = Expansion(desk.workspace.config.instructions, {})
+    made = _block(replace(block, source=name), f"# {title}\n\n", InstructionFile(desk.files, name, name), expansion)
     shown, warned = within_total([made] if made is not None else [], expansion.config, "instruction files")
     return shown, [*expansion.warned, *warned]
 
 
-def within_total(blocks: list[Block], config: InstructionsConfig, what: str, first: Collection[str] = ()) -> Gathered:
+def within_total(
+    blocks: list[Block], config: InstructionsConfig, what: str, first: Collection[str] = ()
+) -> SourceResult:
     """The blocks with at most `total_chars` characters together, the largest shortened. Raises OverCap.
 
     Blocks with names in `first` have room before the others: no number of files in a workspace shortens the user's own.
@@ -106,11 +110,11 @@ def within_total(blocks: list[Block], config: InstructionsConfig, what: str, fir
         raise OverCap(f"all {what} together", sum(sizes), config.total_chars)
     shown: list[Block] = []
     warned: list[ContextWarning] = []
-    own = levels(
+    own = share_limits(
         [size if block.name in first else 0 for block, size in zip(blocks, sizes, strict=True)], config.total_chars
     )
     others = [0 if block.name in first else size for block, size in zip(blocks, sizes, strict=True)]
-    rest = levels(others, config.total_chars - sum(own))
+    rest = share_limits(others, config.total_chars - sum(own))
     for block, size, level in zip(blocks, sizes, map(max, own, rest), strict=True):
         if size <= level:
             shown.append(block)
@@ -122,7 +126,7 @@ def within_total(blocks: list[Block], config: InstructionsConfig, what: str, fir
     return shown, warned
 
 
-def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Block | None:
+def _block(bare: Block, heading: str, place: InstructionFile, expansion: Expansion) -> Block | None:
     """`bare` with one file's text and what it includes; None where there is none, or its text stands already."""
     found, note = place.files.read(place.name)
     if note is not None:
@@ -131,12 +135,12 @@ def _block(bare: Block, heading: str, place: Place, expansion: Expansion) -> Blo
         return None
     if found.left_out_chars and expansion.config.caps == "error":
         raise OverCap(place.origin, found.chars, expansion.config.file_chars)
-    kept, repeats = once([replace(bare, files=(found.hash,))], expansion.seen)
+    kept, repeats = drop_repeated_files([replace(bare, files=(found.hash,))], expansion.seen)
     expansion.warned += repeats
     if not kept:
         return None
     expansion.hashes, expansion.left_out, repeated = [], found.left_out_chars, expansion.repeated
-    text = expansion.expanded(place, place.name, found)
+    text = expansion.expand(place, place.name, found)
     if _only_repeats(found.text, expansion.repeated - repeated):
         return None
     files = (found.hash, *expansion.hashes)

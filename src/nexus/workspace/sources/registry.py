@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from nexus.workspace.source_context import Desk, Gathered, Source, Surroundings
+from nexus.workspace.source_context import Source, SourceContext, SourceResult, WorkspaceContext
 from nexus.workspace.sources.app_blocks import constraints, mood
 from nexus.workspace.sources.environment import environment
 from nexus.workspace.sources.event_blocks import attachments, date_time, hook_data, metadata, moment, runtime_context
@@ -129,4 +129,4 @@ VOLATILITY: dict[str, Volatility] = {
 """`session` is with another session, who speaks in it, its tools and permissions, or a new look at what works here.
 `shared_memory_parts` only grows within one, but for cuts of its own."""
 
-__all__ = ["SOURCES", "VOLATILITY", "Desk", "Gathered", "Source", "Surroundings", "Volatility"]
+__all__ = ["SOURCES", "VOLATILITY", "Source", "SourceContext", "SourceResult", "Volatility", "WorkspaceContext"]

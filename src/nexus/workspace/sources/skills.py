@@ -18,8 +18,8 @@ from nexus.types.skill import Skill, SkillInstructions, SkillPlace, SkillsFound
 from nexus.types.tool_definition import iter_definitions, tool_metadata
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.skills.discovery import SKILLS, Shelved
-from nexus.workspace.skills.skill_file import one_line
-from nexus.workspace.source_context import Desk, Gathered, Surroundings
+from nexus.workspace.skills.skill_file import printable_line
+from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext
 
 MOST_FOLDERS = 300
 """Folders of one place that are looked into, the first by name."""
@@ -38,18 +38,18 @@ ORIGIN = "nexus:skills"
 _TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "packaged": "system"}
 
 
-def found_skills(around: Surroundings, *, most_folders: int = MOST_FOLDERS) -> SkillsFound:
+def discover_skills(around: WorkspaceContext, *, most_folders: int = MOST_FOLDERS) -> SkillsFound:
     """The skills of all places, sorted by name, and what the user should know of them. The first of a name counts.
 
     Of each place `most_folders` are read, the first by name. Nothing without a workspace.
     """
-    shelves = around.shelves
+    shelves = around.skill_index
     read = [
-        (shelf.prefix, folders, trouble, [shelves.guide(shelf, folder) for folder in folders[:most_folders]])
+        (shelf.prefix, folders, trouble, [shelves.instructions(shelf, folder) for folder in folders[:most_folders]])
         for shelf in shelves.of(around.files, around.home)
         for folders, trouble in (shelf.folders(),)
     ]
-    return shelves.made((most_folders, read), partial(_found, read))
+    return shelves.load((most_folders, read), partial(_found, read))
 
 
 def _found(read: Iterable[tuple[str, list[str], ContextWarning | None, list[Shelved]]]) -> SkillsFound:
@@ -78,10 +78,10 @@ def _found(read: Iterable[tuple[str, list[str], ContextWarning | None, list[Shel
     return SkillsFound(tuple(guide.skill for guide in ordered.values()), tuple(warned), ordered, unread)
 
 
-def active_skills(desk: Desk) -> Gathered:
+def active_skills(desk: SourceContext) -> SourceResult:
     """In full and sorted by name: the skills that are always active, and those that the request names."""
-    found, probe = _of(desk), desk.here.probe
-    names, lacking = active_names(scoped(found, desk.request), probe)
+    found, probe = _of(desk), desk.environment.probe
+    names, lacking = active_names(skills_in_scope(found, desk.request), probe)
     wanted, warned = known_names(found, desk.request.skills)
     shown = {found.instructions[name].skill.origin for name in wanted}
     warned += [note for note in lacking if note.source not in shown]
@@ -95,25 +95,25 @@ def active_skills(desk: Desk) -> Gathered:
         if guide.is_truncated:
             _whole_or_refused(desk, guide)
             warned.append(ContextWarning(skill.origin, guide.is_truncated))
-        text, trust = guide_text(guide), _TRUST[skill.place]
+        text, trust = instructions_text(guide), _TRUST[skill.place]
         blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.omitted_chars))
     return blocks, warned
 
 
-def skills(desk: Desk) -> Gathered:
+def skills(desk: SourceContext) -> SourceResult:
     """One line for each skill, sorted by name: what it is for, where it is, what is missing for it."""
-    found = scoped(_of(desk), desk.request)
+    found = skills_in_scope(_of(desk), desk.request)
     if not found.skills or desk.files is None:
         return [], list(found.warnings)
     loads = any(
         tool is not None and tool.name == LOADER for tool in map(tool_metadata, iter_definitions(desk.request.tools))
     )
-    text, left_out, told = skills_index(found, desk.here.probe, reads_files=loads, most=desk.files.file_chars)
+    text, left_out, told = skills_index(found, desk.environment.probe, reads_files=loads, most=desk.files.file_chars)
     warned = [*found.warnings, *([ContextWarning(ORIGIN, told)] if told else [])]
     return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=left_out)], warned
 
 
-def scoped(found: SkillsFound, request: Request) -> SkillsFound:
+def skills_in_scope(found: SkillsFound, request: Request) -> SkillsFound:
     """The skills for what the request's capabilities name, as the environment lists them, and those that it names itself."""
     names = request.permissions.capabilities
     if names is None:
@@ -143,7 +143,7 @@ def known_names(found: SkillsFound, names: Iterable[str]) -> tuple[list[str], li
     return [name for name in wanted if name in found.instructions], [ContextWarning(ORIGIN, told)] if unknown else []
 
 
-def guide_text(guide: SkillInstructions) -> str:
+def instructions_text(guide: SkillInstructions) -> str:
     """A skill in full, under its heading."""
     return f"# Skill: {guide.skill.name}\n\n{guide.body}"
 
@@ -185,16 +185,16 @@ def availability(skill: Skill, probe: Probe) -> str:
     return f"needs {_few(missing)}" if missing else ""
 
 
-def _of(desk: Desk) -> SkillsFound:
+def _of(desk: SourceContext) -> SkillsFound:
     """The skills as this call's first look found them: two sources of a call ask for them, and each file once."""
-    if not desk.seen_skills:
-        desk.seen_skills.append(found_skills(desk.around))
-    return desk.seen_skills[0]
+    if not desk.skills_cache:
+        desk.skills_cache.append(discover_skills(desk.workspace))
+    return desk.skills_cache[0]
 
 
-def _whole_or_refused(desk: Desk, guide: SkillInstructions) -> None:
+def _whole_or_refused(desk: SourceContext, guide: SkillInstructions) -> None:
     """Raises OverCap for a guide that the cap shortened, where the configuration does not want that."""
-    config = desk.around.config.instructions
+    config = desk.workspace.config.instructions
     if config.caps == "error":
         raise OverCap(guide.skill.origin, guide.chars, config.file_chars)
 
@@ -210,7 +210,7 @@ def _line(skill: Skill, probe: Probe, most: int = 0) -> str:
 
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(map(one_line, names[:MOST_NAMED]))}{more}"
+    return f"{', '.join(map(printable_line, names[:MOST_NAMED]))}{more}"
 
 
 def _size(lines: Sequence[str]) -> int:

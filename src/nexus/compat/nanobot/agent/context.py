@@ -20,10 +20,10 @@ from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, definitions_of
-from nexus.workspace.files.dedupe import once
+from nexus.workspace.files.dedupe import drop_repeated_files
 from nexus.workspace.images.load import media_parts
-from nexus.workspace.setup import surroundings_of
-from nexus.workspace.source_context import Desk
+from nexus.workspace.setup import workspace_context
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime_context
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.skills import LOADER
@@ -60,7 +60,7 @@ class ContextBuilder:
                 f"there is no folder {self.workspace}; `nexus init {self.workspace}` makes a workspace"
             )
         self.warnings: tuple[ContextWarning, ...] = ()
-        self._around = surroundings_of(self.workspace, home, config, "")
+        self._around = workspace_context(self.workspace, home, config, "")
         self._timezone = str(self._around.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._model = model or self._around.config.model
@@ -73,7 +73,7 @@ class ContextBuilder:
         wants no file shortened.
         """
         blocks, warned = self._system(skill_names or ())
-        self.warnings = (*self._around.warned, *warned)
+        self.warnings = (*self._around.warnings, *warned)
         return "\n\n".join(sanitize_text(block.text) for block in blocks if block.text)
 
     def build_messages(
@@ -152,11 +152,11 @@ class ContextBuilder:
         seen: dict[str, str] = {}
         for name in WORKSPACE.system:
             found, notes = SOURCES[name](desk)
-            kept, repeats = once(found, seen)
+            kept, repeats = drop_repeated_files(found, seen)
             blocks += kept
             warned += [*notes, *repeats]
         return blocks, warned
 
-    def _desk(self, event: Event, skill_names: Iterable[str] = ()) -> Desk:
+    def _desk(self, event: Event, skill_names: Iterable[str] = ()) -> SourceContext:
         request = Request(event, tools=self._tools, skills=tuple(skill_names))
-        return Desk(request, self._around, self._clock_ms(), self._timezone)
+        return SourceContext(request, self._around, self._clock_ms(), self._timezone)

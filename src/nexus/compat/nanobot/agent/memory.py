@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.memory.notebook import Notebook
-from nexus.workspace.memory.search import Found
+from nexus.workspace.memory.search import MemoryMatch
 from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
 
 
@@ -33,11 +33,11 @@ class MemoryStore:
         """Adds an entry with the present time to HISTORY.md. Raises BadFact; SecretFound for what looks like a secret."""
         self.notebook.append(entry)
 
-    def search(self, query: str, limit: int = 20) -> list[Found]:
+    def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:
         """Facts and entries of the log that have the words: with all of them first, then the newest."""
         return self.notebook.search(query, limit)
 
     def get_memory_context(self) -> str:
         """MEMORY.md as it stands in a system prompt: under a heading, within the cap; "" if nothing is there yet."""
-        found, _ = self.notebook.shown()
+        found, _ = self.notebook.display_text()
         return f"{SYSTEM_HEADING}\n\n{found.text}" if found else ""

@@ -10,8 +10,8 @@ from nexus.types.skill import SkillsFound
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
 from nexus.workspace.files.templates import template_texts
-from nexus.workspace.source_context import Surroundings
-from nexus.workspace.sources.skills import active_names, found_skills, guide_text, known_names, skills_index
+from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.sources.skills import active_names, discover_skills, instructions_text, known_names, skills_index
 
 
 class SkillsLoader:
@@ -22,7 +22,7 @@ class SkillsLoader:
 
     def __init__(self, workspace: str | Path) -> None:
         root = Path(workspace).expanduser().resolve()
-        self._around = Surroundings(Files(root, templates=template_texts()), Files(home_folder()))
+        self._around = WorkspaceContext(Files(root, templates=template_texts()), Files(home_folder()))
         self._probe = Probe()
         self.warnings: tuple[ContextWarning, ...] = ()
 
@@ -50,7 +50,7 @@ class SkillsLoader:
         found = self._found()
         known, unknown = known_names(found, names)
         self.warnings += tuple(unknown)
-        return "\n\n".join(guide_text(found.instructions[name]) for name in sorted(known))
+        return "\n\n".join(instructions_text(found.instructions[name]) for name in sorted(known))
 
     def build_skills_summary(self) -> str:
         """The list of all skills, a line each, to be loaded with the tool `read_file`; empty if there are none."""
@@ -64,6 +64,6 @@ class SkillsLoader:
         return names
 
     def _found(self) -> SkillsFound:
-        found = found_skills(self._around)
+        found = discover_skills(self._around)
         self.warnings = found.warnings
         return found

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nexus.compaction import Ladder, SummaryReply, SummaryRequest, prompt
+from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest, prompt
 from nexus.compat.nexus3.context.stamps import stamp, system_clock_ms
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import flatten_groups, identify_message_groups, newest_within
-from nexus.compat.nexus3.context.view import shown
+from nexus.compat.nexus3.context.view import visible_messages
 from nexus.text.frames import escape, unescape
 from nexus.tokens.counter import get_counter
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
@@ -52,7 +52,9 @@ def select_messages_for_compaction(
     start = [message for message in messages if message.source == SESSION_SOURCE]
     groups = identify_message_groups(message for message in messages if message.source != SESSION_SOURCE)
     room = int(available_budget * recent_preserve_ratio)
-    recent = newest_within(groups, room, lambda group: token_counter.count_messages(shown(group, begun=True)))
+    recent = newest_within(
+        groups, room, lambda group: token_counter.count_messages(visible_messages(group, begun=True))
+    )
     recent = recent or groups[-1:]
     return flatten_groups(groups[: len(groups) - len(recent)]), [*start, *flatten_groups(recent)]
 
@@ -95,7 +97,7 @@ def generate_summary(
     summary is made by rule: see `nexus.compaction.Ladder`. Long conversations are asked about in parts.
     """
     previous, rest = _parts(messages)
-    ladder = Ladder(get_counter(), _Asking(ask) if ask is not None else None)
+    ladder = FallbackSummarizer(get_counter(), _Asking(ask) if ask is not None else None)
     return ladder.summary(_rows(rest), previous, limit_tokens, focus=focus).text
 
 

@@ -22,8 +22,8 @@ from nexus.workspace.environment.mcp import McpServer
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import FileLayer, Folders, folders_of, layers_of
-from nexus.workspace.sources.instructions import layered
-from nexus.workspace.sources.session_blocks import environment
+from nexus.workspace.sources.instructions import layered_instructions
+from nexus.workspace.sources.session_blocks import environment_section
 
 __all__ = ["ContextLayer", "ContextLoader", "ContextSources", "LoadedContext"]
 
@@ -83,15 +83,15 @@ class ContextLoader:
         cap, links = config.file_chars, read.config.files.hard_links
         here = Files(cwd, cap, template_texts(), hard_links=links)
         files = layers_of(folders, here, config.names, read.own_names, cap)
-        blocks, warned = layered(files, config)
-        about = environment(str(cwd), "repl" if is_repl else "server", os.environ)
+        blocks, warned = layered_instructions(files, config)
+        about = environment_section(str(cwd), "repl" if is_repl else "server", os.environ)
         return LoadedContext(
             prompt="\n\n".join([*(block.text for block in blocks), about]),
             config=read.config,
             mcp_servers=read.servers,
             sources=_sources(blocks, read),
             layers=_layers(folders, files, blocks, read),
-            warnings=(*read.warned, *warned),
+            warnings=(*read.warnings, *warned),
         )
 
 

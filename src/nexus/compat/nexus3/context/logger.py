@@ -46,7 +46,7 @@ class SessionLogger(Protocol):
         ...
 
 
-class Restored(Struct, frozen=True):
+class RestoredSession(Struct, frozen=True):
     """A session as it stood: its system prompt, its first line if it has one, and the messages in view.
 
     `is_begun` says that something was said in it already.
@@ -144,10 +144,10 @@ class LedgerLogger:
         again = [(done.head - len(kept) + 1 + at, message) for at, message in enumerate(kept)]
         self._kept = stored if in_place else again
 
-    def restore(self, timezone: str = "") -> Restored:
+    def restore(self, timezone: str = "") -> RestoredSession:
         """What the session shows now, to go on with it; nothing if there is no such session yet."""
         if self._store.thread_of(self.session) is None:
-            return Restored()
+            return RestoredSession()
         rows, visible = self._rows(), self.ledger.visible(self.session)
         mark = self.ledger.live(self.session).mark
         self._kept = [(row.place.seq, row.message) for row in visible.rows if not _is_apart(row)]
@@ -158,7 +158,7 @@ class LedgerLogger:
         )
         prompts = [row.message.text() for row in rows if row.message.source == PROMPT_SOURCE]
         first = [row.message.text() for row in self._store.instructions(self.ledger.thread(self.session))]
-        return Restored(
+        return RestoredSession(
             any(row.message.role != "system" for row in rows),
             prompts[-1] if prompts else "\n\n".join(first),
             tuple(row.message for row in rows if row.message.source == SESSION_SOURCE)[:1],

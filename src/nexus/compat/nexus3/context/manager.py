@@ -21,7 +21,7 @@ from nexus.compat.nexus3.context.view import (
     chat_messages,
     plain_definitions,
     result_message,
-    shown,
+    visible_messages,
     wants_stamp,
 )
 from nexus.errors import BadSetting
@@ -176,7 +176,7 @@ class ContextManager:
         return self._messages
 
     def _count_group_tokens(self, group: Group) -> int:
-        return self.token_counter.count_messages(shown(group, begun=True))
+        return self.token_counter.count_messages(visible_messages(group, begun=True))
 
     def _tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._count, identify_message_groups(messages)))

@@ -16,14 +16,14 @@ from typing import Protocol
 from nexus.types.block import ContextWarning, text_hash
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
-from nexus.workspace.sources.session_blocks import environment
+from nexus.workspace.sources.session_blocks import environment_section
 
 __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
 
 
 def get_system_info(is_repl: bool = True) -> str:  # noqa: FBT002 - the documented signature
     """The `# Environment` section: working directory, operating system, terminal (in a REPL only) and mode."""
-    return environment(str(working_folder()), "repl" if is_repl else "server", os.environ)
+    return environment_section(str(working_folder()), "repl" if is_repl else "server", os.environ)
 
 
 class PromptSource(Protocol):

@@ -13,7 +13,7 @@ from nexus.errors import BadSetting
 from nexus.types.history import SESSION_SOURCE
 from nexus.types.message import Message, Note, Text
 from nexus.workspace.sources.session_blocks import HEADING as ENVIRONMENT
-from nexus.workspace.times import now_text, stamp_text, started_text, zone_of
+from nexus.workspace.times import now_text, parse_zone, session_start_text, stamp_text
 
 MOMENT_SOURCE = "nexus:moment"
 
@@ -40,7 +40,7 @@ def moment_line(at_ms: int, timezone: str) -> str:
 
 def session_start(at_ms: int, timezone: str) -> Message:
     """The first message of a session."""
-    text = started_text(stamp(at_ms, timezone))
+    text = session_start_text(stamp(at_ms, timezone))
     return Message("user", (Text(text),), at_ms=at_ms, source=SESSION_SOURCE)
 
 
@@ -68,7 +68,7 @@ def _at(at_ms: int, timezone: str) -> tuple[datetime, str]:
     if not timezone:
         return at.replace(tzinfo=None), "UTC"
     try:
-        shown = at.astimezone(None if timezone == "local" else zone_of(timezone)[1])
+        shown = at.astimezone(None if timezone == "local" else parse_zone(timezone)[1])
     except OverflowError:  # an hour before the first day of the calendar, or after its last
         return at.replace(tzinfo=None), "UTC"
     except ValueError as error:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from nexus.errors import BadSetting
-from nexus.text.message_text import shown_parts, text_of_result
+from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens import counter as budget_counter
-from nexus.tokens.images import most_image_tokens
+from nexus.tokens.images import max_image_tokens
 from nexus.types.message import Message, Text
 from nexus.types.sanitize import arguments_as_object
 
@@ -97,7 +97,7 @@ def _message_tokens(count: Callable[[str], int], message: Message) -> int:
     """What is sent in this door's form counts; thinking and parts of unknown kinds are not. Images go by formula."""
     calls, results = list(message.calls()), list(message.results())
     tokens = OVERHEAD_PER_MESSAGE * max(1, len(results))
-    for part in shown_parts(message):
-        tokens += count(part.text) if isinstance(part, Text) else most_image_tokens(part)
+    for part in visible_parts(message):
+        tokens += count(part.text) if isinstance(part, Text) else max_image_tokens(part)
     tokens += sum(count(call.name) + count(arguments_as_object(call.arguments)) for call in calls)
     return tokens + sum(count(text_of_result(result)) for result in results)

@@ -30,7 +30,7 @@ def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
     groups: list[list[Message]] = []
     for message in messages:
         answers = any(result.call_id in fold.waiting for result in message.results())
-        steps = repair.step(fold, whole(message), plain=False)
+        steps = repair.step(fold, is_complete(message), plain=False)
         starts = any(is_start for _, is_start, _ in steps) and not answers and message.source != MOMENT_SOURCE
         if starts or not groups:
             groups.append([message])
@@ -39,7 +39,7 @@ def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
     return [tuple(group) for group in groups]
 
 
-def whole(message: Message) -> Message:
+def is_complete(message: Message) -> Message:
     """The message without its id: ids join pieces of one message as they stream in, and here each is complete."""
     return replace(message, id="") if message.id else message
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
-from nexus.compat.nexus3.context.truncation import identify_message_groups, whole
+from nexus.compat.nexus3.context.truncation import identify_message_groups, is_complete
 from nexus.errors import BadReply, BadTool
 from nexus.ledger.text_encoding import to_json
 from nexus.providers.openai import fragment
@@ -18,7 +18,7 @@ from nexus.types.sanitize import sanitize_text
 from nexus.workspace.times import FRESH_MS
 
 
-def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
+def visible_messages(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
     """The messages as a provider accepts them; calls that are still open are answered as interrupted.
 
     `begun` says that others stand before them.
@@ -26,14 +26,14 @@ def shown(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
     fold = repair.Fold(started=begun)
     out: list[Message] = []
     for message in messages:
-        out.extend(view for view, _, _ in repair.step(fold, whole(message), plain=False))
+        out.extend(view for view, _, _ in repair.step(fold, is_complete(message), plain=False))
     return [*out, *repair.missing_results(fold)]
 
 
 def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The system prompt, if there is one, and the repaired messages as OpenAI's chat messages."""
     system = [{"role": "system", "content": sanitize_text(system_prompt)}] if system_prompt else []
-    return [*system, *(item for message in shown(messages) for item in fragment(message))]
+    return [*system, *(item for message in visible_messages(messages) for item in fragment(message))]
 
 
 def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
