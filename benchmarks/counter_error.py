@@ -25,9 +25,7 @@ from nexus.types.message import ToolCall, assistant, tool
 
 COMMAND = "python -m benchmarks counter_error"
 CALLS = 12
-DATA = (
-    f"made and installed texts of {len(KINDS)} kinds, {CALLS} calls a session, {PIECE_CHARS:,} characters more in each"
-)
+DATA = f"generated and installed texts of {len(KINDS)} kinds; {CALLS} calls per session, each with {PIECE_CHARS:,} more characters"
 TOOLS = ({"name": "read", "description": "Reads the next piece.", "parameters": {"type": "object"}},)
 BUDGET = 1_000_000
 TOLERATED = -2.0
@@ -58,7 +56,7 @@ def run() -> Outcome:
     worst = min(min(_errors(calls[10:], "learned")) for calls in sessions.values())
     never = min(min(_errors(calls[10:], "cold")) for calls in sessions.values())
     target = Target(
-        "worst under-count of a call after ten reports, any kind and tokenizer",
+        "worst under-count after ten reports",
         f"at least {TOLERATED:+.0f} %",
         f"{worst:+.1f} % (never calibrated: {never:+.1f} %)",
         worst >= TOLERATED,
@@ -81,15 +79,14 @@ def _by_kind(sessions: dict[tuple[str, str], list[Counted]], missing: list[str])
         "worst anchored %", "len/4 %", "LangChain %",
     )  # fmt: skip
     notes = (
-        "base count: over true tokens, at the tenth call; what a perfect factor would be is one over it.",
-        "other columns: error of the count of a call, per cent of its true tokens; below zero is an under-count.",
-        "cold: the first call, by the model's shipped factor; after 3, after 10: that many reports later.",
-        "worst cold: of all calls, never calibrated; worst after 3: of the fourth call and all later ones, calibrated.",
-        "worst anchored: of the second call and all later ones, the larger of the count and the anchor.",
+        "base count: count over true tokens at the tenth call. Others: error of a call's count in % of its true tokens;",
+        "  negative is an under-count.",
+        "cold: first call, with the shipped factor. after 3, after 10: that many reports later. worst cold: any call, never",
+        "  calibrated. worst after 3: from the fourth call on. worst anchored: from the second on, with the anchor.",
         "len/4, LangChain (count_tokens_approximately): at the eleventh call.",
         *missing,
     )
-    return Table("Error of counts by content", COMMAND, DATA, columns, tuple(rows), notes)
+    return Table("Error by content", COMMAND, DATA, columns, tuple(rows), notes)
 
 
 def _over_all(sessions: dict[tuple[str, str], list[Counted]], found: list[Vocabulary]) -> Table:
@@ -110,10 +107,10 @@ def _over_all(sessions: dict[tuple[str, str], list[Counted]], found: list[Vocabu
             row.append(f"{fmean(map(abs, errors)):.1f} ({min(errors):+.1f})")
         rows.append(tuple(row))
     notes = (
-        "mean of the absolute errors over all kinds of content, and the lowest error, in per cent: at the eleventh call.",
+        "Mean absolute error over all kinds of content, in %, and in brackets the lowest error: at the eleventh call.",
     )
     columns = ("count", *(vocabulary.name for vocabulary in found))
-    return Table("Error of counts over all content", COMMAND, DATA, columns, tuple(rows), notes)
+    return Table("Error over all content", COMMAND, DATA, columns, tuple(rows), notes)
 
 
 def _error(call: Counted, way: str) -> float:

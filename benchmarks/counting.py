@@ -1,4 +1,4 @@
-"""How near the counts come to what the provider reported, on real sessions; and how fast sessions are imported.
+"""Accuracy of token counts against reported usage on real sessions, and the speed of imports.
 
 Between two calls of a session, the reported input grows by what was said in between: the model's answer and the results
 or texts that followed. That growth is compared with the count of the same messages. Whole prompts would tell less: the
@@ -62,15 +62,14 @@ def run() -> Outcome:
             rows.append((model, name, median(ratios), total, edges[0], edges[-1], len(some)))
     columns = ("model", "count", "median", "total", "p5", "p95", "deltas")
     notes = (
-        "count over reported growth of the input (cache reads and writes included), call by call; 1.0 is exact.",
-        "total: sum of all counts over the sum of all growths.",
-        f"passed over: {passed_over}.",
+        "Count over reported growth of the input from call to call, cache included; 1.0 is exact. total: ratio of the sums.",
+        f"Skipped: {passed_over}.",
     )
-    table = Table("Counting", COMMAND, DATA, columns, tuple(rows), notes)
+    table = Table("Count / reported tokens", COMMAND, DATA, columns, tuple(rows), notes)
     middle_ratio, total = found["all", NEXUS]
     low, high = WANTED
     target = Target(
-        "count over reported tokens, median and total",
+        "count / reported tokens, median and total",
         f"between {low} and {high}",
         f"{middle_ratio:.2f}, {total:.2f}",
         low <= min(middle_ratio, total) and max(middle_ratio, total) <= high,
@@ -90,7 +89,7 @@ def _ways(counter: Remembered) -> dict[str, Callable[[Delta], float]]:
 
     return {
         NEXUS: nexus_count,
-        "the same, thinking left out": lambda delta: nexus_count(delta, aside=False),
+        "the same, without thinking": lambda delta: nexus_count(delta, aside=False),
         "o200k of the plain text": lambda delta: sum(counter.count(text) for m in delta.messages for text in _texts(m)),
         "len/4 of the plain text": lambda delta: sum(len(text) for m in delta.messages for text in _texts(m)) / 4,
     }
@@ -139,7 +138,7 @@ def _deltas(transcript: Transcript) -> Iterator[Delta | str]:
         if reported and said[0].model != model:
             yield "another model answered"
         elif reported and grown < LEAST_DELTA:
-            yield f"reported input grew by less than {LEAST_DELTA} tokens, or shrank"
+            yield f"input grew by less than {LEAST_DELTA} tokens, or shrank"
         elif reported:
             yield Delta(model, grown, tuple(between))
         reported, model, between = step.usage.input_tokens, said[0].model, [*said]
@@ -154,13 +153,12 @@ def _importing() -> Table:
             messages, spent = made[0][0], middle([spent for _, spent in made])
             rows.append((where, messages, spent.cpu_ms, spent.wall_ms, round(messages / spent.wall_ms * 1000)))
     _, reading = timed(lambda: [list(read(path)) for path in files])
-    columns = ("ledger", "messages", "CPU ms", "wall ms", "messages a second")
+    columns = ("ledger", "messages", "CPU ms", "wall ms", "messages per second")
     size = sum(path.stat().st_size for path in files)
     notes = (
-        f"Medians of {IMPORT_ROUNDS}: reading {size / 1e6:.1f} MB, counting every message, writing.",
-        f"Reading alone takes {reading.cpu_ms:.0f} ms of CPU.",
+        f"Medians of {IMPORT_ROUNDS}: read {size / 1e6:.1f} MB, count every message, write. Reading alone: {reading.cpu_ms:.0f} ms of CPU.",
     )
-    return Table("Importing all files into a new ledger", COMMAND, DATA, columns, tuple(rows), notes)
+    return Table("Import of all files into a new ledger", COMMAND, DATA, columns, tuple(rows), notes)
 
 
 def _ledgers(where: str, folder: Path) -> list[str]:

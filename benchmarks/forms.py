@@ -1,7 +1,7 @@
-"""What each form of a context costs, by the simulated caches of two providers and by a real server's own report.
+"""Cost of each context format, by the simulated caches of two providers and by a real server's reports.
 
-Real sessions are played in each form; one whole conversation is also sent to llama.cpp's server on loopback, which tells
-with each answer what it had in its cache.
+Real sessions are played in each format. One whole conversation is also sent to llama.cpp's server on loopback, which
+reports with each answer the tokens it had in its cache.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def run() -> Outcome:
     agents, dialogues = claude_sessions(), tau_sessions(DIALOGUES)
     conversation = tau_sessions(SERVED_CONVERSATION, joined=1)[-1]
     tables = [
-        _table("an agent at work", f"Claude Code, {len(agents)} sessions, {_size(agents)}", agents, counter),
+        _table("agent sessions", f"Claude Code, {len(agents)} sessions, {_size(agents)}", agents, counter),
         _table(
-            "a dialogue", f"tau, {DIALOGUES} sessions of {JOINED} conversations, {_size(dialogues)}", dialogues, counter
+            "dialogues", f"tau, {DIALOGUES} sessions of {JOINED} conversations, {_size(dialogues)}", dialogues, counter
         ),
     ]
     rows = _served(conversation, counter)
     apart = max(abs(one.share - simulated.share) for _, one, simulated in rows)
-    told = f"{100 * apart:.1f} points at most"
-    target = Target("cached share, simulator beside server", "within 3 points", told, apart <= MOST_APART)
+    measured = f"at most {100 * apart:.1f} points"
+    target = Target("cached share, simulator and server", "within 3 points", measured, apart <= MOST_APART)
     return Outcome((*tables, _served_table(conversation, rows)), (target,))
 
 
@@ -86,9 +86,9 @@ def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembere
     found = {
         form.name: {maker: cost_of(sessions, form, model, counter) for maker, model in models.items()} for form in FORMS
     }
-    columns = ["form", "prompt tokens", "mean prompt"]
+    columns = ["format", "prompt tokens", "mean prompt"]
     for maker in MODELS:
-        columns += [f"{maker} cached %", f"{maker} cents", f"{maker}, of {BESIDE}"]
+        columns += [f"{maker} cached %", f"{maker} cents", f"{maker} / {BESIDE}"]
     rows: list[tuple[Cell, ...]] = []
     for name, costs in found.items():
         first = next(iter(costs.values()))
@@ -96,7 +96,7 @@ def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembere
         for maker, cost in costs.items():
             row += [100 * cost.share, cost.cents, cost.cents / found[BESIDE][maker].cents]
         rows.append(tuple(row))
-    return Table(f"What each form costs: {kind}", COMMAND, data, tuple(columns), tuple(rows), _NOTES)
+    return Table(f"Cost by context format: {kind}", COMMAND, data, tuple(columns), tuple(rows), _NOTES)
 
 
 def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Served, CacheTotals]]:
@@ -112,13 +112,13 @@ def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Serve
 
 
 def _served_table(conversation: Session, rows: Sequence[tuple[str, Served, CacheTotals]]) -> Table:
-    columns = ("form", "calls", "prompt tokens", "cached tokens", "processed", "cached %", "simulated %")
+    columns = ("format", "calls", "prompt tokens", "cached tokens", "processed", "cached %", "simulated %")
     cells = tuple(
         (name, one.calls, one.prompt, one.cached, one.prompt - one.cached, 100 * one.share, 100 * expected.share)
         for name, one, expected in rows
     )
-    data = f"one whole conversation of tau, {_size([conversation])}, in a window of {WINDOW:,} tokens"
-    return Table("What each form costs on a local server", COMMAND, data, columns, cells, _SERVED_NOTES)
+    data = f"one tau conversation, {_size([conversation])}, context window of {WINDOW:,} tokens"
+    return Table("Cost by context format: local server", COMMAND, data, columns, cells, _SERVED_NOTES)
 
 
 def _size(sessions: Sequence[Session]) -> str:
@@ -127,20 +127,15 @@ def _size(sessions: Sequence[Session]) -> str:
 
 
 _NOTES = (
-    f"Models: {', '.join(MODELS.values())}; the caches and prices are those of `nexus cache-sim`, five idle minutes for",
-    "  both. Cents (US) are those of an average session's prompts; answers cost the same in every form.",
-    "prompt tokens: all that an average session sent, in Claude's tokens; mean prompt: of one call. of layered: the ratio",
-    "  of the cents. Every call fits into the model's window, so nothing is cut for want of room.",
-    "tagged and tagged_stable show at most 20 entries of earlier turns, each shortened, and no results of tools in them:",
-    "  what they save they save by showing less.",
-    f"The workspace is examples/agent with the tools of examples/tools.json and the zone {TIMEZONE}; one line is added to",
-    f"  its memory file after each {NOTE_EVERY} calls. Times are the session's own; where it has none, a user answers after",
-    f"  {AFTER_ANSWER_MS // 1000} s and a tool after {AFTER_CALL_MS // 1000} s. The clock shows minutes: calls in one minute have one system prompt.",
+    f"Averages per session. Models: {', '.join(MODELS.values())}. Cache rules and prices are those of nexus cache-sim,",
+    "  with five idle minutes. Cents (US) for prompts only; answers cost the same in every format. Nothing is cut.",
+    "prompt tokens: all tokens sent, in Claude's tokens. mean prompt: per call. / layered: ratio of cents.",
+    "tagged and tagged_stable are shorter because they show at most 20 truncated entries of earlier turns.",
+    f"Workspace: examples/agent with examples/tools.json, zone {TIMEZONE}. Its memory file grows by one line every",
+    f"  {NOTE_EVERY} calls. Missing times: {AFTER_ANSWER_MS // 1000} s per user, {AFTER_CALL_MS // 1000} s per tool. The clock shows minutes.",
 )
 _SERVED_NOTES = (
-    f"llama.cpp's server (xllamacpp) with {NAME} on loopback, a new one with one slot for each form. cached tokens:",
-    "  `usage.prompt_tokens_details.cached_tokens` of its answers; processed: the other tokens of the prompts, the first",
-    "  prompt included, which no cache can hold. Each answer is one token long.",
-    "simulated: the simulator's share for the same bodies, with a cache that holds the longest common prefix. It counts",
-    "  o200k tokens and JSON where the server counts its own tokens of its own chat template.",
+    f"llama.cpp's server (xllamacpp) with {NAME} on loopback, a new one per format. cached tokens: reported by the server;",
+    "  processed: the others. Answers are one token long.",
+    "simulated: for the same bodies, in o200k tokens of JSON instead of the server's chat template.",
 )

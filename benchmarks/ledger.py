@@ -1,4 +1,4 @@
-"""What the ledger costs: an append, reading a window and everything, the file's size; then forks, search, many threads.
+"""Cost of the ledger: appends, reads, file size, forks, search and several threads.
 
 The other side of appends and reads is plain APSW on a second file with the ledger's own tables, settings and rows, but
 without hashing, encoding, checks and verification. Both sides take turns in one process; then their rows are compared.
@@ -69,19 +69,18 @@ def appends(ours: Path, bare: Path) -> Outcome:
     ratio = median(one.wall_ms / two.wall_ms for one, two in zip(nexus, other, strict=True))
     cells = (_append("Nexus, SqliteLedger.commit", nexus), _append("bare APSW transaction", other))
     note = (
-        f"Nexus over bare, wall: {ratio:.2f} (median over all pairs), "
-        f"{middle(nexus).wall_ms / middle(other).wall_ms:.2f} (of the medians)."
+        f"Nexus / bare, wall: {ratio:.2f} (median of pairs), "
+        f"{middle(nexus).wall_ms / middle(other).wall_ms:.2f} (ratio of medians)."
     )
     columns = ("append of a turn", "p50 ms", "p99 ms", "CPU p50 ms", "rounds")
-    name = "append of a turn, Nexus over a bare APSW transaction of the same rows"
+    name = "append of a turn, Nexus / bare APSW transaction"
     target = Target(name, f"at most {MOST_APPEND}", f"{ratio:.2f}", ratio <= MOST_APPEND)
     return Outcome((Table("Appends", COMMAND, DATA, columns, cells, (note, *_APPEND_NOTES)),), (target,))
 
 
 _APPEND_NOTES = (
-    "bare: the very same finished rows, prepared before, in one transaction: entry, messages, search index, calls,",
-    "  idempotency key, thread. Tables and settings are those of the ledger on both sides (WAL, synchronous=FULL,",
-    "  foreign keys, secure_delete, …). Both sides take turns; afterwards all rows of both files were compared.",
+    "bare: the same finished rows in one transaction, with the ledger's tables and settings (WAL, synchronous=FULL, …).",
+    "  Both sides take turns; afterwards all rows were compared.",
 )
 
 
@@ -124,9 +123,8 @@ def reads(ours: Path, bare: Path) -> Outcome:
 
 
 _READ_NOTES = (
-    f"window: the newest {WINDOW_TURNS} turns of {TURNS:,}. walk: all of them. Medians, in turns; the files are in the",
-    "  system's cache. Nexus: every entry checked against its hash, every message decoded to typed values with its",
-    "  place and counts. plain: the same columns of the same rows, bodies and contents decoded; nothing is checked.",
+    f"window: the newest {WINDOW_TURNS} turns of {TURNS:,}. walk: all of them. Medians; files are in the system's cache.",
+    "Nexus checks every hash and decodes to typed values. plain: the same columns, decoded without checks.",
 )
 
 
@@ -152,10 +150,10 @@ def size(ours: Path) -> Outcome:
     rows = [("whole file", whole), *tables[:6], ("all others", rest), ("JSON lines of the messages", lines)]
     cells = tuple((name, used / 1e6, used / lines) for name, used in rows)
     notes = (
-        "After closing, with the log emptied. A table's indexes are counted with it (dbstat); search_… is the search index.",
-        "JSON lines: one message a line, compact, defaults left out; without entries, counts, hashes, keys and search.",
+        "After closing, by dbstat; indexes count with their table. search_…: the search index.",
+        "JSON lines: one compact message per line, without entries, counts, hashes, keys or search.",
     )
-    table = Table("Size", COMMAND, DATA, ("what", "MB", "of JSON lines"), cells, notes)
+    table = Table("Size", COMMAND, DATA, ("what", "MB", "/ JSON lines"), cells, notes)
     ratio = whole / lines
-    name = f"file of {TURNS:,} turns over JSON lines of the same messages"
+    name = f"file of {TURNS:,} turns / JSON lines of the messages"
     return Outcome((table,), (Target(name, f"at most {MOST_SIZE:.0f}", f"{ratio:.2f}", ratio <= MOST_SIZE),))

@@ -1,4 +1,4 @@
-"""What of a ledger costs how much besides appends and reads: forks, the list of sessions, search, many threads."""
+"""Cost of forks, session lists, search and concurrent appends."""
 
 from __future__ import annotations
 
@@ -61,10 +61,9 @@ def forks(file: Path) -> Outcome:
 
 
 _FORK_NOTES = (
-    f"window: the newest {WINDOW_TURNS} turns, verified and decoded; the same messages in all three. behind: each fork",
-    "  continues the last one at its head and adds nothing. one turn in each: the last hundred turns lie in as many",
-    f"  threads, the window's in {WINDOW_TURNS}. first read: the same by a ledger that was just opened, without opening.",
-    "list: SqliteLedger.sessions(), with the counts of each session's whole path.",
+    f"window: the newest {WINDOW_TURNS} turns, verified and decoded. behind: each fork adds nothing. one turn in each: the",
+    f"  window's turns are in {WINDOW_TURNS} threads. first read: by a newly opened ledger, opening excluded.",
+    "list: SqliteLedger.sessions(), with the counts of each session.",
 )
 
 
@@ -72,8 +71,8 @@ def _fork_targets(windows: dict[str, float]) -> list[Target]:
     plain, *forked = windows.items()
     return [
         Target(
-            f"window of {WINDOW_TURNS} turns, {name}, over {plain[0]}",
-            f"nothing noticeable: at most {MOST_FORKED}",
+            f"window of {WINDOW_TURNS} turns, {name} / {plain[0]}",
+            f"at most {MOST_FORKED}",
             f"{wall_ms / plain[1]:.2f}",
             wall_ms <= MOST_FORKED * plain[1],
         )
@@ -109,8 +108,8 @@ def searches(file: Path) -> Outcome:
         for order, spent in in_turns(works, SEARCH_ROUNDS).items():
             cells.append((what, text, order, found, spent.wall_ms, spent.cpu_ms, SEARCH_ROUNDS))
     ledger.close()
-    columns = ("query", "text", "order", "messages that match", "wall ms", "CPU ms", "rounds")
-    notes = ("The first 20 hits, each message read through its hash, with the sessions that have it. Medians.",)
+    columns = ("query", "text", "order", "matches", "wall ms", "CPU ms", "rounds")
+    notes = ("The first 20 hits, checked against their hashes, with their sessions. Medians.",)
     return Outcome((Table("Search", COMMAND, DATA, columns, tuple(cells), notes),))
 
 
@@ -125,11 +124,11 @@ def many_threads(file: Path) -> Outcome:
             spent = timed(partial(_at_one_time, ledger, shares))[1]
             found.append(THREAD_TURNS / spent.wall_ms * 1e3)
     ledger.close()
-    cells = tuple((f"{count} at one time", median(found), THREAD_ROUNDS) for count, found in rates.items())
-    columns = ("threads", "turns a second", "rounds")
-    data = f"{THREAD_TURNS} of the same turns in each round, each thread's to a session of its own, in a new ledger"
-    notes = ("Every append is on the disk when it returns; those that wait together are committed with one sync.",)
-    return Outcome((Table("Appends of several threads", COMMAND, data, columns, cells, notes),))
+    cells = tuple((f"{count}", median(found), THREAD_ROUNDS) for count, found in rates.items())
+    columns = ("threads", "turns per second", "rounds")
+    data = f"{THREAD_TURNS} of the same turns per round, one session per thread, in a new ledger"
+    notes = ("Every append is on disk when it returns. Waiting appends share one sync.",)
+    return Outcome((Table("Concurrent appends", COMMAND, data, columns, cells, notes),))
 
 
 def _at_one_time(ledger: SqliteLedger, shares: Mapping[str, Sequence[NewEntry]]) -> None:

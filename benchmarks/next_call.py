@@ -1,6 +1,6 @@
-"""How long the next call's context takes, by the length of the session: cold, warm, and when the budget is exceeded.
+"""Time to assemble the next call, by session length: cold, warm, and over the budget.
 
-A warm call is honestly warm: before each one another connection, as another process would, appends a whole turn, and
+Before each warm call another connection, as another process would, appends a whole turn, and
 the timed part ends with the finished request body. Some bodies are compared, byte for byte, with those of a new engine
 on the same file. LangChain's `trim_messages` gets the same messages under the same budget in the same run.
 """
@@ -62,30 +62,28 @@ def run() -> Outcome:
         for one in trimmed(place.length, BUDGET_TOKENS):
             rows.append(_row(place, f"trim_messages, {one.name}", one.trim, one.in_view, one.rounds))
             rows.append(_row(place, f"trim_messages, {one.name}, + to dicts", one.whole, one.in_view, one.rounds))
-    columns = ("messages", "what", "CPU ms", "wall ms", "in view", "rounds")
+    columns = ("messages", "what", "CPU ms", "wall ms", "shown", "rounds")
     data = f"synthetic: turns of text, call, result of {RESULT_CHARS:,} characters, text; the layered profile"
-    table = Table("The next call's context", COMMAND, data, columns, tuple(rows), _NOTES)
+    table = Table("Time to assemble the next call", COMMAND, data, columns, tuple(rows), _NOTES)
     return Outcome((table,), _targets(warm[-1].spent.cpu_ms, warm[-2].spent.cpu_ms))
 
 
 _NOTES = (
-    "CPU and wall are medians. All of Nexus ends with the body of ctx.to_anthropic(); the ledger is a file.",
-    "warm: before each call another connection appends a turn. over: the turn exceeds the budget, and a cut is made.",
-    "cold engine: opening the ledger included. cold process: a whole python process, imports included.",
-    "trim_messages has its documented settings (start_on human, end_on human or tool, system kept), the same messages",
-    "  and budget; the counts of all messages are known beforehand, or approximate as its documentation advises.",
-    f"messages: before the first round; each round adds four. The budget is {BUDGET_TOKENS:,} tokens, for `over` the",
-    "  size of the session where that is less. in view: the fewest messages of history that a round's body shows.",
+    "Medians. Nexus reads a ledger file and ends with the body of ctx.to_anthropic().",
+    "warm: another connection appends a turn before each call. first over budget: that turn causes a cut.",
+    "cold engine: includes opening the ledger. cold process: a new Python process with imports.",
+    "trim_messages: documented settings, same messages and budget; token counts known, or approximate as documented.",
+    f"messages: before the first round; each adds four. shown: fewest messages in a body. Budget: {BUDGET_TOKENS:,} tokens.",
 )
 
 
 def _targets(longest: float, middling: float) -> tuple[Target, ...]:
     figures = f"{longest:.2f} ms; {middling:.2f} ms at {LENGTHS[-2]:,}"
-    most = f"at most {MOST_GROWTH} times for ten times the messages"
-    name = f"warm next call at {LENGTHS[-1]:,} messages, CPU"
+    most = f"at most {MOST_GROWTH} times at ten times the messages"
+    name = f"warm call at {LENGTHS[-1]:,} messages, CPU"
     return (
         Target(name, f"under {MOST_CPU_MS} ms", figures, longest < MOST_CPU_MS),
-        Target("warm next call does not grow with the session", most, figures, longest <= MOST_GROWTH * middling),
+        Target("growth of a warm call", most, figures, longest <= MOST_GROWTH * middling),
     )
 
 

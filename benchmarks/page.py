@@ -1,12 +1,12 @@
-"""Writes docs/benchmarks.md from the last results: `python -m benchmarks.page`."""
+"""Generator of docs/benchmarks.md from the last results: `python -m benchmarks.page`."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.report import Table, Target, cell_text
+from benchmarks.report import Outcome, Table, Target, cell_text
 from benchmarks.results import NAMES, RESULTS, Result, read
 from benchmarks.sessions import ROOT
 
@@ -15,65 +15,92 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """\
 # Benchmarks
 
-This page is generated: `make bench` measures, `python -m benchmarks.page` writes what was measured last. One benchmark \
-alone: `python -m benchmarks NAME`, where NAME is one of {names}.
+Speed, prompt cache, token counts and compaction of Nexus, next to other projects. Where another project is better, the \
+table shows it. This page is generated; repeat a benchmark with its command, and the page with:
 
-Rows that stand in one table were measured in one run on one machine, on the same data. Times are medians and change \
-from machine to machine and from run to run; compare rows, not numbers with those of another machine. Where something \
-else is better than Nexus, the table shows it.
+```sh
+make bench
+python -m benchmarks.page
+```
 
-Real sessions are not in this repository ([CONTRIBUTING.md](../CONTRIBUTING.md#tests) says where they are looked for). \
-Without them, the benchmarks that need them are not run, and the one of the peers uses its synthetic session alone.
+The rows of a table come from one run on one machine. Times are medians: compare rows, not machines. Real sessions are \
+not in this repository ([CONTRIBUTING.md](../CONTRIBUTING.md#tests)); without them, benchmarks that need them are skipped.
 """
 
 TITLES: Mapping[str, str] = {
-    "prefix": "The prompt cache",
-    "forms": "What each form costs",
-    "next_call": "The next call",
-    "ledger": "The ledger",
-    "start": "Starting",
-    "system_slot": "The system slot",
-    "counting": "Counting",
-    "counter_error": "Counting by kind of content",
-    "peers": "Beside other projects",
-    "conformance": "What compaction keeps",
+    "prefix": "Prompt cache",
+    "forms": "Cost of context formats",
+    "next_call": "Next call",
+    "ledger": "Ledger",
+    "start": "Start",
+    "system_slot": "System slot",
+    "counting": "Token counts",
+    "counter_error": "Token counts by content",
+    "peers": "Other projects",
+    "conformance": "Compaction conformance",
     "survival": "What survives in real sessions",
     "frames": "Frames",
 }
 
+ANCHORS: Mapping[str, str] = {"forms": "what-each-form-costs"}
+"""Anchors that other pages use for sections whose title reads differently."""
+
 
 def page(results: Mapping[str, Result]) -> str:
-    """The page's text. A benchmark without a result has a section that says so."""
-    parts = [HEAD.format(names=", ".join(f"`{name}`" for name in NAMES))]
+    """Return the text of the page. A section without a result says so."""
+    parts = [HEAD]
+    machines = {_machine(result) for result in results.values()}
+    is_same = len(machines) == 1
+    parts.extend(f"Machine and versions: {machine}.\n" for machine in machines if is_same)
     for name in NAMES:
+        parts.extend([f'<a id="{ANCHORS[name]}"></a>\n'] if name in ANCHORS else [])
         parts.append(f"## {TITLES[name]}\n")
         found = results.get(name)
         if found is None:
             parts.append(f"Not measured yet: `python -m benchmarks {name}`.\n")
             continue
-        about = ", ".join(f"{key} {value}" if key[0].islower() else value for key, value in found.machine.items())
-        parts.append(f"`python -m benchmarks {name}`, measured on {found.day}: {about}.\n")
-        parts.extend(_shown(table) for table in found.outcome.tables)
-        parts.extend([_targets(found.outcome.targets)] if found.outcome.targets else [])
+        about = "" if is_same else f": {_machine(found)}"
+        parts.append(f"`python -m benchmarks {name}`, measured on {found.day}{about}.\n")
+        parts.extend(_section(found.outcome))
     return "\n".join(parts)
 
 
-def _shown(table: Table) -> str:
+def _machine(result: Result) -> str:
+    return ", ".join(f"{key} {value}" if key[0].islower() else value for key, value in result.machine.items())
+
+
+def _section(outcome: Outcome) -> Iterator[str]:
+    """Yield the tables of one benchmark, its targets, and the titles of tables that only the command prints.
+
+    Data and notes that an earlier table of the section has are not repeated.
+    """
+    printed = {"none"}
+    for table in outcome.tables:
+        if not table.detail:
+            notes = _joined(table.notes)
+            yield _shown(table, "" if table.data in printed else table.data, [n for n in notes if n not in printed])
+            printed.update((table.data, *notes))
+    if outcome.targets:
+        yield _targets(outcome.targets)
+    details = [table.title for table in outcome.tables if table.detail]
+    if details:
+        yield f"The command also prints: {'; '.join(map(_escaped, details))}.\n"
+
+
+def _shown(table: Table, data: str, notes: Sequence[str]) -> str:
     left = [all(isinstance(row[column], str) for row in table.rows) for column in range(len(table.columns))]
     lines = [
         f"### {table.title}\n",
-        f"Data: {_escaped(table.data)}.\n",
+        *([f"Data: {_escaped(data)}.\n"] if data else []),
         _line(table.columns),
         _line([":--" if is_left else "--:" for is_left in left]),
         *(_line(tuple(map(cell_text, table.columns, row))) for row in table.rows),
     ]
-    return "\n".join(
-        [*lines, "", *(f"- {_escaped(note)}" for note in _joined(table.notes)), *([""] if table.notes else [])]
-    )
+    return "\n".join([*lines, "", *(f"- {_escaped(note)}" for note in notes), *([""] if notes else [])])
 
 
 def _joined(notes: tuple[str, ...]) -> list[str]:
-    """Notes whose lines were broken for a terminal, each as one line: what is indented goes on with the line before."""
+    """Join notes that are broken for a terminal: an indented line continues the line before."""
     joined: list[str] = []
     for note in notes:
         if note.startswith(" ") and joined:
@@ -97,15 +124,15 @@ def _line(cells: tuple[str, ...] | list[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing is taken for a column, emphasis or a tag."""
+    """Escape characters with a meaning in Markdown."""
     return re.sub(r"([|*_<>`\[\]])", r"\\\1", text)
 
 
 def main() -> int:
-    """Writes the page; 1 when nothing was measured yet."""
+    """Write the page. Return 1 without results."""
     results = read()
     if not results:
-        print(f"benchmarks: there is no {RESULTS.relative_to(ROOT)}: `make bench` makes it", file=sys.stderr)
+        print(f"benchmarks: {RESULTS.relative_to(ROOT)} not found (run `make bench`)", file=sys.stderr)
         return 1
     PAGE.write_text(page(results), "utf-8")
     print(f"written: {PAGE.relative_to(ROOT)}")

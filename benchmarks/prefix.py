@@ -1,4 +1,4 @@
-"""How much of each prompt the provider's cache can reuse, when real sessions are replayed under a small budget.
+"""Share of each prompt that the provider's cache can reuse when real sessions are replayed under a small budget.
 
 Every row sees the same messages: the bodies that Nexus makes under a budget that nothing exceeds, with results of tools
 over 2,000 tokens shortened to that (the ledger has the whole). Each policy picks from them what it sends under the real one; Nexus itself runs as in a program: assemble, answer, record. A call for
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 import nexus
 from benchmarks.bodies import Body, Pieces, Remembered, extends, leading_run, pieces_of, serialised, tokens_of
@@ -92,13 +92,13 @@ def run() -> Outcome:
         courses = [course_of([body for body in bodies if body], counter) for _, bodies in found]
         bound = most_prompt(courses, budget, MOST_RATIO)
         note = (
-            f"Here no policy that drops whole groups, oldest first, has a mean prompt over {bound:.1%} at a ratio of "
-            f"{MOST_RATIO}, not even one that knows the future."
+            f"Upper bound: at {MOST_RATIO} tokens processed per new token, dropping whole groups oldest first allows a "
+            f"mean prompt of {bound:.1%}, even with knowledge of the future."
         )
-        title = f"Cached share at a budget of {budget:,} tokens"
+        title = f"Budget of {budget:,} tokens"
         tables.append(_table(title, data, budget, together.items(), (*_NOTES, note)))
         rows = [(f"{session}: {name}", sums) for session, named in results.items() for name, sums in named.items()]
-        tables.append(_table(f"The same by session, {budget:,} tokens", data, budget, rows))
+        tables.append(replace(_table(f"{title}, by session", data, budget, rows), detail=True))
         targets.extend(_target(name, together[name], budget, bound) for name in NEXUS)
     return Outcome(tuple(tables), tuple(targets))
 
@@ -195,7 +195,7 @@ def _has_broken_pairs(body: Body) -> bool:
 
 
 def _table(title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]], notes: tuple[str, ...] = ()) -> Table:
-    shown = ("cached %", "mean prompt %", "once full %", "re-processed", "moves", "calls", "failed", "broken pairs")
+    shown = ("cached %", "mean prompt %", "once full %", "per new token", "breaks", "calls", "failed", "broken pairs")
     cells: list[tuple[Cell, ...]] = []
     for name, sums in rows:
         full = sums.mean_full_prompt(budget)
@@ -205,22 +205,22 @@ def _table(title: str, data: str, budget: int, rows: Iterable[tuple[str, Sums]],
 
 
 _NOTES = (
-    "A call is made wherever the model answered in the file. Bodies are OpenAI's, compact JSON, o200k tokens.",
-    "cached: the common leading run of consecutive bodies, exact in characters, as a share of all tokens sent.",
-    "mean prompt: in % of the budget; once full: over the calls at which a never-cut history would exceed the budget.",
-    "moves: calls whose body does not begin with the whole body before.",
-    "re-processed: tokens processed (sent and not cached) over tokens that are new (what the never-cut history gained",
-    "  at the same calls); 1.0 is the floor, and less than 1.0 means that new messages were never shown.",
-    "failed: no whole current event within the budget; Nexus raises BudgetTooSmall, the others send something else.",
-    "broken pairs: bodies with a result without its call (or the reverse), which the provider refuses.",
+    "One call per answer in the file. Bodies in OpenAI's format, compact JSON, o200k tokens.",
+    "cached: common prefix of consecutive bodies, as a share of all tokens sent. breaks: calls whose body does not start",
+    "  with the whole previous body.",
+    "mean prompt: % of the budget. once full: the same over calls whose full history exceeds the budget.",
+    "per new token: tokens sent and not cached, per token added to the full history. 1.0 is the minimum; below it, new",
+    "  messages were never sent.",
+    "failed: the whole current event did not fit. broken pairs: a call without its result or the reverse, which the",
+    "  provider rejects.",
 )
 
 
 def _target(name: str, sums: Sums, budget: int, bound: float) -> Target:
     return Target(
-        f"{name}: re-processed over new tokens at {budget:,}",
-        f"at most {MOST_RATIO} at a mean prompt of at least {LEAST_PROMPT:.0%}",
-        f"{sums.ratio:.2f} at {sums.mean_prompt(budget):.1%}; with hindsight {MOST_RATIO} at {bound:.1%} at the most",
+        f"{name}, {budget:,}: tokens processed per new token",
+        f"at most {MOST_RATIO}, mean prompt at least {LEAST_PROMPT:.0%}",
+        f"{sums.ratio:.2f}, {sums.mean_prompt(budget):.1%} (bound: {MOST_RATIO}, {bound:.1%})",
         sums.ratio <= MOST_RATIO and sums.mean_prompt(budget) >= LEAST_PROMPT,
     )
 

@@ -1,4 +1,4 @@
-"""What a benchmark returns, and how it is shown: plain tables that say how to repeat them, and JSON."""
+"""Values that a benchmark returns, and their plain text form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ SHOWN_PACKAGES = ("toktok-rs", "msgspec", "apsw", "langchain-core")
 
 
 class Table(Struct, frozen=True):
-    """One table. `command` prints it again; `data` says on what it was measured; `notes` define its columns."""
+    """One table of results.
+
+    `command` prints it again, `data` describes the input, `notes` define the columns. A `detail` table is printed by
+    the command and omitted from the page.
+    """
 
     title: str
     command: str
@@ -25,14 +29,15 @@ class Table(Struct, frozen=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+    detail: bool = False
 
 
 class NotRun(Exception):
-    """A benchmark cannot be run here; the text says what is missing. The others go on."""
+    """Raised when a benchmark cannot run here; the text names the missing part. The others continue."""
 
 
 class Target(Struct, frozen=True):
-    """What was aimed at, what was measured, and whether that is enough."""
+    """A target value, the measured value, and whether it was reached."""
 
     name: str
     wanted: str
@@ -41,7 +46,7 @@ class Target(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """All that one benchmark found."""
+    """Tables and targets of one benchmark."""
 
     tables: tuple[Table, ...]
     targets: tuple[Target, ...] = ()

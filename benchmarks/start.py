@@ -1,4 +1,4 @@
-"""How long `nexus --help` takes as a whole process, beside a bare python, and what it imports."""
+"""Time of `nexus --help` as a whole process, compared with a bare Python, and its imports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAVY = (
 """What a help text must not wait for."""
 
 _RUNS = (
-    ("python, nothing else", ("-c", "pass")),
+    ("bare python", ("-c", "pass")),
     ("python, import click", ("-c", "import click")),
     ("nexus --help", ("-m", "nexus.cli", "--help")),
     ("nexus --version", ("-m", "nexus.cli", "--version")),
@@ -38,20 +38,27 @@ def run() -> Outcome:
         for name, arguments in _RUNS:
             runs[name].append(process(arguments))
     spent = {name: middle(found) for name, found in runs.items()}
-    bare = spent["python, nothing else"]
+    bare = spent["bare python"]
     rows: list[tuple[Cell, ...]] = [
         (name, one.cpu_ms, one.wall_ms, one.wall_ms / bare.wall_ms, ROUNDS) for name, one in spent.items()
     ]
     heavy = heavy_modules()
     notes = (
-        "Whole processes, run in turns; CPU and wall are medians (the system counts CPU in steps of 10 ms).",
+        "Medians of whole processes. The system counts CPU in steps of 10 ms.",
         f"Of {', '.join(HEAVY)}, --help imports: {', '.join(heavy) or 'none'}.",
     )
-    table = Table("Start", COMMAND, "none", ("process", "CPU ms", "wall ms", "of bare", "rounds"), tuple(rows), notes)
+    table = Table(
+        "Start of the command line",
+        COMMAND,
+        "none",
+        ("process", "CPU ms", "wall ms", "/ bare", "rounds"),
+        tuple(rows),
+        notes,
+    )
     wall = spent["nexus --help"].wall_ms
     targets = (
         Target("nexus --help, whole process", f"under {MOST_MS:.0f} ms", f"{wall:.0f} ms", wall < MOST_MS),
-        Target("--help imports nothing heavy", "none", ", ".join(heavy) or "none", not heavy),
+        Target("heavy imports of --help", "none", ", ".join(heavy) or "none", not heavy),
     )
     return Outcome((table,), targets)
 

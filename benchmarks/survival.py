@@ -1,8 +1,8 @@
-"""What survives in real sessions: sentences that were said once, in the body of the last call, under small budgets.
+"""Sentences stated once in real sessions that are still in the body of the last call, under small budgets.
 
-Each session is replayed call by call, with one sentence at each place; Nexus runs as in a program, with its defaults, and
-is cut only, or compacted by rule where a context says that it is due (`nexus.call`). The others choose from the never-cut
-messages of the same calls.
+Each session is replayed call by call, with one sentence planted at each place. Nexus runs with its defaults and either
+only cuts or compacts with the extractive summary when a context reports that it is due (`nexus.call`). The others choose
+from the full messages of the same calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import nexus
 from benchmarks.bodies import Body, Remembered, pieces_of, tokens_of
 from benchmarks.peers.judging import anthropic_body, anthropic_takes, check_anthropic, check_openai, openai_takes
 from benchmarks.peers.side import text_of
-from benchmarks.planting import FIRST, PLACES, RESULT, TURN_5, TURN_20, Planted, claude_sessions, planted, tau_sessions
+from benchmarks.planting import FIRST, RESULT, TURN_5, TURN_20, Planted, claude_sessions, planted, tau_sessions
 from benchmarks.policies import DOCUMENTED, HalfWindow, HeadAndTail, Policy, TrimMessages
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session
@@ -31,6 +31,7 @@ from nexus.types.ledger_entries import Commit, NewEntry
 COMMAND = "python -m benchmarks survival"
 MODEL = "gpt-4o"
 SHARES = (0.10, 0.25, 0.50)
+LATER = (TURN_5, TURN_20, RESULT)
 NO_LIMIT = 100_000_000
 CLAUDE_ROUNDS, TAU_SESSIONS, TAU_ROUNDS = 4, 20, 2
 PUBLISHED = 24.0
@@ -40,7 +41,7 @@ Newest-that-fit, `trim_messages` and the last 20 messages, over 181 transcripts;
 """
 LEAST_TOKENS = 2_000
 """Of a conversation of fewer tokens, a tenth does not hold the six sentences themselves: it has a table of its own."""
-CLAUDE, TAU, SMALL = "Claude Code", "tau airline, five conversations to a session", "Claude Code, under 2,000 tokens"
+CLAUDE, TAU, SMALL = "Claude Code", "tau airline", "Claude Code, under 2,000 tokens"
 
 Mode: TypeAlias = tuple[Strategy, bool]
 """How a cut chooses, and whether the session is compacted."""
@@ -119,11 +120,33 @@ def run() -> Outcome:
         SMALL: (small, CLAUDE_ROUNDS, survey(_planted(small, CLAUDE_ROUNDS), counter)),
     }
     tables = tuple(
-        table(f"What survives: {name}", f"{name}: {len(some)} sessions, each {rounds} times with other sentences", sums)
+        replace(table(f"Sentences found: {name}", data_of(name, len(some), rounds, sums), sums), detail=name == SMALL)
         for name, (some, rounds, sums) in found.items()
     )
+    tables = (*tables[:-2], replace(tables[-2], notes=(*tables[-2].notes, note_on_small(found[SMALL][2]))), tables[-1])
     judged = [target for name in (CLAUDE, TAU) for target in _targets(name, found[name][2])]
     return Outcome(tables, tuple(judged))
+
+
+def data_of(name: str, sessions: int, rounds: int, found: Found) -> str:
+    """Return the description of a set of sessions, with the number of calls that each policy gets."""
+    sent = next(iter(found.values())).sent
+    joined = ", five conversations each" if name == TAU else ""
+    calls = sent.calls + sent.refused
+    return f"{name}, {sessions} sessions{joined}, each replayed {rounds} times with other sentences: {calls:,} calls"
+
+
+def note_on_small(found: Found) -> str:
+    """Return a note on the sessions that are too small for the page's tables, and the calls that Nexus refuses in them."""
+    refused = {
+        share: max(found[share, mode].sent.refused for mode in NEXUS) for share in sorted({share for share, _ in found})
+    }
+    sent = next(iter(found.values())).sent
+    figures = ", ".join(f"{count} at {share:.0%}" for share, count in refused.items())
+    return (
+        f"Sessions under {LEAST_TOKENS:,} tokens are not in these tables: Nexus refuses some of their "
+        f"{sent.calls + sent.refused} calls with BudgetTooSmall ({figures})."
+    )
 
 
 def _conversation_tokens(session: Session, counter: Remembered) -> int:
@@ -217,30 +240,27 @@ OTHERS: Mapping[str, Callable[[], Policy]] = {
 
 def table(title: str, data: str, found: Found) -> Table:
     """One row for each budget and policy."""
-    columns = ("budget", "policy", *(f"{place} %" for place in PLACES), "mean prompt %", "unsent", "refused", "over",
-        "invalid", "calls")  # fmt: skip
+    columns = ("budget", "policy", "first turn %", *(f"{place} %" for place in LATER), "mean prompt %", "refused", "over",
+        "invalid")  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for (share, name), sums in found.items():
         sent = sums.sent
         mean = 100 * sent.share / sent.calls if sent.calls else None
-        counts = (sums.unsent, sent.refused, sent.over, sent.invalid, sent.calls + sent.refused)
-        rows.append((f"{share:.0%}", name, *(sums.percent(place) for place in PLACES), mean, *counts))
+        percents = (sums.percent(*FIRST), *(sums.percent(place) for place in LATER))
+        rows.append((f"{share:.0%}", name, *percents, mean, sent.refused, sent.over, sent.invalid))
     return Table(title, COMMAND, data, columns, tuple(rows), _NOTES)
 
 
 _NOTES = (
-    "budget: the system message, and this share of the tokens of the whole conversation, o200k of compact JSON.",
-    "Each of forty sentences (rules, preferences, dates, names, ports, paths; English, German, French, Spanish, Chinese)",
-    "  has a key: the number, name, path or words without which it is worth nothing. % is of the keys that stand in the",
-    "  last body word for word. One session holds a sentence at each place. They were written first; the rules by which",
-    "  sentences without a cue are kept were made with their losses in view, the lists of cues were not changed.",
-    "turn 5, turn 20: the fifth and twentieth message of the user's; in sessions with fewer, the one nearest to a quarter",
-    "  and three quarters of the calls (sessions with one message have neither). tool result: in the middle of one in the",
-    "  middle of the session, as a line, or as a field of a JSON object.",
-    "cuts: Nexus as it is by default, never compacted. compaction: nexus.call, which summarises by rule when 85 % are used.",
-    "first message, newest groups: the first message always, behind it the newest whole groups that fit.",
-    "unsent: sessions whose last call was refused (BudgetTooSmall), in no % here. refused: such calls. over: bodies above",
-    "  the budget. invalid: bodies that OpenAI or Anthropic would not take, in both forms. mean prompt: in % of the budget.",
+    "budget: the system message plus this share of the conversation's o200k tokens. mean prompt: % of the budget.",
+    "Forty sentences (rules, preferences, dates, names, ports, paths in five languages) each have a key, such as a number",
+    "  or path. %: keys found word for word in the last body. The sentences were written first; the summarizer's rules for",
+    "  sentences without a cue were made with these losses in view.",
+    "first turn: at its start, middle and end. turn 5, turn 20: these user messages; in shorter sessions, at a quarter and",
+    "  three quarters of the calls. tool result: inside a result in the middle of the session.",
+    "cuts: Nexus's default, without compaction. compaction: nexus.call with the extractive summary at 85 % use.",
+    "first message, newest groups: the first message and the newest whole groups that fit.",
+    "refused: calls with BudgetTooSmall. over: bodies over the budget. invalid: bodies that OpenAI or Anthropic reject.",
 )
 
 
@@ -250,9 +270,7 @@ def _targets(name: str, found: Found) -> list[Target]:
     shares = sorted({share for share, _ in found})
     worst = {share: min(found[share, mode].percent(*FIRST) or 0.0 for mode in NEXUS) for share in shares}
     told = ", ".join(f"{percent:.1f} % at {share:.0%}" for share, percent in worst.items())
-    targets.append(
-        Target(f"{name}: first turn, in every mode", "100 %", told, all(one == 100 for one in worst.values()))
-    )
+    targets.append(Target(f"{name}: first turn, every mode", "100 %", told, all(one == 100 for one in worst.values())))
     for place in (TURN_5, TURN_20, RESULT):
         for share in shares[:2]:
             ours = min(found[share, mode].percent(place) or 0.0 for mode, (_, compact) in NEXUS.items() if compact)
@@ -260,11 +278,11 @@ def _targets(name: str, found: Found) -> list[Target]:
             targets.append(
                 Target(
                     f"{name}: {place} at {share:.0%}, compaction",
-                    f"more than {max(best, PUBLISHED):.1f} % (the others here: {best:.1f} %)",
+                    f"over {max(best, PUBLISHED):.1f} % (others: {best:.1f} %)",
                     f"{ours:.1f} %",
                     ours > max(best, PUBLISHED),
                 )
             )
     bad = sum(sums.sent.invalid + sums.sent.over for (_, mode), sums in found.items() if mode in NEXUS)
-    targets.append(Target(f"{name}: Nexus's bodies invalid or over the budget", "none", f"{bad}", bad == 0))
+    targets.append(Target(f"{name}: invalid or oversized bodies of Nexus", "none", f"{bad}", bad == 0))
     return targets

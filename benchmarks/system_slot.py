@@ -1,6 +1,6 @@
-"""How long the system slot of a workspace takes: 50 skills and 12 instruction files, warm, after a change, and cold.
+"""Time to build the system slot of a workspace with 50 skills and 12 instruction files: warm, after a change, and cold.
 
-Beside it stands what a program would write by itself: every file read and every front matter parsed for each call.
+The comparison reads every file and parses every front matter for each call.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def run() -> Outcome:
             ("Nexus, warm", middle(warm), ROUNDS),
             ("Nexus, one instruction file changed", middle(changed), COLD_ROUNDS),
             (
-                "Nexus, cold: a new engine with its configuration and ledger, nothing read yet",
+                "Nexus, cold: a new engine with configuration and ledger",
                 middle(cold),
                 COLD_ROUNDS,
             ),
-            ("each file read, each front matter parsed (PyYAML, C loader)", middle(plain), COLD_ROUNDS),
+            ("reading each file, parsing each front matter (PyYAML, C loader)", middle(plain), COLD_ROUNDS),
         )
     )
     data = f"{SKILLS} skills, {FOLDERS * len(NAMES)} instruction files in {FOLDERS} folders; {len(text):,} characters"
-    notes = ("Medians. Imports are done before. The environment is surveyed once for an engine, as for a session.",)
-    table = Table("The system slot", COMMAND, data, ("what", "CPU ms", "wall ms", "rounds"), rows, notes)
+    notes = ("Medians, imports excluded. The environment is checked once per engine, as per session.",)
+    table = Table("Time to build the system slot", COMMAND, data, ("what", "CPU ms", "wall ms", "rounds"), rows, notes)
     quick, slow = middle(warm).cpu_ms, middle(cold).cpu_ms
     targets = (
         Target("system slot, warm, CPU", f"under {MOST_WARM_MS:.0f} ms", f"{quick:.2f} ms", quick < MOST_WARM_MS),

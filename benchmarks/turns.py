@@ -27,7 +27,7 @@ SHORTEST = 20
 
 DATA = (
     f"{TURNS:,} turns of {TURN_MESSAGES} messages: text, text and call, result of {RESULT_CHARS:,} characters in the "
-    "mean, text; cut from README and docs/"
+    "mean, text; from README and docs/"
 )
 
 _MODEL = "claude-sonnet-4-5"

@@ -155,42 +155,34 @@ def _raised(one: Peer, found: Found, courses: Sequence[Course]) -> Iterator[str]
 
 
 def _table(kind: str, data: str, rows: Sequence[tuple[Cell, ...]], raised: Sequence[str], *, has_real: bool) -> Table:
-    missing = () if has_real else ("The real sessions were not there: this is all that was measured.",)
-    title = f"Nexus and its peers at {BUDGET:,} tokens, {kind} sessions"
+    missing = () if has_real else ("The real sessions were not available.",)
+    title = f"Budget of {BUDGET:,} tokens, {kind} sessions"
     return Table(title, COMMAND, data, COLUMNS, tuple(rows), (*missing, *_NOTES, *raised))
 
 
 _NOTES = (
-    "All get the same messages, call by call: the never-cut bodies that Nexus makes (system message, definitions of the",
-    "  tools that are called, history, event). Columns up to event, mean prompt and calls are over the calls from the first",
-    "  one on at which the never-cut body exceeds the budget; cached and breaks over all calls.",
-    "OpenAI, Anthropic: bodies that independent judges of these providers' rules accept. Nexus makes both forms itself; of",
-    "  the others, the package's own OpenAI messages are judged, and their plain translation, in which nothing is repaired",
-    "  and neighbours of one role are joined. On Anthropic the first message must be a user's; OpenAI takes any order of",
-    "  roles as long as calls and results belong together, and a system message alone.",
-    "over: whole bodies (tools and system included) of more tokens than the budget, o200k of compact JSON. over own: the",
-    "  same for what the peer's own budget counts (see the settings); - where it has no budget in tokens.",
-    "first task, latest user, event: bodies that hold the first and the latest user's text word for word, and that end with",
-    "  all that came since the last answer, uncut.",
-    "cached: the common leading run of consecutive bodies as a share of all tokens sent. breaks: bodies that do not begin",
-    "  with the whole body before. mean prompt: in % of the budget.",
-    f"summaries: how often the model was asked for one; it always answers the same text of {SUMMARY_WORDS} words. What",
-    "  such calls cost is in no column.",
-    "no body: calls at which an error was raised and nothing was sent (Nexus: BudgetTooSmall, where what is never cut is",
-    "  larger than the budget). Shares are of the bodies that were sent.",
-    "After each call everybody is told the tokens that the provider would have reported for it.",
+    "Every peer gets the same full messages call by call, and the usage that the provider would report. cached and breaks",
+    "  cover all calls; other columns those from the first one whose full body exceeds the budget.",
+    "OpenAI, Anthropic: bodies that independent checkers of the providers' rules accept. The peers' OpenAI messages are",
+    "  translated for Anthropic without repairs; neighbors of one role are joined.",
+    "over: whole bodies, with tools and system message, over the budget (o200k of compact JSON). over own: the same for what",
+    "  the peer's budget counts; - without a token budget.",
+    "first task, latest user, event: bodies with the first and latest user text word for word, and with all of the current",
+    "  event.",
+    "cached: common prefix of consecutive bodies, as a share of all tokens. breaks: bodies that do not start with the whole",
+    "  previous body. mean prompt: % of the budget.",
+    f"summaries: model calls for one, each answered with the same {SUMMARY_WORDS} words; their cost is in no column. no body:",
+    "  calls that raised an error.",
 )
 
-TIMES = "Nexus and its peers, CPU ms of one call"
-_TIME_DATA = "synthetic: turns of text, call, result of 1,200 characters, text; a budget of half the session's tokens"
+TIMES = "CPU ms of one call"
+_TIME_DATA = "synthetic: turns of text, call, result of 1,200 characters, text; budget of half the session's tokens"
 _TIME_NOTES = (
-    "first: the call at which a session of so many messages exceeds the budget for the first time; next: the one after it.",
+    "first: the first call over the budget in a session of that many messages. next: the call after it.",
     f"Medians of {', '.join(f'{rounds} rounds at {length:,}' for length, rounds in ROUNDS.items())}; user and system time.",
-    "Nexus: from a ledger on disk to the finished request body; each call also reads a turn that was just added.",
-    "  After a cut it reads its window from the ledger anew, which is in `next`; calls after that are warm (see the next call).",
-    "The others: their own step on messages in memory, ending with their own messages (no request body, nothing stored).",
-    "openai-agents' SQLiteSession is timed with its Runner, which is what repairs what the limit cut apart.",
-    f"A peer that needs more than {TIMES_CPU_S} CPU-s, preparation included, or 4 GiB is stopped: > {TIMES_CPU_S} CPU-s.",
+    "Nexus: from the ledger file to the finished body; after a cut, next also reads the window again. Others: their own step",
+    "  on messages in memory. openai-agents' SQLiteSession includes its Runner, which repairs cut pairs.",
+    f"A peer that needs over {TIMES_CPU_S} CPU-s or 4 GiB is stopped: > {TIMES_CPU_S} CPU-s.",
 )
 
 
@@ -210,10 +202,10 @@ def _time_row(python: Path, one: Peer) -> tuple[Cell, ...]:
 def _settings(installed: dict[str, str]) -> Table:
     rows = tuple((one.name, installed.get(one.package, "?"), one.settings, one.counts) for one in PEERS)
     notes = (
-        "Each is given its budget, and all else is the default or what its documentation shows; `keep` rows also bound what",
-        "  is kept in tokens, for those whose default is a number of messages or runs.",
+        "Apart from the budget, settings are defaults or as documented. The keep rows limit the kept history in tokens instead",
+        "  of messages or runs.",
     )
-    return Table("The peers' versions and settings", COMMAND, "none", SETTING_COLUMNS, rows, notes)
+    return Table("Versions and settings", COMMAND, "none", SETTING_COLUMNS, rows, notes)
 
 
 def _targets(found: Found, courses: Sequence[Course], counter: Remembered) -> tuple[Target, ...]:
@@ -222,7 +214,7 @@ def _targets(found: Found, courses: Sequence[Course], counter: Remembered) -> tu
     valid = f"{sums.openai} and {sums.anthropic} of {sums.sent}"
     return (
         Target(
-            "Nexus's bodies valid on OpenAI and Anthropic", "all", valid, sums.openai == sums.anthropic == sums.sent
+            "bodies of Nexus valid for OpenAI and Anthropic", "all", valid, sums.openai == sums.anthropic == sums.sent
         ),
-        Target("Nexus's bodies over the budget", "none", str(sums.over), not sums.over),
+        Target("bodies of Nexus over the budget", "none", str(sums.over), not sums.over),
     )

@@ -35,7 +35,7 @@ PEERS: tuple[Peer, ...] = (
         NEXUS,
         "nexus_side:NexusSide",
         "nexus-context-engine",
-        "assemble(event, budget=16,000), record; defaults (profile layered), workspace of four files",
+        "assemble(event, budget=16,000), record; defaults, workspace of four files",
         "whole request",
     ),
     Peer(
@@ -43,14 +43,14 @@ PEERS: tuple[Peer, ...] = (
         "langchain_side:TrimDocumented",
         "langchain-core",
         'max_tokens=16,000, strategy="last", include_system=True, start_on="human", end_on=("human", "tool"); '
-        "token_counter has no default: o200k of each message, remembered",
+        "token_counter: o200k per message",
         "system and messages",
     ),
     Peer(
         "LangChain trim_messages, bare",
         "langchain_side:TrimBare",
         "langchain-core",
-        'the same without start_on and end_on: max_tokens=16,000, strategy="last", include_system=True',
+        "the same without start_on and end_on",
         "system and messages",
     ),
     Peer(
@@ -72,8 +72,8 @@ PEERS: tuple[Peer, ...] = (
         "deepagents SummarizationMiddleware",
         "deepagents_side:Summarization",
         "deepagents",
-        "create_summarization_middleware(model, backend) for a model whose profile says max_input_tokens=16,000: "
-        "trigger at 85 %, keep 10 %; FilesystemBackend for what is offloaded",
+        "create_summarization_middleware(model, backend), max_input_tokens=16,000: trigger at 85 %, keep 10 %; "
+        "FilesystemBackend",
         "whole request",
     ),
     Peer(
@@ -118,15 +118,15 @@ PEERS: tuple[Peer, ...] = (
         "agno Compaction",
         "agno_side:Folding",
         "agno",
-        "compact_at_tokens=16,000; defaults: uncompacted_runs=5, and its own estimate (tiktoken is an optional extra, "
-        "not installed); cuts between runs only; asked before every call, where agno asks at the start of a run",
+        "compact_at_tokens=16,000; defaults: uncompacted_runs=5, own estimate (without the extra tiktoken); cuts between "
+        "runs only; called before every call, agno does so per run",
         "whole request",
     ),
     Peer(
         "agno Compaction, keep 4,000 tokens",
         "agno_side:FoldingKeepingTokens",
         "agno",
-        "the same with uncompacted_tokens=4,000 in place of uncompacted_runs",
+        "the same with uncompacted_tokens=4,000",
         "whole request",
         is_timed=False,
     ),
@@ -134,8 +134,8 @@ PEERS: tuple[Peer, ...] = (
         "openai-agents SQLiteSession(limit)",
         "openai_agents_side:Limited",
         "openai-agents",
-        f"SessionSettings(limit={ITEMS}), in memory; applied at each user message, as its Runner does, and not within "
-        "the loop of tool calls that follows",
+        f"SessionSettings(limit={ITEMS}), in memory; applied at each user message, as its Runner does, not "
+        "within tool loops",
         "no tokens",
     ),
     Peer(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from benchmarks.conformance import COLUMNS as KIT_COLUMNS
-from benchmarks.page import PAGE, page
+from benchmarks.page import ANCHORS, PAGE, page
 from benchmarks.peers.comparing import COLUMNS, SETTING_COLUMNS, TIME_COLUMNS
 from benchmarks.peers.registry import PEERS
 from benchmarks.report import Outcome, Table, Target
@@ -81,10 +81,42 @@ def test_the_writer_escapes_what_would_be_markup_and_joins_notes_that_were_broke
     )
     outcome = Outcome((table,), (Target("t", "w", "m", reached=False),))
     text = page({"start": Result("2026-01-02", {"python": "CPython 3.11", "nexus": "0.1.0"}, outcome)})
-    assert "measured on 2026-01-02: python CPython 3.11, nexus 0.1.0." in text
+    assert "Machine and versions: python CPython 3.11, nexus 0.1.0.\n" in text
+    assert "`python -m benchmarks start`, measured on 2026-01-02.\n" in text
     assert "| a\\|b\\* | 12.3 | - |" in text
     assert "- one two\n- 3\n" in text
     assert tables(text) == [
         [["what", "share %", "ms"], [":--", "--:", "--:"], ["a|b*", "12.3", "-"]],
         [["target", "wanted", "measured", ""], ["---"] * 4, ["t", "w", "m", "missed"]],
     ]
+
+
+def result(*tables: Table, python: str = "CPython 3.11") -> Result:
+    return Result("2026-01-02", {"python": python}, Outcome(tables))
+
+
+def table(title: str, *notes: str, detail: bool = False) -> Table:
+    return Table(title, "c", "data", ("what",), (("x",),), notes, detail)
+
+
+def test_section_names_its_machine_when_machines_differ() -> None:
+    text = page({"start": result(table("a")), "frames": result(table("b"), python="CPython 3.12")})
+    assert "Machine and versions" not in text
+    assert "measured on 2026-01-02: python CPython 3.11." in text
+    assert "measured on 2026-01-02: python CPython 3.12." in text
+
+
+def test_repeated_data_and_notes_appear_once_per_section() -> None:
+    text = page({"start": result(table("a", "one"), table("b", "one", "two")), "frames": result(table("c", "one"))})
+    assert (text.count("- one\n"), text.count("- two\n"), text.count("Data: data.\n")) == (2, 1, 2)
+
+
+def test_detail_table_is_named_and_not_shown() -> None:
+    text = page({"start": result(table("whole"), table("by session", detail=True))})
+    assert "### by session" not in text
+    assert "The command also prints: by session.\n" in text
+
+
+def test_section_keeps_the_anchor_of_its_earlier_title() -> None:
+    text = PAGE.read_text("utf-8")
+    assert [anchor for anchor in ANCHORS.values() if f'<a id="{anchor}"></a>' not in text] == []
