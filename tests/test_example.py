@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import re
 import struct
-import subprocess
-import sys
 import unicodedata
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -64,12 +58,6 @@ def front_matter(path: Path) -> tuple[dict[str, Any], str]:
 
 
 # ---------------------------------------------------------------------------------------------------- the session
-
-
-def test_the_script_writes_the_very_bytes_that_are_committed(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "build_example.py"), str(tmp_path)], check=True)
-    for name in ("session.json", "latency.png"):
-        assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes(), f"run scripts/build_example.py: {name}"
 
 
 def test_the_session_has_at_least_45_texts_of_users_and_three_speakers() -> None:
@@ -236,24 +224,3 @@ def test_a_template_says_on_its_first_line_that_it_counts_as_absent_until_change
     assert "untouched template" in text.splitlines()[0]
     assert "absent" in text.splitlines()[0]
     assert text.count("<!--") == text.count("-->") >= 2
-
-
-# ---------------------------------------------------------------------------------------------- the script's parts
-
-
-def script_deflate() -> Callable[[bytes, int], bytes]:
-    spec = importlib.util.spec_from_file_location("build_example", ROOT / "scripts" / "build_example.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.deflate
-
-
-DEFLATE = script_deflate()
-
-
-@given(st.binary(max_size=3_000), st.integers(257, 384))
-def test_the_scripts_own_deflate_is_undone_by_zlib(data: bytes, stride: int) -> None:
-    striped = data + bytes(700) + data
-    assert zlib.decompress(DEFLATE(striped, stride)) == striped
