@@ -210,7 +210,7 @@ def test_a_backup_overwrites_only_when_asked_and_never_its_source(path: Path, tm
 
 def test_a_backup_that_finds_no_room_leaves_nothing(path: Path) -> None:
     code = (
-        "import resource, signal, sys\nfrom nexus.errors import LedgerError\nfrom nexus.ledger import care\n"
+        "import resource, signal, sys\nfrom nexus.errors import LedgerError\nfrom nexus.ledger import maintenance as care\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
         "try:\n    care.backup(sys.argv[1], sys.argv[2])\n"
