@@ -30,6 +30,7 @@ NAMES = (
     "fitting",
     "frames",
     "overflow",
+    "broken_builds",
 )
 
 
