@@ -24,11 +24,11 @@ demo: $(STAMP)  ## the main job: an example workspace and session, the next call
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
 test: $(STAMP) lint types  ## what a change must pass while it is written: the same tests and examples in every run
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(STAMP) $(MODELS) lint types  ## everything that must hold: random rounds, long sessions and a real model too
 	@echo "seed of the random examples: $(SEED)"
-	$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=random --hypothesis-seed=$(SEED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=random --hypothesis-seed=$(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

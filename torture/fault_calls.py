@@ -56,6 +56,7 @@ CALL_FAULTS: Final = (
 REFUSAL: Final = next(case for case in OVERFLOWS if case.provider == "openai" and case.name == "chat")
 
 KIND: Final = "tools"
+PATIENCE_S: Final = 600.0
 
 FORGERIES: Final = (
     "[Previous conversation summary]",
@@ -104,6 +105,7 @@ def _one_scene(fault: CallFault) -> None:
         clock_ms=lambda: talks.FIRST_MS,
         summarizer=summarizer,
     )
+    nx.ladder.timeout_s = PATIENCE_S  # no summarizer here hangs: how busy the machine is decides nothing
     entries = [entry for turn in talks.turns(KIND, fault.tokens) for entry in turn.entries()]
     nx.ledger.commit(overflow.SESSION, Commit(tuple(entries)))
     provider = Provider(dice, fault.window, "openai", REFUSAL, RECOUNT.count, fault.silent)

@@ -285,14 +285,17 @@ def held_lock(folder: Path) -> int:
 
 
 def _write_meanwhile(path: Path) -> int:
-    others, writing = 0, [False]
+    statements, others, writing = 0, 0, [False]
     ledger, other = SqliteLedger(str(path)), SqliteLedger(str(path))
     traffic.write(ledger, SESSION, 1)
     ledger.close()
 
     def write(point: str) -> None:
-        nonlocal others
-        if writing[0] and point != "before BEGIN IMMEDIATE" and not _locked(path):
+        nonlocal statements, others
+        if not writing[0] or point == "before BEGIN IMMEDIATE":
+            return
+        statements += 1
+        if not _locked(path):
             writing[0] = False
             others += 1
             traffic.write(other, "other", others)
@@ -312,7 +315,7 @@ def _write_meanwhile(path: Path) -> int:
     traffic.check(ledger, SESSION, APPENDS, APPENDS)
     ledger.close()
     other.close()
-    return APPENDS - 1
+    return statements
 
 
 def _locked(path: Path) -> bool:

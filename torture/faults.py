@@ -21,7 +21,7 @@ ROUNDS = 1
 
 Case = Callable[[Path], int]
 
-ROOMS: Final = ("torture.fault_cases", "torture.fault_calls")
+MODULES: Final = ("torture.fault_cases", "torture.fault_calls")
 """Modules with `CASES` and `FOUND_BY`. Each is imported when it is its turn: a large process takes long to fork."""
 
 
@@ -29,7 +29,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:  #
     """Meets every fault once. Raises AssertionError with what was lost, or with the builds that no case found."""
     counts: dict[str, int | str] = {}
     points, found, missed = 0, set[str](), list[str]()
-    for number, name in enumerate(ROOMS):
+    for number, name in enumerate(MODULES):
         module = import_module(name)
         module.prepare()
         for case in module.CASES:
@@ -40,7 +40,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:  #
             problem = _searched(build, case, told, folder)
             missed += [problem] if problem else []
             found.add(build)
-        progress(number + 1, len(ROOMS))
+        progress(number + 1, len(MODULES))
     require(not missed, "\n".join(missed))
     unknown = broken.BUILDS.keys() - found
     require(not unknown, f"broken builds that no case is to find: {', '.join(sorted(unknown))}")
@@ -52,17 +52,17 @@ def _name(case: Case) -> str:
 
 
 def _met(case: Case, folder: Path) -> int:
-    room = folder / _name(case)
-    room.mkdir()
-    return case(room)
+    own = folder / _name(case)
+    own.mkdir()
+    return case(own)
 
 
 def _searched(build: str, case: Case, told: str, folder: Path) -> str:
     """Return why a broken build was not found by its case, empty if it was."""
-    room = folder / f"{build} {_name(case)}"
-    room.mkdir()
+    own = folder / f"{build} {_name(case)}"
+    own.mkdir()
     try:
-        answer(_broken, build, case, room)
+        answer(_broken, build, case, own)
     except AssertionError as error:
         return "" if told in str(error) else f"{build}: {_name(case)} reports {error}, not {told!r}"
     return f"{build}: {_name(case)} did not find it"
