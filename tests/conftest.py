@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("steady")  # how long a test takes says nothing where others run beside it
+# How long an example takes says nothing on a machine that does other work, so there is no deadline.
+_ALWAYS = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **_ALWAYS)
+settings.register_profile("random", derandomize=False, print_blob=True, **_ALWAYS)
+settings.load_profile("fixed")  # `make test`: the same examples in every run. `make test-all` chooses the other one
 
 DATA = Path(os.environ.get("NEXUS_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
@@ -35,8 +38,20 @@ def data() -> Path:
     return DATA
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints what tests counted with `record_property("figures", {...})`, summed over all of them and all workers."""
+@pytest.fixture(scope="session")
+def random_seed(pytestconfig: pytest.Config) -> int:
+    """The seed of random rounds: `make test-all` gives a new one to each run and prints it."""
+    return int(pytestconfig.getoption("--hypothesis-seed") or 1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Prints the seed of a random run, and what tests counted with `record_property("figures", {...})`.
+
+    Figures are summed over all tests and all workers.
+    """
+    if seed := config.getoption("--hypothesis-seed"):
+        terminalreporter.section("seed")
+        terminalreporter.write_line(f"{seed}  (the same examples again: make test-all SEED={seed})")
     totals: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
         for name, figures in report.user_properties:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -27,22 +27,41 @@ from nexus.types.message import Message, Note, Text, ToolResult
 from support.replay import CallPoint, Mark, append, call_points, mark, record
 from support.validity import CHECKS, Recounter
 
+Slice: TypeAlias = tuple[int, int | None, int]
+
 BUDGETS = (2_000, 4_000, 8_000, 16_000, 32_000, 128_000)
 MODELS = ("gpt-4o", "own", "gemini-2.5-pro")
 """One for each wire; `own` is the Claude model that the session was held with."""
-TAU_SLICES = 4
+WHOLE = (0, None, 1)
+"""All conversations of a file, as the start, stop and step of a slice."""
+FIRST = (0, 2, 1)
+SLICES = ((2, None, 4), (3, None, 4), (4, None, 4), (5, None, 4))
+"""The conversations after the first two, shared out so that workers can take them at the same time."""
+SHORT = 4
+"""Sessions up to this number are short: `make test` walks through them, `make test-all` through the others too."""
+
+
+def case(file: str, part: Slice, way: str, *, slow: bool) -> Any:
+    return pytest.param(file, part, way, marks=[pytest.mark.slow] if slow else [], id=f"{file}-{part[0]}-{way}")
+
+
 CASES = [
-    *((f"claude_code/session_{number:02d}.jsonl", 0, model) for number in range(1, 11) for model in MODELS),
-    *(("tau_airline.jsonl", part, model) for part in range(TAU_SLICES) for model in MODELS),
+    *(
+        case(f"claude_code/session_{number:02d}.jsonl", WHOLE, model, slow=number > SHORT)
+        for number in range(1, 11)
+        for model in MODELS
+    ),
+    *(case("tau_airline.jsonl", FIRST, model, slow=False) for model in MODELS),
+    *(case("tau_airline.jsonl", part, model, slow=True) for part in SLICES for model in MODELS),
 ]
 WAYS = ("middle_out", "compacted", "whole results")
 """Other ways to fit than the default: a strategy, compaction by rule whenever it is due, results never shortened."""
 OTHER_CASES = [
-    (file, part, way)
-    for file, part in (
-        ("claude_code/session_05.jsonl", 0),
-        ("claude_code/session_08.jsonl", 0),
-        ("tau_airline.jsonl", 1),
+    case(file, part, way, slow=slow)
+    for file, part, slow in (
+        ("claude_code/session_05.jsonl", WHOLE, False),
+        ("claude_code/session_08.jsonl", WHOLE, True),
+        ("tau_airline.jsonl", (1, None, 4), True),
     )
     for way in WAYS
 ]
@@ -62,10 +81,9 @@ RECOUNT = Recounter()
 COUNTER = get_counter()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("file", "part", "model"), CASES)
 def test_every_call_point_of_real_sessions_is_valid_within_budget_and_extends_the_last_call(
-    file: str, part: int, model: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    file: str, part: Slice, model: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("# Rules\n\nYou MUST say what you do not know.\n")
     (tmp_path / "memory").mkdir()
@@ -79,10 +97,9 @@ def test_every_call_point_of_real_sessions_is_valid_within_budget_and_extends_th
     assert figures["calls checked"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("file", "part", "way"), OTHER_CASES)
 def test_the_same_holds_with_every_strategy_and_with_compaction(
-    file: str, part: int, way: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    file: str, part: Slice, way: str, data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     figures: Counter[str] = Counter()
     for transcript in transcripts(data / file, part):
@@ -97,9 +114,8 @@ def own_model(transcript: Transcript) -> str:
     return transcript.model if transcript.model.startswith("claude") else "claude-sonnet-4-5"
 
 
-def transcripts(path: Path, part: int) -> Iterator[Transcript]:
-    found = read(path)
-    return islice(found, part, None, TAU_SLICES) if path.name.startswith("tau") else found
+def transcripts(path: Path, part: Slice) -> Iterator[Transcript]:
+    return islice(read(path), *part)
 
 
 class Walk:

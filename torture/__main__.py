@@ -17,6 +17,7 @@ from torture import broken
 from torture.figures import Figures, Progress, Report, machine, shown
 
 NAMES = (
+    "faults",
     "kill_appends",
     "kill_compactions",
     "power_loss",
@@ -29,6 +30,7 @@ NAMES = (
     "fitting",
     "frames",
     "overflow",
+    "broken_builds",
 )
 
 

@@ -60,7 +60,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
     for begin in range(0, rounds, FLIPS_OF_A_PROCESS):
         numbers = range(begin, min(begin + FLIPS_OF_A_PROCESS, rounds))
         flips = [_flip(seed, number, pages, content) for number in numbers]
-        for found in answer(_look, original, folder / "flipped.db", flips, pages):
+        for found in answer(look, original, folder / "flipped.db", flips, pages):
             counts[found.effect] += 1
             tables[found.table, found.effect] += 1
             silent += [found] if found.effect == SILENT else []
@@ -116,7 +116,8 @@ def _flip(seed: int, number: int, pages: dict[int, str], content: bytes) -> Flip
     return Flip(page, byte, dice.randrange(8))
 
 
-def _look(original: Path, path: Path, flips: list[Flip], pages: dict[int, str]) -> list[Finding]:
+def look(original: Path, path: Path, flips: list[Flip], pages: dict[int, str]) -> list[Finding]:
+    """Flip the bits one at a time in a copy, and compare all that can be asked with the original."""
     content = original.read_bytes()
     library.leave_alone(path, content)
     whole = SqliteLedger(str(path))

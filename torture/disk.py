@@ -46,10 +46,16 @@ class State(Struct):
 
 
 class Disk:
-    """All files of one process, and the moment at which power is lost: before change number `until`."""
+    """All files of one process, and the moment at which power is lost: before change number `until`.
 
-    def __init__(self, dice: random.Random, until: int, told: Callable[[Counter[str]], None]) -> None:
-        self._dice, self._until, self._told = dice, until, told
+    With `unsynced=False` nothing survives that was not synced, so only what makes something durable counts as a change;
+    otherwise a random part of it does.
+    """
+
+    def __init__(
+        self, dice: random.Random, until: int, told: Callable[[Counter[str]], None], *, unsynced: bool = True
+    ) -> None:
+        self._dice, self._until, self._told, self._unsynced = dice, until, told, unsynced
         self._files: dict[str, State] = {}
         self._done = 0
         self._layer = _Layer(self)
@@ -64,7 +70,8 @@ class Disk:
 
     def changed(self, path: str, change: Change) -> None:
         """A write or a new size is about to be made."""
-        self.step()
+        if self._unsynced:
+            self.step()
         self._files[path].changes.append(change)
 
     def synced(self, path: str, *, directory: bool) -> None:
@@ -116,6 +123,9 @@ class Disk:
 
     def _surviving(self, state: State, seen: Counter[str], keep: float, *, suffix: bool) -> bytes | None:
         """What is there after the loss: all changes up to a random one, or a random subset of them."""
+        if not self._unsynced:
+            seen["writes dropped"] += len(state.changes)
+            return state.durable
         if not state.exists and (state.durable is None or self._dice.random() < 0.5):
             return None
         if state.durable is None and self._dice.random() < 0.5:

@@ -35,9 +35,9 @@ FEW_APPENDS = 400
 def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
     """Fills a disk so many times. Raises AssertionError with what was lost or not said."""
     dice, counts = random.Random(seed), Counter[str]()
-    needs = {scene.name: _need(scene, folder) for scene in WRITING}
+    needs = {scene.name: growth(scene, folder) for scene in WRITING}
     for number in range(rounds):
-        ways = (*WRITING, _page_limit, _file_limit)
+        ways = (*WRITING, page_limit, file_limit)
         way = ways[number % len(ways)]
         room = folder / "room"
         shutil.rmtree(room, ignore_errors=True)
@@ -45,10 +45,12 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
         if isinstance(way, Scene):
             bytes_left = dice.randrange(needs[way.name])
             name = f"ENOSPC, {way.name}"
-            told = _told(name, bytes_left, lambda way=way, left=bytes_left, room=room: _scene(way, folder, room, left))
+            told = _told(
+                name, bytes_left, lambda way=way, left=bytes_left, room=room: fill_scene(way, folder, room, left)
+            )
         else:
             limit = dice.randint(1, 60)
-            name = way.__name__.strip("_").replace("_", " ")
+            name = way.__name__.replace("_", " ")
             told = _told(name, limit, lambda way=way, left=limit, room=room: answer(way, room / "l.db", left))
         counts[f"{name}: {told or 'success all the same'}"] += 1
         progress(number + 1, rounds)
@@ -63,7 +65,7 @@ def _told(name: str, limit: int, call: Callable[[], str]) -> str:
         raise AssertionError(f"{name}, limit {limit}: {error}") from error
 
 
-def _need(scene: Scene, folder: Path) -> int:
+def growth(scene: Scene, folder: Path) -> int:
     """How many bytes the scene's files grow by."""
     template = folder / f"{scene.name}.db"
     answer(scenes.prepare, scene, template)
@@ -83,7 +85,8 @@ def _grown(scene: Scene, template: Path, path: Path) -> int:
     return max(1, plenty - calls.room)
 
 
-def _scene(scene: Scene, folder: Path, room: Path, left: int) -> str:
+def fill_scene(scene: Scene, folder: Path, room: Path, left: int) -> str:
+    """Do what a scene does with so many bytes left, and check what is left of it. Returns the name of the error."""
     outcome, refused = answer(_attempt, scene, folder / f"{scene.name}.db", room / "l.db", left)
     answer(scenes.verify, outcome.work)
     require(outcome.error in ("", "LedgerFull"), f"a full disk is told as {outcome.error}: {outcome.text}")
@@ -102,7 +105,7 @@ def _attempt(scene: Scene, template: Path, path: Path, left: int) -> tuple[scene
     return outcome, refused
 
 
-def _page_limit(path: Path, pages: int) -> str:
+def page_limit(path: Path, pages: int) -> str:
     """The ledger's own limit: fills it, looks at it, lifts it."""
     _fill(path, 3)
     settle, limit = files.settle, pages + path.stat().st_size // 4096
@@ -121,7 +124,7 @@ def _page_limit(path: Path, pages: int) -> str:
     return error
 
 
-def _file_limit(path: Path, pages: int) -> str:
+def file_limit(path: Path, pages: int) -> str:
     """The process's limit of file size: the system refuses the write with EFBIG."""
     _fill(path, 3)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)

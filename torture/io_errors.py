@@ -44,7 +44,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
     whole = sum(map(len, places.values()))
     for scene in SCENES:
         for place in places[scene.name]:
-            name = _one(scene, folder, place)
+            name = fail_once(scene, folder, place)
             counts[f"{scene.name}: {name or 'success all the same'}"] += 1
             done += 1
             progress(done, whole)
@@ -56,9 +56,9 @@ def _places(scene: Scene, folder: Path, most: int, dice: random.Random) -> list[
     """All places at which the scene can fail; of too many, those of rare operations and random ones of all others."""
     template = folder / f"{scene.name}.db"
     answer(scenes.prepare, scene, template)
-    operations = answer(_operations, scene, template, _room(folder))
+    names = answer(operations, scene, template, empty_room(folder))
     kinds: dict[str, list[Place]] = {}
-    for number, operation in enumerate(operations, 1):
+    for number, operation in enumerate(names, 1):
         kinds.setdefault(operation, []).extend(Place(number, lasting) for lasting in (False, True))
     for places in kinds.values():
         dice.shuffle(places)
@@ -68,7 +68,7 @@ def _places(scene: Scene, folder: Path, most: int, dice: random.Random) -> list[
     return sorted(taken[:most], key=lambda place: (place.lasting, place.number))
 
 
-def _room(folder: Path) -> Path:
+def empty_room(folder: Path) -> Path:
     """An empty folder to work in."""
     room = folder / "room"
     shutil.rmtree(room, ignore_errors=True)
@@ -76,17 +76,18 @@ def _room(folder: Path) -> Path:
     return room / "l.db"
 
 
-def _one(scene: Scene, folder: Path, place: Place) -> str:
+def fail_once(scene: Scene, folder: Path, place: Place) -> str:
+    """Fail one place of a scene and check what is left. Returns the name of the error, empty for none."""
     where = f"{scene.name}, operation {place.number}{' and all after it' if place.lasting else ''}"
     try:
-        outcome = answer(_attempt, scene, folder / f"{scene.name}.db", _room(folder), place)
+        outcome = answer(_attempt, scene, folder / f"{scene.name}.db", empty_room(folder), place)
         answer(scenes.verify, outcome.work)
     except AssertionError as error:
         raise AssertionError(f"{where}: {error}") from error
     return outcome.error
 
 
-def _operations(scene: Scene, template: Path, path: Path) -> list[str]:
+def operations(scene: Scene, template: Path, path: Path) -> list[str]:
     """The names of the operations that the scene makes when none fails."""
     calls, names = Calls(), list[str]()
     work = scenes.begun(scene, template, path)

@@ -52,7 +52,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
         _kill_one(path, sessions, cells, dice, making=making, old=old)
         whole = making or number % 25 == 24 or number == rounds - 1
         states = [tuple(cells[thread * CELLS + cell] for cell in range(CELLS)) for thread in range(len(sessions))]
-        stored = answer(_check, path, sessions, states, whole=whole, old=old)
+        stored = answer(check_sessions, path, sessions, states, whole=whole, old=old)
         counts["appends acknowledged"] += sum(state[ACKNOWLEDGED] for state in states)
         counts["appends repeated after a kill, each there once"] += sum(s[BEGUN] > s[ACKNOWLEDGED] for s in states)
         counts[INSIDE] += any(state[BEGUN] > state[RETURNED] for state in states)
@@ -115,8 +115,10 @@ def _append(ledger: SqliteLedger, session: str, cells: Numbers, first: int) -> N
         cells[first + ACKNOWLEDGED] = number
 
 
-def _check(path: Path, sessions: list[str], states: list[tuple[int, ...]], *, whole: bool, old: bool) -> list[int]:
-    """How many appends each session had before its last one was repeated."""
+def check_sessions(
+    path: Path, sessions: list[str], states: list[tuple[int, ...]], *, whole: bool, old: bool
+) -> list[int]:
+    """Return how many appends each session had before the unacknowledged one was repeated; checks all of them."""
     ledger = SqliteLedger(str(path))
     if old:
         traffic.check(ledger, OLD, OLD_APPENDS, OLD_APPENDS)

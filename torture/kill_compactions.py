@@ -54,7 +54,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
         counts.update(_inside(cells, both=both))
         last = number % ROUNDS_OF_A_FILE == ROUNDS_OF_A_FILE - 1
         whole = last or number % 25 == 24 or number == rounds - 1
-        counts.update(answer(_check, path, session, cells, whole=whole))
+        counts.update(answer(check_session, path, session, cells, whole=whole))
         if last:
             for old in folder.glob(f"{path.name}*"):
                 old.unlink()
@@ -95,21 +95,21 @@ def _work(path: Path, session: str, which: int, cells: Numbers, ready: Signal, *
     if storm:
         traffic.frequent_checkpoints(50)
     ledger = SqliteLedger(str(path))
-    ledger.commit(session, Commit((_append(session, PROCESSES[which], 0),)))
+    ledger.commit(session, Commit((append_of(session, PROCESSES[which], 0),)))
     ready.give()
     for step in range(1, MOST_STEPS):
         if cells[STOP]:
             break
-        commit = _step(ledger, session, PROCESSES[which], step)
+        commit = next_step(ledger, session, PROCESSES[which], step)
         state = STEPS_OF[which] + step
         cells[state] = BEGUN
-        done = _done(ledger, session, commit)
+        done = was_written(ledger, session, commit)
         cells[RETURNED + which] = step
         cells[state] = ACKNOWLEDGED if done else REFUSED
     ledger.close()
 
 
-def _done(ledger: SqliteLedger, session: str, commit: Commit) -> bool:
+def was_written(ledger: SqliteLedger, session: str, commit: Commit) -> bool:
     """Whether it was written: a mark that another mark came before is refused."""
     try:
         ledger.commit(session, commit)
@@ -119,10 +119,10 @@ def _done(ledger: SqliteLedger, session: str, commit: Commit) -> bool:
     return True
 
 
-def _step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commit:
+def next_step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commit:
     """What a process does at a step: appends, then compacts, and now and then takes the newest compaction back."""
     if step % 2:
-        return Commit((_append(session, name, step),))
+        return Commit((append_of(session, name, step),))
     thread = ledger.thread_of(session) or 0
     with ledger.snapshot():
         head = ledger.head(thread)[0]
@@ -137,7 +137,7 @@ def _step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commit:
     return Commit((NewEntry("compaction", body=body, keys=keys),), expected_mark=after)
 
 
-def _append(session: str, name: str, step: int) -> NewEntry:
+def append_of(session: str, name: str, step: int) -> NewEntry:
     text = f"{session} {name} {step} " + "x" * (step * 701 % 3_000)
     said = (user(text), assistant(text[::-1]))
     messages = tuple(SizedMessage(one, TokenSize(step, step, step)) for one in said)
@@ -157,7 +157,7 @@ def _inside(cells: Numbers, *, both: bool) -> dict[str, int]:
     return found
 
 
-def _check(path: Path, session: str, cells: Numbers, *, whole: bool) -> dict[str, int]:
+def check_session(path: Path, session: str, cells: Numbers, *, whole: bool) -> dict[str, int]:
     """Counts of what is there, when all is as it must be; then repeats what was not acknowledged."""
     ledger = SqliteLedger(str(path))
     entries = _entries(ledger, session)
@@ -198,7 +198,7 @@ def _check_steps(session: str, entries: list[Entry], cells: Numbers) -> Counter[
             require(count in allowed, f"session {session}: step {step} of {name} was {told} and is there {count} times")
     for one in entries:
         if one.kind == "messages":
-            wanted = _append(session, one.body["name"], one.body["step"])
+            wanted = append_of(session, one.body["name"], one.body["step"])
             said = [(row.message, row.size) for row in one.rows]
             same = said == [(sized.message, sized.size) for sized in wanted.messages]
             require(same, f"session {session}: entry {one.seq} is not as it was written")
@@ -242,11 +242,11 @@ def _repeat(
     """Does again what was not acknowledged, as its process would have: with the same key."""
     if stored:
         entry = next(one for one in entries if (one.body["name"], one.body["step"]) == (name, step))
-        again = _append(session, name, step) if entry.kind == "messages" else _same(session, entry)
+        again = append_of(session, name, step) if entry.kind == "messages" else _same(session, entry)
         after = entry.body.get("after")
         commit = Commit((again,), expected_mark=after)
     else:
-        commit = _step(ledger, session, name, step)
+        commit = next_step(ledger, session, name, step)
     try:
         added = ledger.commit(session, commit).added
     except CompactionSuperseded:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,18 +121,27 @@ def _one_call(scene: Scene, waiting: tuple[Message, ...]) -> tuple[Message, ...]
     dice = scene.dice
     event: Any = waiting or _text(dice)
     own = not waiting and dice.random() < 0.15
+    done = checked_call(scene, event, _recovered if own else _called)
+    return _results(dice, done)
+
+
+def checked_call(
+    scene: Scene, event: Any, call: Callable[[Scene, Any], recovery.Answer | None]
+) -> recovery.Answer | None:
+    """Make a call and check every promise about it. Returns the answer; None if an allowed error came instead."""
     before = checks.before(scene, event)
     done: recovery.Answer | None = None
     error: BaseException | None = None
     try:
-        done = _recovered(scene, event) if own else _called(scene, event, compact=dice.random() < 0.85)
+        done = call(scene, event)
     except Exception as raised:  # noqa: BLE001 - which errors may come out is what is looked at
         error = raised
     checks.after(scene, before, done, error)
-    return _results(dice, done)
+    return done
 
 
-def _called(scene: Scene, event: Any, *, compact: bool) -> recovery.Answer:
+def _called(scene: Scene, event: Any) -> recovery.Answer:
+    compact = scene.dice.random() < 0.85
     return nexus.call(scene.nx, event, scene.send(_meanwhile), session=SESSION, compact=compact, **scene.request)
 
 

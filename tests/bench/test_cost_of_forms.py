@@ -99,6 +99,7 @@ def test_times_are_the_sessions_own_or_follow_after_a_usual_while_and_never_go_b
     assert times_of([Call(Event(at_ms=9), ())]) == [9]
 
 
+@pytest.mark.slow
 def test_a_real_server_has_in_its_cache_what_the_simulator_says() -> None:
     calls = tuple(
         Call(Event(content=(Text(f"Question {number}? " * 9),)), (assistant("Yes. " * 9),)) for number in range(3)

@@ -89,7 +89,7 @@ def program(*args: str | bytes | Path, folder: Path, **options: Any) -> subproce
     env = environment(**options.pop("env", {}))
     command = [sys.executable, "-m", "nexus.cli", *args]
     done: subprocess.CompletedProcess[bytes] = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, check=False, timeout=60, **options
+        command, cwd=folder, env=env, capture_output=True, check=False, timeout=600, **options
     )
     return done
 

@@ -93,7 +93,7 @@ def on_a_terminal(folder: Path, *command: str, typed: bytes = b"") -> tuple[int,
     os.write(master, typed)
     shown = b"".join(_read(master))
     os.close(master)
-    return ran.wait(60), shown.decode()
+    return ran.wait(600), shown.decode()
 
 
 def _read(master: int) -> Iterator[bytes]:

@@ -68,7 +68,7 @@ def refuses(status: int, message: str, **error: Any) -> Step:
 
 def waits() -> Step:
     """Answers nothing, until the server is closed."""
-    return lambda _, closed: bool(closed.wait(10)) and None
+    return lambda _, closed: bool(closed.wait(600)) and None
 
 
 def drips(text: str) -> Step:

@@ -26,6 +26,8 @@ from nexus.errors import SummarizerFailed, SummaryCallTooLarge
 from nexus.tokens.counter import get_counter
 from nexus.types.message import user
 
+pytestmark = pytest.mark.slow  # a real model needs 130 MB and half a minute; `chat_server` plays one in make test
+
 WINDOW = 2_048
 MOST = 40
 FACTOR = 1.1

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import click
-import pytest
 
 import nexus.cli
 from contracts.modules import PACKAGE, ROOT
@@ -56,50 +55,55 @@ def test_the_list_of_commands_is_the_list_of_command_modules() -> None:
     assert {name.replace("-", "_") for name in COMMANDS if name not in BESIDE} == modules
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argument(name: str) -> None:
-    text, common = section(name), common_section()
-    for parameter in command(name).params:
-        if isinstance(parameter, click.Option):
-            place = common if COMMON_OPTIONS & set(parameter.opts) else text
-            assert [option for option in parameter.opts if option not in place] == [], f"of nexus {name}"
-        else:
-            assert str(parameter.name).upper() in text, f"{parameter.name} of nexus {name}"
+def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argument() -> None:
+    common, missing = common_section(), list[str]()
+    for name in COMMANDS:
+        text = section(name)
+        for parameter in command(name).params:
+            if isinstance(parameter, click.Option):
+                place = common if COMMON_OPTIONS & set(parameter.opts) else text
+                missing += [f"nexus {name} {option}" for option in parameter.opts if option not in place]
+            elif str(parameter.name).upper() not in text:
+                missing.append(f"nexus {name} {str(parameter.name).upper()}")
+    assert missing == [], f"not in {CLI_PAGE.name}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_stands_in_the_list_of_the_readme(name: str) -> None:
-    assert f"nexus {name}" in README.read_text("utf-8")
+def test_a_command_stands_in_the_list_of_the_readme() -> None:
+    text = README.read_text("utf-8")
+    assert [name for name in COMMANDS if f"nexus {name}" not in text] == []
 
 
 def test_the_docs_name_no_command_that_does_not_exist() -> None:
     assert set(re.findall(r"^## nexus (\S+)$", CLI_PAGE.read_text("utf-8"), re.MULTILINE)) <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_option(name: str) -> None:
-    found = command(name)
-    shown = found.get_help(click.Context(found, info_name=f"nexus {name}"))
-    assert (found.help or "").strip()
-    for parameter in found.params:
-        if isinstance(parameter, click.Option):
-            assert all(option in shown for option in parameter.opts), parameter.opts
-            assert (parameter.help or "").strip(), f"{parameter.opts} of nexus {name} has no help"
-            assert (parameter.help or "").strip().endswith("."), f"{parameter.opts}: {parameter.help}"
-        else:
-            assert str(parameter.name).upper() in shown
+def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_option() -> None:
+    wrong = list[str]()
+    for name in COMMANDS:
+        found = command(name)
+        shown = found.get_help(click.Context(found, info_name=f"nexus {name}"))
+        if not (found.help or "").strip():
+            wrong.append(f"nexus {name} has no help")
+        for parameter in found.params:
+            if isinstance(parameter, click.Option):
+                wrong += [f"nexus {name} --help lacks {option}" for option in parameter.opts if option not in shown]
+                if not (parameter.help or "").strip().endswith("."):
+                    wrong.append(f"the help of nexus {name} {parameter.opts} is no sentence: {parameter.help!r}")
+            elif str(parameter.name).upper() not in shown:
+                wrong.append(f"nexus {name} --help lacks {str(parameter.name).upper()}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_workspace_ledger_and_json(name: str) -> None:
-    options = {option for parameter in command(name).params for option in parameter.opts}
-    assert options >= COMMON_OPTIONS
+def test_every_command_takes_workspace_ledger_and_json() -> None:
+    lacking = {
+        name: sorted(COMMON_OPTIONS - {option for parameter in command(name).params for option in parameter.opts})
+        for name in COMMANDS
+    }
+    assert {name: options for name, options in lacking.items() if options} == {}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_short_text_of_the_list_is_one_sentence(name: str) -> None:
-    assert COMMANDS[name].endswith(".")
-    assert len(COMMANDS[name]) <= 70
+def test_the_short_text_of_the_list_is_one_sentence() -> None:
+    assert {name: text for name, text in COMMANDS.items() if not text.endswith(".") or len(text) > 70} == {}
 
 
 def test_help_lists_every_command_in_a_fresh_process_without_loading_anything_heavy() -> None:

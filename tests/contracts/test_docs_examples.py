@@ -28,8 +28,11 @@ EXAMPLES = ROOT / "examples"
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.is_file()]
 NOT_RUN = re.compile(r"<!-- not run:(.*?)-->", re.DOTALL)
 FENCE = re.compile(r"^( *)(`{3,})(\w*)[^\n`]*\n(.*?)^\1\2`*[ ]*$", re.DOTALL | re.MULTILINE)
-SHELL = frozenset("|&;<>$`*?()")
-"""Characters for which a command needs a shell."""
+QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
+"""A quoted word that a shell would take as it is."""
+
+SHELL = frozenset("&;<>$`*?()\\")
+"""Characters for which a command needs a shell, outside of quotes."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +84,42 @@ def folder(prepared: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(prepared, tmp_path / "here"))
 
 
-def pages() -> Any:
-    return pytest.mark.parametrize("page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+def pages_with(*languages: str) -> Any:
+    """Parametrize a test over the pages that have a block in one of these languages that is to be run."""
+    chosen = [p for p in PAGES if any(b.language in languages and b.not_run is None for b in blocks(p))]
+    return pytest.mark.parametrize("page", chosen, ids=[str(path.relative_to(ROOT)) for path in chosen])
 
 
 def test_there_is_a_readme_and_a_page_on_the_command_line() -> None:
     assert [path for path in (ROOT / "README.md", ROOT / "docs" / "cli.md") if path not in PAGES] == []
 
 
-@pages()
-def test_a_block_that_is_not_run_says_why(page: Path) -> None:
-    silent = [block.line for block in blocks(page) if block.not_run is not None and len(block.not_run.split()) < 3]
-    assert silent == [], f"{page.name}: the reason is missing at these lines"
-    text = page.read_text("utf-8")
-    skipped = sum(block.not_run is not None for block in blocks(page))
-    assert len(NOT_RUN.findall(text)) == skipped, f"{page.name}: a `not run` comment must stand right before its block"
+def test_a_block_that_is_not_run_says_why() -> None:
+    wrong = list[str]()
+    for page in PAGES:
+        skipped = [block for block in blocks(page) if block.not_run is not None]
+        wrong += [f"{page.name}:{one.line}: no reason" for one in skipped if len((one.not_run or "").split()) < 3]
+        if len(NOT_RUN.findall(page.read_text("utf-8"))) != len(skipped):
+            wrong.append(f"{page.name}: a `not run` comment is not right before its block")
+    assert wrong == []
 
 
-@pages()
-def test_every_fence_is_closed(page: Path) -> None:
-    outside = FENCE.sub("", page.read_text("utf-8"))
-    assert [line for line in outside.splitlines() if line.lstrip().startswith("```")] == []
+def test_every_fence_is_closed() -> None:
+    open_fences = {
+        page.name: lines
+        for page in PAGES
+        for lines in [[line for line in _outside(page).splitlines() if line.lstrip().startswith("```")]]
+        if lines
+    }
+    assert open_fences == {}
 
 
-@pages()
+def _outside(page: Path) -> str:
+    """Return the page's text without its fenced blocks."""
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+@pages_with("python", "py")
 def test_every_python_block_runs(page: Path, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__", "client": client()}
     for block in blocks(page):
@@ -115,7 +130,7 @@ def test_every_python_block_runs(page: Path, folder: Path) -> None:
             exec(code, names)
 
 
-@pages()
+@pages_with("console")
 def test_every_nexus_line_of_a_console_block_runs(page: Path, folder: Path, tmp_path: Path) -> None:
     here = folder
     for block in blocks(page):
@@ -127,23 +142,54 @@ def test_every_nexus_line_of_a_console_block_runs(page: Path, folder: Path, tmp_
                 here = (here / words[1]).resolve()
                 assert here.is_relative_to(folder), f"{page.name}:{line}: leaves its folder"
             elif "nexus" in words:
-                code, said = _ran(command, words, here, tmp_path)
+                code, said = _ran(command, here, tmp_path)
                 assert code == 0, f"{page.name}:{line}: `{command}` ends with {code}: {said}"
 
 
-def _ran(command: str, words: list[str], folder: Path, bin_folder: Path) -> tuple[int, str]:
-    """The command's exit code and what it said: in this process, or by a shell where one is needed."""
-    if words[0] == "nexus" and not SHELL & set("".join(words)):
-        ran = run(*words[1:], folder=folder)
-        return ran.code, ran.err or ran.out
+def _ran(command: str, folder: Path, bin_folder: Path) -> tuple[int, str]:
+    """Return a command's exit code and its output: run in this process, or by a shell where it needs one."""
+    stages = pipeline(command)
+    if stages:
+        return _piped(stages, folder)
     script = bin_folder / "nexus"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nexus.cli "$@"\n')
     script.chmod(0o755)
     env = environment(PATH=f"{bin_folder}:{environment()['PATH']}")
-    done = subprocess.run(
-        ["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run(["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr or done.stdout
+
+
+def pipeline(command: str) -> list[list[str]]:
+    """Return the words of each program of a plain pipeline; nothing where the command needs a shell."""
+    if SHELL & set(QUOTED.sub("", command)):
+        return []
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="|")
+    lexer.whitespace_split = True
+    stages: list[list[str]] = [[]]
+    for word in lexer:
+        if word == "|":
+            stages.append([])
+        else:
+            stages[-1].append(word)
+    programs = [stage[0] for stage in stages if stage]
+    return stages if len(programs) == len(stages) and not any("=" in one for one in programs) else []
+
+
+def _piped(stages: list[list[str]], folder: Path) -> tuple[int, str]:
+    """Run the programs one after the other, each with the output of the one before; `nexus` runs in this process."""
+    text = ""
+    for program, *arguments in stages:
+        if program == "nexus":
+            ran = run(*arguments, folder=folder, stdin=text.encode())
+            code, text, error = ran.code, ran.out, ran.err
+        else:
+            done = subprocess.run(
+                [program, *arguments], cwd=folder, input=text, capture_output=True, text=True, check=False
+            )
+            code, text, error = done.returncode, done.stdout, done.stderr
+        if code:
+            return code, error or text
+    return 0, text
 
 
 def test_the_reader_of_pages_sees_languages_reasons_indents_and_joined_lines(tmp_path: Path) -> None:
@@ -158,3 +204,13 @@ def test_the_reader_of_pages_sees_languages_reasons_indents_and_joined_lines(tmp
     assert (skipped.text, skipped.not_run) == ("y\n", "it needs a key of yours")
     assert list(commands(console)) == [(16, "nexus init here"), (19, "nexus sessions  # a remark")]
     assert (outer.language, console.not_run) == ("markdown", None)
+
+
+def test_a_command_goes_to_a_shell_only_where_it_needs_one() -> None:
+    assert pipeline('echo \'{"a": "b?"}\' | nexus record one.json -  # why') == [
+        ["echo", '{"a": "b?"}'],
+        ["nexus", "record", "one.json", "-"],
+    ]
+    assert pipeline('nexus assemble "Is it five?"') == [["nexus", "assemble", "Is it five?"]]
+    for command in ("nexus show > a.txt", "nexus show $HOME", 'nexus ask "$X"', "A=1 nexus show", "nexus a; nexus b"):
+        assert pipeline(command) == []

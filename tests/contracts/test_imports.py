@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-
-import pytest
+from collections.abc import Iterator
 
 from contracts.modules import Import, Module, imports, modules
 
@@ -165,15 +164,15 @@ def test_every_module_stands_in_a_room_and_every_room_has_modules() -> None:
     assert taken == {(number, room) for number, rooms in enumerate(LAYERS) for room in rooms}
 
 
-@pytest.mark.parametrize("name", sorted(modules()))
-def test_a_module_imports_only_its_own_room_and_lower_layers(name: str) -> None:
-    number, room = place_of(name)
+def test_a_module_imports_only_its_own_room_and_lower_layers() -> None:
     wrong = [
-        f"line {found.line}: {name} ({room}) imports {found.name} ({their_room})"
-        for found in imports(modules()[name])
+        f"{name}:{found.line} ({room}) imports {found.name} ({their_room})"
+        for name, module in modules().items()
+        for number, room in [place_of(name)]
+        for found in imports(module)
         if found.own
         for their_number, their_room in [place_of(found.name)]
-        if their_room != room and their_number >= number and not _for_types_only(modules()[name], found)
+        if their_room != room and their_number >= number and not _for_types_only(module, found)
     ]
     assert wrong == []
 
@@ -189,21 +188,22 @@ def _for_types_only(module: Module, found: Import) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", of_pure_rooms())
-def test_a_pure_room_touches_no_file_clock_network_or_database(name: str) -> None:
-    module = modules()[name]
-    wrong = [f"line {found.line}: {found.name}" for found in imports(module) if found.name.split(".")[0] in IMPURE]
-    wrong += [
-        f"line {node.lineno}: .{node.func.attr}()"
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS
-    ]
-    wrong += [
-        f"line {node.lineno}: {node.func.id}()"
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print")
-    ]
-    assert wrong == [], f"{module.path} reaches outside"
+def test_a_pure_room_touches_no_file_clock_network_or_database() -> None:
+    wrong = [f"{name}:{line} {what}" for name in of_pure_rooms() for line, what in _reaching_outside(modules()[name])]
+    assert wrong == [], "modules of pure rooms that reach outside"
+
+
+def _reaching_outside(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each import or call that reads the world."""
+    for found in imports(module):
+        if found.name.split(".")[0] in IMPURE:
+            yield found.line, f"import {found.name}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS:
+                yield node.lineno, f".{node.func.attr}()"
+            elif isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print"):
+                yield node.lineno, f"{node.func.id}()"
 
 
 def test_exemptions_are_modules_that_exist_and_need_them() -> None:
@@ -211,17 +211,22 @@ def test_exemptions_are_modules_that_exist_and_need_them() -> None:
         assert any(found.name.split(".")[0] in IMPURE for found in imports(modules()[name])), f"{name} needs none"
 
 
-@pytest.mark.parametrize("package", sorted(ONLY_IN))
-def test_a_package_from_elsewhere_is_known_in_one_place(package: str) -> None:
-    knowing = {
-        name
-        for name, module in modules().items()
-        for found in imports(module)
-        if not found.own and found.name.split(".")[0] == package
+def test_a_package_from_elsewhere_is_known_in_one_place() -> None:
+    users: dict[str, set[str]] = {package: set() for package in ONLY_IN}
+    for name, module in modules().items():
+        for found in imports(module):
+            package = found.name.split(".")[0]
+            if not found.own and package in users:
+                users[package].add(name)
+    wrong = {
+        package: sorted(outside)
+        for package, allowed in ONLY_IN.items()
+        for outside in [{n for n in users[package] if not any(n == one or n.startswith(f"{one}.") for one in allowed)}]
+        if outside
     }
-    allowed = ONLY_IN[package]
-    assert all(any(name == one or name.startswith(f"{one}.") for one in allowed) for name in knowing), knowing
-    assert bool(knowing) == bool(allowed), f"nothing imports {package} any more: take it out of the table"
+    assert wrong == {}, "modules that import a package outside its one place"
+    unused = [package for package, allowed in ONLY_IN.items() if allowed and not users[package]]
+    assert unused == [], "no module imports these packages: remove them from ONLY_IN"
 
 
 def test_modules_are_imported_by_name_only_where_it_says_so() -> None:

@@ -31,22 +31,18 @@ def test_the_public_names_are_sorted_and_none_is_there_twice() -> None:
     assert list(nexus.__all__) == sorted(set(nexus.__all__))
 
 
-@pytest.mark.parametrize("name", nexus.__all__)
-def test_every_public_name_can_be_imported_and_has_a_docstring(name: str) -> None:
-    value = getattr(nexus, name)
-    own = inspect.getdoc(value) or ""
-    assert own.strip(), f"nexus.{name} does not say what it is"
-    assert not own.startswith(f"{name}("), f"nexus.{name} has no docstring of its own"
+def test_every_public_name_can_be_imported_and_has_a_docstring() -> None:
+    own = {name: (inspect.getdoc(getattr(nexus, name)) or "").strip() for name in nexus.__all__}
+    # A struct without a docstring gets its signature as one.
+    assert [name for name, text in own.items() if not text or text.startswith(f"{name}(")] == []
 
 
-@pytest.mark.parametrize("name", nexus.__all__)
-def test_every_public_method_of_a_public_class_has_a_docstring(name: str) -> None:
-    value = getattr(nexus, name)
-    if not inspect.isclass(value):
-        return
+def test_every_public_method_of_a_public_class_has_a_docstring() -> None:
     silent = [
-        one
-        for one, member in vars(value).items()
+        f"{name}.{one}"
+        for name in nexus.__all__
+        if inspect.isclass(getattr(nexus, name))
+        for one, member in vars(getattr(nexus, name)).items()
         if not one.startswith("_")
         and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
         and not inspect.getdoc(member)

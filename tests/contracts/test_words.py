@@ -48,6 +48,7 @@ def tracked() -> tuple[str, ...]:
     return found
 
 
+@cache
 def text_of(name: str) -> str:
     """The file's text; empty for pictures and other files that are none."""
     data = (ROOT / name).read_bytes()

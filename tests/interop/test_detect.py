@@ -91,6 +91,7 @@ def test_a_format_that_is_given_is_used_and_an_unknown_one_is_refused(tmp_path: 
         detect.read(file, "word")
 
 
+@pytest.mark.slow
 def test_a_line_of_fifty_megabytes_is_read(tmp_path: Path) -> None:
     long = {**EVENT, "message": {"role": "user", "content": "x" * 50_000_000}}
     (found,) = detect.read(write(tmp_path, by_line(long, {**EVENT, "uuid": "u2", "parentUuid": "u1"})))

@@ -16,13 +16,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from laws.frame_laws import Case
 from laws.scripts import Script, Step
 
 
 class Mutant(Struct, frozen=True):
     """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead.
 
-    `laws` are the names of the laws that find it. `script` is a session that does so, for those that random ones rarely do.
+    `laws` are the names of the laws that find it, `example` is what they find it with.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Mutant(Struct, frozen=True):
     old: str
     new: str
     laws: tuple[str, ...]
-    script: Script | None = None
+    example: Script | Case
 
 
 ASK = Step("ask")
@@ -39,6 +40,7 @@ MUTANTS = (
     Mutant(
         "calls are not closed when somebody else speaks",
         "nexus.assembly.fit.repair:_close", "fold.waiting, fold.answered = {}, set()", "lacking = []", ("valid",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("ask", 182))),
     ),
     Mutant(
         "repair closes a call twice",
@@ -49,62 +51,76 @@ MUTANTS = (
     Mutant(
         "a user's pin is dropped",
         "nexus.assembly.fit.window:Window.hidden", "pin.kind not in gone", 'pin.kind not in (*gone, "pin")', ("pins word for word",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 11, Step("ask", 0, 43)), 1),
     ),
     Mutant(
         "a pinned result is shortened",
         "nexus.assembly.fit.window:shortened", "if row.place in window.verbatim:", "if False:", ("pins word for word",),
+        Script("gpt-4o", 450, "oldest_first", None, 0, (Step("loop", 1), Step("pin", 0, 1), *[ASK] * 4)),
     ),
     Mutant(
         "a result is shortened again from the shortened text",
         "nexus.assembly.fit.window:shortened", "message = clip_results(row.message, limit,",
         "message = clip_results(clip_results(row.message, limit * 2, counter, pictures=True), limit,", ("results",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("work"))),
     ),
     Mutant(
         "the limit of results is taken by the wrong entry",
         "nexus.assembly.fit.clip:Clips.limit", "seq <= self.until", "seq < self.until", ("results",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("loop", 1, 3)), 1),
     ),
     Mutant(
         "what a compaction kept is lost",
         "nexus.ledger.replay:shown_from", 'Place(int(mark.body["first_kept"]), int(mark.body.get("kept_ord", 0)))',
         "Place(mark.seq + 1, 0)", ("nothing vanishes", "empty event"),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("compact"))),
     ),
     Mutant(
         "the marker is written anew whenever a window is made",
         "nexus.assembly.fit.window:start", "cut.first, cut.plain_until, cut.marker",
         "cut.first, cut.plain_until, cut.marker and cut.marker.replace('Earlier', f'{len(pins)} earlier')", ("marker",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
         "the budget is checked without the tools",
         "nexus.assembly.fit.cut:_total", "fixed.total", "fixed.system", ("within budget",),
+        Script("gpt-4o", 300, "oldest_first", None, 1, (*[ASK] * 6,)),
     ),
     Mutant(
         "the first task is dropped without a word",
         "nexus.assembly.fit.view:_pins", 'first.place, (first,), TASK_RESULTS * view.largest, "task"', 'first.place, (), TASK_RESULTS * view.largest, "task"',
         ("first task", "marker counts"),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
         "the request is lost when a window is made anew from the ledger",
         "nexus.assembly.fit.pins:asked_at", "return cut.asked", "return None", ("request", "kept window"),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6, Step("ask", 0, 1))),
     ),
     Mutant(
         "a summary leaves a gap of one entry",
         "nexus.assembly.fit.compaction_plan:plan_compaction", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("compact"))),
     ),
     Mutant(
         "a call that waits is covered by a summary",
         "nexus.assembly.fit.compaction_plan:plan_compaction", "_place(window, index)", "Place(window.head + 1, 0)", ("waiting calls",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 4, Step("loop"), Step("compact"))),
     ),
     Mutant(
         "the summary so far is not handed on",
         "nexus.assembly.fit.compaction_plan:plan_compaction", "previous=previous,", 'previous="",', ("previous summary",),
+        Script("gpt-4o", 2600, "oldest_first", None, 0, (*[ASK] * 4, Step("compact"), Step("compact"))),
     ),
     Mutant(
         "a cut has the number of the one before",
         "nexus.assembly.fit.cut:_Cutting._cut", "site.number,", "max(site.number - 1, 1),", ("cut numbers",),
+        Script("claude-sonnet-4-5", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
         "a cut counts one message too few",
         "nexus.assembly.fit.cut:_Cutting._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
         "what was cleared comes back",
@@ -114,10 +130,12 @@ MUTANTS = (
     Mutant(
         "a kept window is extended across an undo",
         "nexus.assembly.fit.window:extend", '"undone", ', "", ("nothing vanishes", "summary"),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 3, Step("compact"), ASK, Step("undo"))),
     ),
     Mutant(
         "an image of a pinned message becomes a note",
         "nexus.assembly.fit.window:_with_notes", "row.place in window.keeps", "False", ("nothing vanishes", "results", "pins word for word"),
+        Script("gpt-4o", 800, "oldest_first", None, 0, (*[ASK] * 6,), 1),
     ),
     Mutant(
         "the note's place is taken by the wrong entry",
@@ -128,6 +146,7 @@ MUTANTS = (
     Mutant(
         "images of the newest turns become notes",
         "nexus.assembly.fit.token_sums:images_until", "index = window.turns[-turns]", "index = window.turns[-1]", ("old images",),
+        Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 6,), 2),
     ),
     Mutant(
         "an image that became a note comes back when a window is made anew",

@@ -10,49 +10,52 @@ import pytest
 from laws.call import Broken
 from laws.mutants import MUTANTS, Mutant, broken_by
 from laws.running import searched
+from laws.scripts import Script
 from laws.session import run
 
-pytestmark = pytest.mark.slow
-
 EXAMPLES = 1_500
-SEARCHED_AT_MOST = 600
+FEW = 100
 
 WANTED = {
-    "with two or more cuts": 25,  # fewer than before pictures: sessions with these have eight times the budget
+    "with two or more cuts": 18,
     "with a compaction after a compaction": 10,
     "with parallel calls": 30,
     "with undo or redo": 5,
     "with forks or rewinds": 10,
     "with refusals": 10,
-    "with shortened results": 20,
+    "with shortened results": 15,
     "with pins": 20,
     "with middle_out": 15,
     "with old images as notes": 5,
 }
-"""The least share of examples, in percent, that a run must have had to have tried anything."""
+"""The least share of examples, in percent, that a run must have had to have tried anything.
+
+Each is at least six standard deviations below what a run has: no seed misses it by chance.
+"""
 
 
+@pytest.mark.slow
 def test_the_law_of_fitting_holds_whatever_happens_to_a_session(
-    record_property: Callable[[str, object], None],
+    random_seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     figures: Counter[str] = Counter()
-    searched(EXAMPLES, 1, figures)
+    searched(EXAMPLES, random_seed, figures)
     record_property("figures", {f"law of fitting: {name}": count for name, count in figures.items()})
     shares = {name: 100 * figures[f"examples {name}"] / figures["examples"] for name in WANTED}
     assert {name: share for name, share in shares.items() if share < WANTED[name]} == {}
     assert all(figures[f"model of the {wire} form"] for wire in ("openai", "anthropic", "gemini"))
 
 
+def test_the_law_of_fitting_holds_in_the_same_few_sessions_each_time() -> None:
+    figures: Counter[str] = Counter()
+    searched(FEW, 1, figures)
+    assert figures["examples"] == FEW
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_fault_in_fitting_is_found_by_its_law(mutant: Mutant) -> None:
+    assert isinstance(mutant.example, Script)
+    run(mutant.example, Counter())
     with broken_by(mutant), pytest.raises(Broken) as found:
-        _meets(mutant)
+        run(mutant.example, Counter())
     assert found.value.law in mutant.laws
-
-
-def _meets(mutant: Mutant) -> None:
-    """Runs the session that finds the fault, or random ones."""
-    if mutant.script is not None:
-        run(mutant.script, Counter())
-    else:
-        searched(SEARCHED_AT_MOST, 1, Counter())

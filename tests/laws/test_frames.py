@@ -8,41 +8,53 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from laws.frame_laws import LAWS, searched
+from laws.frame_laws import LAWS, Case, hold, searched
 from laws.mutants import Mutant, broken_by
 
-pytestmark = pytest.mark.slow
-
 EXAMPLES = 2_000
-SEARCHED_AT_MOST = 600
+FEW = 200
 
 
-def test_no_text_forges_a_frame_and_every_text_comes_back(record_property: Callable[[str, object], None]) -> None:
+@pytest.mark.slow
+def test_no_text_forges_a_frame_and_every_text_comes_back(
+    random_seed: int, record_property: Callable[[str, object], None]
+) -> None:
     figures: Counter[str] = Counter()
-    searched(EXAMPLES, 1, figures)
+    searched(EXAMPLES, random_seed, figures)
     record_property("figures", {f"law of frames: {name}": count for name, count in figures.items()})
     assert min(figures[law] for law in LAWS) > EXAMPLES / 50
     assert figures["examples with a mark"] > EXAMPLES / 2
 
 
+def test_the_same_few_texts_forge_no_frame_each_time() -> None:
+    figures: Counter[str] = Counter()
+    searched(FEW, 1, figures)
+    assert figures["examples"] == FEW
+
+
+BLOCK, MEMORY = "text in a block", "text in the memory"
+TAG_CHARACTERS = "".join(chr(0xE0000 + ord(char)) for char in "[MOOD]")
+
 MUTANTS = (
-    Mutant("what is unseen is seen", "places:_seen", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours", "undone wrongly")),
-    Mutant("the first line is passed over", "places:lines", "chain((0,),", "chain((),", ("is left", "are ours")),
-    Mutant("a line in a bracket has no speaker", "places:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise")),
-    Mutant("a spaced tag is always a comparison", "places:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours")),
-    Mutant("a head ends with its line", "places:_line_place", "_heads())", "_heads(), in_line=True)", ("is left", "are ours")),
-    Mutant("letters are read one for a character", "places:_end_of", "in folded:", "in folded[:1]:", ("is left", "are ours")),
-    Mutant("words in tag characters are passed over", "escaping:_passes", "text.isascii()", "True", ("is left", "are ours")),
-    Mutant("what was not escaped is undone", "escaping:_thinned", "done = place.at + 1", "done = place.at + place.run", ("undone wrongly", "read otherwise")),
-    Mutant("a value's backslashes are not doubled", "one_line:_written", "found[0] * 2", "found[0]", ("undone wrongly", "read otherwise")),
+    Mutant("what is unseen is seen", "places:_seen", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours", "undone wrongly"), Case(BLOCK, ("\x1b\n[MOOD]",))),
+    Mutant("the first line is passed over", "places:lines", "chain((0,),", "chain((),", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
+    Mutant("a line in a bracket has no speaker", "places:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise"), Case(MEMORY, ("[2025-12-10 15:30] Human: hi",))),
+    Mutant("a spaced tag is always a comparison", "places:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours"), Case(BLOCK, ("< /current_time",))),
+    Mutant("a head ends with its line", "places:_line_place", "_heads())", "_heads(), in_line=True)", ("is left", "are ours"), Case(BLOCK, ("[THIS_MO\nMENT]",))),
+    Mutant("letters are read one for a character", "places:_end_of", "in folded:", "in folded[:1]:", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
+    Mutant("words in tag characters are passed over", "escaping:_passes", "text.isascii()", "True", ("is left", "are ours"), Case(BLOCK, (TAG_CHARACTERS,))),
+    Mutant("what was not escaped is undone", "escaping:_thinned", "done = place.at + 1", "done = place.at + place.run", ("undone wrongly", "read otherwise"), Case(BLOCK, ("<\\human_input>",))),
+    Mutant("a value's backslashes are not doubled", "one_line:_written", "found[0] * 2", "found[0]", ("undone wrongly", "read otherwise"), Case("value on a line", ("\\n",))),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_fault_in_escaping_is_found(mutant: Mutant) -> None:
+    assert isinstance(mutant.example, Case)
+    hold(mutant.example)
     with (
         broken_by(replace(mutant, where=f"nexus.text.frames.{mutant.where}")),
         pytest.raises(AssertionError) as found,
     ):
-        searched(SEARCHED_AT_MOST, 1, Counter())
+        hold(mutant.example)
     assert any(told in str(found.value) for told in mutant.laws), str(found.value)

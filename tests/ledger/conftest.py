@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.everything import fill
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, connection, files
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +24,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(whole, tmp_path / "l.db"))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a lock waited for as long as it takes: only a refusal at once is an error, however busy the machine is."""
+    for module in (connection, files):
+        monkeypatch.setattr(module, "BUSY_TIMEOUT_MS", 3_600_000)

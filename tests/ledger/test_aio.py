@@ -128,7 +128,7 @@ class Slow(MemoryLedger):
         self.writers.add(threading.current_thread().name)
         if session == "slow":
             self.begun.set()
-            assert self.go.wait(30)
+            assert self.go.wait(600)
         return super().commit(session, commit, facts)
 
     def head(self, thread: int) -> tuple[int, bytes]:
@@ -249,7 +249,7 @@ def test_a_snapshot_that_is_cancelled_while_it_begins_holds_nothing() -> None:
         def hold() -> None:
             with store.snapshot():
                 begun.set()
-                assert release.wait(30)
+                assert release.wait(600)
 
         async def enter() -> None:
             async with ledger.snapshot():

@@ -235,6 +235,7 @@ def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
         assert len(list(into.dump())) == 1
 
 
+@pytest.mark.slow
 def test_a_line_of_50_megabytes_is_read_and_one_without_an_end_is_refused(tmp_path: Path) -> None:
     store, text = MemoryLedger(), "x" * 50_000_000
     store.commit("main", Commit((NewEntry(body={"note": text}),)))

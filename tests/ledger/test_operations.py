@@ -14,7 +14,7 @@ from nexus.errors import BadEntry, BadReference, CompactionSuperseded, EraseInco
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionMetadata
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite import SqliteLedger, connection, files
 from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
@@ -99,15 +99,15 @@ def test_appends_go_on_while_a_summary_is_made_and_stay_after_it(ledger: Ledger)
     def compacts() -> None:
         plan = Compaction(1, 2, 3, "")
         planned.set()
-        assert asked.wait(10)  # the model takes its time; no lock is held
+        assert asked.wait(600)  # the model takes its time; no lock is held
         done.append(ledger.compact("main", Compaction(1, 2, plan.first_kept, "about one"), after_mark=0))
 
     worker = threading.Thread(target=compacts)
     worker.start()
-    assert planned.wait(10)
+    assert planned.wait(600)
     talk(ledger, "main", "three")
     asked.set()
-    worker.join(10)
+    worker.join()
     assert done[0].added == 1
     visible = ledger.visible("main")
     assert visible.summary == "about one"
@@ -266,7 +266,11 @@ def test_what_a_fork_still_needs_is_not_deleted_and_the_fork_is_named(ledger: Le
     assert ledger.sessions(every=True) == []
 
 
-def test_a_reader_that_holds_the_old_state_keeps_the_proof_from_being_given(tmp_path: Path) -> None:
+def test_a_reader_that_holds_the_old_state_keeps_the_proof_from_being_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection, files):
+        monkeypatch.setattr(module, "BUSY_TIMEOUT_MS", 50)
     ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
     talk(ledger, "main", f"{SECRET} and more of it")
     with behind_its_back(tmp_path / "l.db") as db:

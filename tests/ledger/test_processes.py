@@ -149,6 +149,7 @@ def test_a_fork_inside_a_snapshot_and_one_with_a_ledger_in_memory_are_told_so(tm
         assert texts(ledger, "main") == ["one"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_forks_while_other_threads_read_and_write_lose_nothing_and_find_nothing_busy(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("first"))
@@ -278,13 +279,15 @@ def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_
         process.stdin.write("\n")
         process.stdin.flush()
     for process in waiting:
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     assert [process.returncode for process in waiting] == [0] * 6
     assert sorted(texts(SqliteLedger(str(path)), "main")) == [str(number) for number in range(6)]
 
 
-def test_processes_that_make_a_ledger_at_the_very_same_time_find_nothing_busy(tmp_path: Path) -> None:
-    for number in range(80):
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("rounds", [8, pytest.param(80, marks=pytest.mark.slow)])
+def test_processes_that_make_a_ledger_at_the_very_same_time_find_nothing_busy(tmp_path: Path, rounds: int) -> None:
+    for number in range(rounds):
         path = tmp_path / f"{number}.db"
         begin, go = os.pipe()
         children: list[int] = []

@@ -386,7 +386,7 @@ def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_the
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=60) for process in processes]
+    said = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     entries = replay(SqliteLedger(str(path)), "main")
     assert [entry.seq for entry in entries] == list(range(1, 121))
@@ -398,6 +398,7 @@ def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_the
         assert own == [appending.messages(name, number) for number in range(60)]
 
 
+@pytest.mark.slow
 def test_a_message_of_over_50_megabytes_is_stored_found_and_read_back_as_it_was(tmp_path: Path) -> None:
     said = "word \x00 \ud83d 会議 " * 2_800_000 + "needle"
     assert len(said.encode("utf-8", "surrogatepass")) > 50_000_000

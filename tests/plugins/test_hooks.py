@@ -382,7 +382,7 @@ def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> N
         @hookimpl
         def nexus_moment(self) -> dict[str, int]:
             called.append(1)
-            release.wait(30)
+            release.wait(600)
             return {"a": 1}
 
     nx = opened(Slow(), config=fast(50))
@@ -397,7 +397,8 @@ def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> N
         release.set()
     while threading.active_count() > before:
         time.sleep(0.01)
-    assert '{"Slow": {"a": 1}}' in current(nx.assemble("hi"))
+    # On a busy machine even a hook that returns at once may take longer than 50 ms: then the next call has it.
+    assert any('{"Slow": {"a": 1}}' in current(nx.assemble("hi")) for _ in range(200))
 
 
 def test_a_hook_that_hangs_does_not_keep_the_program_from_ending() -> None:
@@ -407,7 +408,7 @@ def test_a_hook_that_hangs_does_not_keep_the_program_from_ending() -> None:
         "nx = nexus.open(plugins=[Hung()], config=Config(hooks=HooksConfig(timeout_ms=20)))\n"
         "print([note.text for note in nx.assemble('hi').warnings])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert "took longer than 20 ms" in done.stdout
     assert done.stderr == ""
 

@@ -1,6 +1,6 @@
-"""Calls get through whatever a provider and a summariser do; and each build that is broken on purpose is found.
+"""Calls get through whatever a provider and a summarizer do. `python -m torture overflow` runs it in full.
 
-`python -m torture overflow` runs it in full; docs/reliability.md says what it proves.
+Faults at named points, and the broken builds that they find, are in tests/ledger/test_torture.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 ROUNDS = 100
 
 
-def tortured(folder: Path, rounds: int, broken: str = "") -> tuple[int, dict[str, Any]]:
-    """The exit code and the report of a run as a program of its own: a broken build stays broken in its process."""
+def tortured(folder: Path, rounds: int) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and report of a run as a program of its own."""
     command = [sys.executable, "-W", "error", "-m", "torture", "overflow", "--rounds", str(rounds), "--json"]
-    command += ["--folder", str(folder), *(["--broken", broken] if broken else [])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    command += ["--folder", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -50,24 +50,6 @@ def test_no_session_gets_stuck_and_every_promise_holds(tmp_path: Path, record_pr
         assert counts[met] > 0, met
     assert len([name for name in counts if name.startswith("summary refused: ")]) >= 6
     record_property("figures", {"rounds of overflow": ROUNDS})
-
-
-BROKEN = [
-    ("equal_retries", 5, "a retry has"),
-    ("forgotten_limits", 30, "are taken as the limit"),
-    ("trusted_replies", 60, "was taken for an answer"),
-    ("recorded_failures", 5, "were stored"),
-    ("untiring_ladder", 20, "was asked 40 times for one compaction"),
-    ("believed_summaries", 40, "what a summariser was told not to write is in a prompt"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("broken", "rounds", "told"), BROKEN, ids=[broken for broken, _, _ in BROKEN])
-def test_a_broken_build_is_found(broken: str, rounds: int, told: str, tmp_path: Path) -> None:
-    code, report = tortured(tmp_path, rounds, broken)
-    assert code == 1
-    assert told in report["failed"]["overflow"]
 
 
 @pytest.mark.parametrize("case", OVERFLOWS, ids=lambda case: f"{case.provider or 'any'}: {case.name}".replace(" ", "-"))

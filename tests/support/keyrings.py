@@ -67,5 +67,5 @@ class Hanging(Working):
         self.let_go = threading.Event()
 
     def get_password(self, service: str, username: str) -> str | None:
-        self.let_go.wait(20)
+        self.let_go.wait(600)
         return super().get_password(service, username)

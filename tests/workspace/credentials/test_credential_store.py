@@ -196,9 +196,9 @@ def test_a_keyring_that_is_none_or_fails_is_an_error_that_names_what_to_do_inste
 def test_a_keyring_that_does_not_answer_is_not_waited_for_without_end(
     home: Path, ring: Working, hanging: Hanging
 ) -> None:
-    store = Credentials(home, {}, timeout_s=0.05)
-    store.set("twitter", Secret(CANARY))
+    Credentials(home, {}, timeout_s=600).set("twitter", Secret(CANARY))
     assert ring.values
+    store = Credentials(home, {}, timeout_s=0.05)
     keyring.set_keyring(hanging)
     for wait in (lambda: store.get("twitter"), lambda: store.check(["twitter"], 1), lambda: store.remove("twitter")):
         with pytest.raises(KeyringUnusable, match="did not answer"):

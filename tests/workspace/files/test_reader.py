@@ -222,7 +222,7 @@ def test_a_folder_that_is_a_link_only_while_the_file_is_opened_leads_nowhere(
 
 
 def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outside(root: Path, outside: Path) -> None:
-    swap, stop, swaps = swapping(root, outside), threading.Event(), 0
+    swap, stop, swaps, reads = swapping(root, outside), threading.Event(), 0, 0
 
     def run() -> None:
         nonlocal swaps
@@ -233,16 +233,15 @@ def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outsi
     racer = threading.Thread(target=run)
     racer.start()
     seen: set[str] = set()
-    until = time.monotonic() + 1
     try:
-        while time.monotonic() < until:
+        while racer.is_alive() and (swaps < 200 or reads < 500):
+            reads += 1
             seen.add(shown(root, "memory/AGENTS.md"))
             assert Files(root).folders("memory") == []
     finally:
         stop.set()
         racer.join()
     assert seen <= {"mine", ""}
-    assert swaps > 50
 
 
 # what is no file -----------------------------------------------------------------------------------------------------

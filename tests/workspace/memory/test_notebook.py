@@ -241,7 +241,7 @@ def test_programs_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(who)], env=environment()) for who in range(3)
     ]
-    assert [one.wait(60) for one in running] == [0, 0, 0]
+    assert [one.wait(600) for one in running] == [0, 0, 0]
     notes = book(tmp_path)
     wanted = {f"fact {at} of {who}" for at in range(1, 12) for who in range(3)}
     assert sorted(one.text for one in notes.facts()) == sorted(wanted)
