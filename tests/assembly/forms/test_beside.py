@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
+from nexus.assembly.preamble import covered_messages
 
 import nexus
 from nexus import hookimpl
-from nexus.assembly.preamble import covered_messages
 from nexus.compat.nexus3.context import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.ledger.sqlite import SqliteLedger

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from nexus.assembly.forms.turnlog import Log
 
 import nexus
 from engine.test_replay import Walk, own, replays
-from nexus.assembly.forms.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
