@@ -154,9 +154,8 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, result: FitResul
     warnings: list[ContextWarning] = []
     if result.truncated_results:
         limit = result.window.rules.limits.limit(result.window.head + 1)
-        text = (
-            f"{result.truncated_results} tool results truncated to {limit:,} tokens each; the ledger keeps them in full"
-        )
+        count = "1 tool result" if result.truncated_results == 1 else f"{result.truncated_results} tool results"
+        text = f"{count} truncated to {limit:,} tokens each; the ledger keeps the full text"
         warnings.append(ContextWarning("nexus:event", text))
     if inputs.model.warning:
         warnings.append(ContextWarning("nexus:model", inputs.model.warning))
