@@ -280,7 +280,7 @@ def is_in(text: str, sent: str) -> bool:
 def least(message: Message, limits: tuple[int, ...]) -> Message:
     if message_tokens(message, COUNTER).tokens <= LEAST_TOKENS:
         return message
-    tried = [truncate_results(message, limit, COUNTER, pictures=False) for limit in limits]
+    tried = [truncate_results(message, limit, COUNTER, keeps_images=False) for limit in limits]
     return min([message, *tried], key=lambda one: message_tokens(one, COUNTER).tokens) if tried else message
 
 

@@ -7,11 +7,11 @@ context that is never recorded leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.errors import BadSetting
 from nexus.policy import DeniedTool
@@ -30,53 +30,92 @@ from nexus.types.tool_definition import ToolSpec
 
 
 class Manifest(Struct, frozen=True):
-    """What was sent, in a size that does not grow with the history: hashes, the range of the ledger, versions.
+    """Record of a sent prompt: hashes, the range of the ledger, versions. Its size does not grow with the history.
 
-    `blocks` maps a system block's origin to its hash; `head` and `head_hash` are the ledger's end; `first` the place of
-    the first message shown; `supplied` counts results that the event lacked; `mark` the seq of the compaction or clear in force; `cut` the number of the view's cut; `pins` the places of pinned groups that are shown though they lie before `first`.
-    `base` is the base count of the whole prompt, and `factor` the model's tokens per base token. `largest` is the most
-    base tokens that one result of a tool is shown in (0: no limit), `task` whether the session's first task stays;
-    `pin_kinds` says of each pinned group before `first` why it stays, which decides where it stands and how long it is.
-    `persona` is the one that answered: a worker that this session spawns inherits it. `images` says how images were counted.
-    `ahead` maps the blocks that are messages to their hashes, `form` is how the conversation is shown, `entries` how many
-    earlier entries those blocks tell of.
-    `marks` is the version of the marks that its text cannot write (`nexus.text.frames`).
-    `begun` is what the first message says of the session's start, and `heading` what stands before a summary, where the
-    profile has them.
+    The stored keys are older than the attributes; `field(name=…)` maps them.
     """
 
     id: str
     view: str
     profile: str
     model: str
+
     system: str
+    """Hash of the system prompt's text."""
+
     blocks: dict[str, str]
+    """Hash of each block of the system prompt, by source and name."""
+
     tools: str
+    """Hash of the tool definitions."""
+
     head: int
+    """Seq of the newest entry that the prompt was made from; `head_hash` is its chain value."""
+
     head_hash: str
+
     first: tuple[int, int]
+    """Position of the first visible message."""
+
     mark: int
+    """Seq of the newest clear or current compaction, 0 without one."""
+
     cut: int
+    """Number of the view's current cut, 0 without one."""
+
     config: str
-    supplied: int
+    """Hash of the model's settings."""
+
+    synthetic_results: int = field(name="supplied")
+    """Number of synthetic tool results added for unanswered calls."""
+
     current: str
+    """Hash of the event."""
+
     counter: str
+
     factor: float
+    """The model's tokens per base token."""
+
     available: int
     render: int
+    """Version of the rendering."""
+
     pins: tuple[tuple[int, int, int], ...] = ()
+    """Pins that affect the prompt (see `Window.visible_pins`)."""
+
     base: int = 0
-    largest: int = 0
-    task: bool = True
+    """Base tokens of the whole prompt."""
+
+    max_tool_result_tokens: int = field(default=0, name="largest")
+    """Limit of one tool result in base tokens; 0 is unlimited."""
+
+    pin_first_message: bool = field(default=True, name="task")
+
     pin_kinds: tuple[str, ...] = ()
+    """Reason for each pin in the opening; determines position and length."""
+
     persona: str = ""
+    """The persona that answered. A worker spawned by this session inherits it."""
+
     images: ImagePrice = ANY_MODEL
+
     ahead: dict[str, str] = {}
-    form: MessageFormatName = "roles"
+    """Hash of each block that is a message before the conversation, by source and name."""
+
+    message_format: MessageFormatName = field(default="roles", name="form")
+
     entries: int = 0
-    begun: str = ""
-    heading: str = ""
-    marks: int = 0
+    """Number of earlier entries that blocks report, in formats that show one turn."""
+
+    session_header: str = field(default="", name="begun")
+    """Text of the first message on the session's start, in profiles that have one."""
+
+    summary_heading: str = field(default="", name="heading")
+    """Text before a summary, if it is not the usual one."""
+
+    frame_tags: int = field(default=0, name="marks")
+    """Version of the frame tags that text cannot forge (`nexus.text.frames`)."""
 
 
 class PrefixReport(Struct, frozen=True):
@@ -125,7 +164,7 @@ class TokenLine(Struct, frozen=True):
     layer: str
     slot: str
     name: str
-    source: str = msgspec.field(name="origin")
+    source: str = field(name="origin")
     tokens: int
     trust: str = ""
     messages: int = 0
@@ -176,6 +215,9 @@ class Provenance:
     """True if the event starts a turn, False if it continues one with tool results."""
 
     blocks: tuple[Block, ...]
+    shows_one_turn: bool = False
+    """True in message formats in which blocks report the earlier turns."""
+
     already_in_history: tuple[Block, ...] = ()
     """Blocks that are not repeated because the history shows them."""
 
@@ -189,12 +231,12 @@ class Provenance:
     tool_definitions: tuple[dict[str, Any], ...] = ()
     """Definitions of the offered tools, as the caller passed them."""
 
-    routing: Routing = field(default_factory=Routing)
-    identity: Identity = field(default_factory=Identity)
-    context_json: dict[str, Any] = field(default_factory=dict[str, Any])
+    routing: Routing = dataclass_field(default_factory=Routing)
+    identity: Identity = dataclass_field(default_factory=Identity)
+    context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])
     """Record of the system prompt's parts (see `nexus.types.context_record`)."""
 
-    request: Request | None = field(default=None, repr=False, compare=False)
+    request: Request | None = dataclass_field(default=None, repr=False, compare=False)
     """The request it was assembled for. None if the context was read from a file."""
 
 
@@ -236,8 +278,8 @@ class AssembledContext:
     provenance: Provenance
     cut: Cut | None = None
     warnings: tuple[ContextWarning, ...] = ()
-    repairs: RepairReport = field(default_factory=RepairReport)
-    _engine: EngineState | None = field(default=None, repr=False, compare=False)
+    repairs: RepairReport = dataclass_field(default_factory=RepairReport)
+    _engine: EngineState | None = dataclass_field(default=None, repr=False, compare=False)
 
     @property
     def current_message(self) -> Message:

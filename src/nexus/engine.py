@@ -21,7 +21,9 @@ from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_f
 from nexus.assembly.continuity import frozen_blocks, history_header
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
+from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
 from nexus.assembly.request_args import as_event, build_request
 from nexus.assembly.window_cache import WindowCache
@@ -125,7 +127,7 @@ class Engine:
         self._standing = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
         self._hooks: Hooks | None = None
-        self._windows = WindowCache(ledger, self.counter, task=pin_first_message)
+        self._windows = WindowCache(ledger, self.counter)
 
     def __enter__(self) -> Self:
         return self
@@ -190,25 +192,22 @@ class Engine:
         """What assembly needs for a request, read in one snapshot of the ledger."""
         request = asked.request
         model, found = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
-        available = plan_budget(request, model).available
+        budget = plan_budget(request, model)
         decided = (self.strategy, self.max_tool_result_tokens, self.workspace_context.config.images.keep_turns)
-        view = build_view(request.profile, model, available, self.counter, *decided)
+        message_format = FORMATS[found.profile.message_format]
+        view = build_view(
+            request.profile, model, budget.available, self.counter, *decided, message_format=message_format
+        )
         zone = str(request.event.timezone) or str(self.timezone)
         at_ms = request.event.at_ms or self.clock_ms()
         desk = SourceContext(request, self.workspace_context, at_ms, zone)
         with self.store.snapshot():
             factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
-            view = replace(
-                view,
-                pin_first_message=self.pin_first_message,
-                images=image_price(model, factor),
-                message_format=found.profile.message_format,
-            )
+            view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
             thread = self.store.thread_of(request.routing.session)
-            row = self.store.last_assembly(thread, view.name) if thread is not None else None
-            last = {**row.manifest, "recorded_at": row.seq} if row else None
+            last = manifest_of(self.store.last_assembly(thread, view.name)) if thread is not None else None
             opens = partial(history_header, found.profile, self.store, thread, last, desk=desk)
-            kept = self._windows.of(thread, view, opens, begins=not request.event.results)
+            kept = self._windows.of(thread, view, opens, starts_turn=not request.event.results)
             frozen = frozen_blocks(found.profile, self.store, last, kept.mark)
         mark = kept.mark.seq if kept.mark else 0
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
@@ -219,6 +218,7 @@ class Engine:
             sources=self.profiles.sources(found),
             frozen_blocks=frozen,
             model=model,
+            budget=budget,
             counter=self._standing,
             factor=factor,
             window=kept.window,

@@ -103,7 +103,7 @@ def test_memory_is_left_out_with_a_warning_before_anything_else_is_refused(tmp_p
     nx = workspace(tmp_path, memory__MEMORY="fact " * 2_000)
     ctx = nx.assemble("hi", budget=600)
     assert "fact fact" not in texts(ctx)
-    assert any("left out of this call" in note.message for note in ctx.warnings)
+    assert any("omitted from this call" in note.message for note in ctx.warnings)
 
 
 def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Path) -> None:

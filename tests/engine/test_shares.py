@@ -39,7 +39,7 @@ def test_a_ceiling_shortens_the_largest_block_of_its_layer_and_says_so(tmp_path:
         assert taken(whole, "Memory") > 1_000 >= taken(ctx, "Memory")
         assert "Rule 0:" in ctx.system_prompt and "Rule 399:" in ctx.system_prompt
         assert "characters left out here; the whole: AGENTS.md" in ctx.system_prompt
-        assert "AGENTS.md" in {w.source for w in ctx.warnings if "may take 10% of the budget" in w.message}
+        assert "AGENTS.md" in {w.source for w in ctx.warnings if "is limited to 10% of the budget" in w.message}
         assert nx.assemble("hi", profile="mine", budget=20_000).system_prompt == ctx.system_prompt
 
 

@@ -51,7 +51,7 @@ def shown(ctx: nexus.AssembledContext, call_id: str) -> str:
 def test_a_result_over_a_quarter_of_the_size_class_is_shortened_when_it_comes_and_stays_so_byte_for_byte() -> None:
     with opened() as nx:
         first = work(nx, 2, 400, 16_000)[1]
-        assert "1 results of this event are shown in at most 2,048 tokens each" in str(first.warnings)
+        assert "1 tool result truncated to 2,048 tokens" in str(first.warnings)
         assert "`nexus history SESSION --call call_0`" in shown(first, "call_0")
         later = nx.assemble([tool("call_1", "done", "run")], budget=16_000, profile="bare")
         assert shown(later, "call_0") == shown(first, "call_0")

@@ -279,7 +279,7 @@ def test_the_prompt_stays_until_a_compaction_and_what_changed_is_said(root: Path
     second = said(nx, "Step 1. " + "word " * 200)
     assert second.system_prompt == first.system_prompt
     assert second.accounting.prefix.state == "extends"
-    told = [note.source for note in second.warnings if "not the same any more" in note.message]
+    told = [note.source for note in second.warnings if "changed on disk" in note.message]
     assert told == ["NEXUS.md", "AGENTS.md"]
     assert sent(opened(root, clock), "x").system_prompt == first.system_prompt, "by another program too"
     for number in range(6):

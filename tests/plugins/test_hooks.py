@@ -499,7 +499,7 @@ def test_a_profile_that_is_none_is_reported(profile: Any) -> None:
 
 def test_a_source_that_a_profile_names_and_nobody_has_is_left_out_with_a_warning() -> None:
     ctx = opened(profiles={"mine": MINE}).assemble("hi", profile="mine")
-    assert "there is no source 'tickets', which the profile names: left out" in [note.message for note in ctx.warnings]
+    assert "source 'tickets' not found; omitted (check the profile)" in [note.message for note in ctx.warnings]
     assert current(ctx).endswith("hi")
 
 

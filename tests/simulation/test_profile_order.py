@@ -164,7 +164,7 @@ def test_a_plugins_source_declares_nothing_and_is_asked_for_two_messages(root: P
 def test_sources_that_there_are_not_and_files_that_are_not_shown_are_warnings(root: Path) -> None:
     found = looked(root, Profile("mine", "", ("rulez",), ("moment",), (Share("Memory", ceiling=0.1),)))
     assert [one.message for one in found.warned] == [
-        "there is no source 'rulez', which the profile names: left out",
+        "source 'rulez' not found; omitted (check the profile)",
         "it does not name attachments: files that come with a message are not shown",
     ]
 

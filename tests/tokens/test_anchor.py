@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.tokens.anchor import Anchor, anchor_of
 
-BEFORE: dict[str, Any] = {
-    "model": "gpt-4o", "mark": 0, "cut": 1, "counter": "o200k_base", "base": 1_000, "reported": 1_200,
-}  # fmt: skip
-NOW = {**BEFORE, "base": 1_500}
+
+class Recorded(Struct, frozen=True):
+    """The fields of a manifest that an anchor depends on."""
+
+    model: str = "gpt-4o"
+    mark: int = 0
+    cut: int = 1
+    counter: str = "o200k_base"
+    base: int = 1_000
+    reported: int = 1_200
+
+
+BEFORE = Recorded()
+NOW = Recorded(base=1_500)
 
 
 def test_what_was_added_is_counted_and_the_rest_is_as_reported() -> None:
@@ -21,23 +31,23 @@ def test_what_was_added_is_counted_and_the_rest_is_as_reported() -> None:
 
 
 def test_a_prompt_that_became_shorter_takes_away_and_never_below_nothing() -> None:
-    assert anchor_of(BEFORE, {**NOW, "base": 900}, 1.0) == Anchor(1_200, -100)
+    assert anchor_of(BEFORE, replace(NOW, base=900), 1.0) == Anchor(1_200, -100)
     assert Anchor(100, -300).tokens == 0
 
 
 def test_other_spellings_of_the_model_are_the_same_model() -> None:
-    assert anchor_of(BEFORE, {**NOW, "model": "openai/gpt-4o-2024-08-06"}, 1.0) is not None
+    assert anchor_of(BEFORE, replace(NOW, model="openai/gpt-4o-2024-08-06"), 1.0) is not None
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"model": "gpt-5"}, {"mark": 9}, {"cut": 2}, {"counter": "estimate"}],
-    ids=lambda changed: next(iter(changed)),
+    "now",
+    [replace(NOW, model="gpt-5"), replace(NOW, mark=9), replace(NOW, cut=2), replace(NOW, counter="estimate")],
+    ids=["model", "mark", "cut", "counter"],
 )
-def test_a_report_of_another_prompt_says_nothing(changed: dict[str, Any]) -> None:
-    assert anchor_of(BEFORE, {**NOW, **changed}, 1.0) is None
+def test_a_report_of_another_prompt_says_nothing(now: Recorded) -> None:
+    assert anchor_of(BEFORE, now, 1.0) is None
 
 
-@pytest.mark.parametrize("before", [None, {}, {**BEFORE, "reported": 0}, {**BEFORE, "reported": 9_000}, {"base": 10}])
-def test_without_a_plausible_report_there_is_none(before: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize("before", [None, Recorded(base=0), Recorded(reported=0), Recorded(reported=9_000)])
+def test_without_a_plausible_report_there_is_none(before: Recorded | None) -> None:
     assert anchor_of(before, NOW, 1.0) is None

@@ -8,8 +8,10 @@ from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.manifest_store import StoredManifest
 from nexus.assembly.prefix.compare import compare_manifests
 from nexus.assembly.prefix.locate import PrefixCosts, block_tokens, locate_break
 from nexus.context import AssembledContext
@@ -54,7 +56,7 @@ class Side:
 
     ctx: AssembledContext
     fitted: FitResult
-    manifest: Mapping[str, Any]
+    manifest: StoredManifest
     call: str
 
 
@@ -67,14 +69,14 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
         state = "same"
     elif byte >= len(earlier) - len(b"]}"):
         state = "extends"
-    now = msgspec.to_builtins(new.ctx.provenance.manifest)
+    now = new.ctx.provenance.manifest
     report = compare_manifests(old.manifest, now, new.fitted.window)
     causes = report.causes
-    if old.manifest.get("view") != now["view"]:
+    if old.manifest.view != now.view:
         # Two views have cuts of their own, which have nothing to do with each other.
-        alike = {name: now[name] for name in ("cut", "first", "pins", "pin_kinds")}
-        causes = compare_manifests({**old.manifest, **alike}, now, new.fitted.window).causes
-        causes = (f"the view is another one: {now['view']} after {old.manifest.get('view')}", *causes)
+        alike = replace(old.manifest, cut=now.cut, first=now.first, pins=now.pins, pin_kinds=now.pin_kinds)
+        causes = compare_manifests(alike, now, new.fitted.window).causes
+        causes = (f"the view is another one: {now.view} after {old.manifest.view}", *causes)
     total = new.ctx.token_budget.used.total
     stable, lost, price, at = total, 0, None, ""
     if state == "extends":

@@ -10,12 +10,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.view import LARGEST_PART, LedgerView, View, fill_window, size_class
+from nexus.assembly.fit.view import LARGEST_PART, LedgerView, View, size_class
 from nexus.assembly.fit.window import Window
-from nexus.assembly.forms.one_turn import turn_window
-from nexus.assembly.forms.turnlog import as_shaped, shape_of
-from nexus.assembly.inputs import AssemblyInputs
-from nexus.assembly.manifest_store import NoteMetadata, Settings, parse_stored_manifest
+from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
 from nexus.assembly.record import calibration_factor, calibration_key
 from nexus.context import Renderers
 from nexus.errors import CannotReplay
@@ -34,7 +32,7 @@ from nexus.types.block import Block, Layer, Trust
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry
 from nexus.types.message import Message, Note
-from nexus.types.profile import ONE_TURN, STORED_NOTES, MessageFormatName, Profile
+from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.environment.snapshot import EnvironmentSnapshot
@@ -182,11 +180,9 @@ class RecordedCallInputs:
         if (live.mark.seq if live.mark else 0) != self.manifest.get("mark"):
             self.missing.append("the clear or compaction that held is not in the ledger")
         reading = LedgerView(self._entries, (self.head, bytes.fromhex(told)), live)
-        if view.message_format in ONE_TURN:
-            window, self.earlier = turn_window(reading, view, cut, counter, opens=self.sent.opens)
-            return window
-        reading = as_shaped(reading, shape_of(view.message_format, counter))
-        return fill_window(reading, view, cut, counter, task=view.pin_first_message)[0]
+        filled = view.message_format.fill_window(reading, view, cut, counter, starts_turn=self.sent.opens)
+        self.earlier = filled.previous_turns
+        return filled.window
 
     def event(self, entry: Entry) -> tuple[Event, list[Block]]:
         """The event as it was given, and the blocks that stood in its message before the content."""
@@ -259,6 +255,7 @@ class RecordedCallInputs:
             ),
             sources={},
             model=model,
+            budget=plan_budget(request, model),
             counter=self.kit.stable_counter,
             factor=self.factor(model),
             window=window,
@@ -266,7 +263,7 @@ class RecordedCallInputs:
             view=view,
             cut_number=window.cut.number + 1 if window.cut else 1,
             instructions=(),
-            last_manifest={**last.manifest, "recorded_at": last.seq} if last else None,
+            last_manifest=manifest_of(last),
             thread=next(parts, thread),
             workspace=str(self.entry(self.call.row.seq).body.get("workspace", "")),
             renderers=self.kit.renderers,

@@ -20,11 +20,13 @@ from msgspec.structs import replace
 from nexus.analysis.diff import Difference, Side, diff_prompts
 from nexus.analysis.explain import Explanation, explain
 from nexus.analysis.recorded_inputs import RecordedCallInputs, ReplayDeps, block_of
-from nexus.assembly.assemble import assemble_fitted, plan_budget
+from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
 from nexus.assembly.fit.cut import FitResult, Strategy
 from nexus.assembly.fit.view import View, build_view
-from nexus.assembly.manifest_store import with_stored_fields, with_stored_meta
+from nexus.assembly.formats.registry import FORMATS
+from nexus.assembly.inputs import plan_budget
+from nexus.assembly.manifest_store import parse_stored_manifest, with_stored_fields, with_stored_meta
 from nexus.context import AssembledContext
 from nexus.errors import CannotReplay, NexusError
 from nexus.ledger import replay
@@ -114,7 +116,12 @@ def what_if(deps: ReplayDeps, call: RecordedCall, change: ReplayOverrides) -> Re
 def diff_calls(deps: ReplayDeps, earlier: ReplayedCall, later: ReplayedCall) -> Difference:
     """How a past call's prompt follows that of another one."""
     old, new = (
-        Side(made.ctx, made.fitted, {**made.call.row.manifest, "recorded_at": made.call.row.seq}, made.call.label)
+        Side(
+            made.ctx,
+            made.fitted,
+            parse_stored_manifest({**made.call.row.manifest, "recorded_at": made.call.row.seq}),
+            made.call.label,
+        )
         for made in (earlier, later)
     )
     return diff_prompts(old, new, deps.stable_counter)
@@ -135,12 +142,12 @@ def _again(past: RecordedCallInputs) -> ReplayedCall:
     """The call as it was."""
     model, counter = past.settings.model, past.counter()
     view = View(
-        past.view_name, model.wire, model.name, past.largest(), pin_first_message=past.task(), images=past.images(), message_format=past.form(),
+        past.view_name, model.wire, model.name, past.largest(), pin_first_message=past.task(), images=past.images(), message_format=FORMATS[past.form()],
         header=past.opens(),
     )  # fmt: skip
     with past.kit.store.snapshot():
         entry = past.entry(past.call.row.seq)
-        window = past.window(view, past.sent.made or past.cut_in_force(), counter)
+        window = past.window(view, past.sent.new_cut or past.cut_in_force(), counter)
         event, placed = past.event(entry)
         request = past.request(entry, event)
         given = past.materials(view, model, window, request)
@@ -163,7 +170,7 @@ def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
     entry = past.entry(past.call.row.seq)
     event, placed = past.event(entry)
     same = change.skills is None and change.profile in ("", past.manifest.get("profile"))
-    same = same and (change.tools is None or past.form() == "roles")  # other forms tell of the tools in a block
+    same = same and (change.tools is None or not FORMATS[past.form()].lists_tools)
     event = event if same else replace(event, content=(*_attached(placed), *event.content))
     asked = _asked(past, past.request(entry, change.event or event), change, same=same)
     request = asked.request
@@ -175,13 +182,13 @@ def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
             kit.max_tool_result_tokens,
             kit.workspace_context.config.images.keep_turns,
         )
-        view = build_view(request.profile, model, available, counter, *decided)
         profile, known = (_stored(request.profile, past.form()), None) if same else kit.resolved(request.profile)
+        message_format = FORMATS[profile.message_format]
+        view = build_view(request.profile, model, available, counter, *decided, message_format=message_format)
         view = replace(
             view,
             pin_first_message=past.task(),
             images=image_price(model, past.factor(model)),
-            message_format=profile.message_format,
         )
         opens = past.opens() if same else _opens(past, profile, request)
         view = replace(view, header=opens)
@@ -203,9 +210,7 @@ def _opens(past: RecordedCallInputs, profile: Profile, request: Request) -> Hist
     """How another profile would have opened the history at that time, in UTC."""
     desk = SourceContext(request, past.kit.workspace_context, request.event.at_ms, "")
     thread = past.call.thread if past.head else None
-    return history_header(
-        profile, past.kit.store, thread, past.manifest, replay.live_checkpoints(past.marks()).mark, desk
-    )
+    return history_header(profile, past.kit.store, thread, past.sent, replay.live_checkpoints(past.marks()).mark, desk)
 
 
 def _asked(past: RecordedCallInputs, request: Request, change: ReplayOverrides, *, same: bool) -> AuthorizedRequest:

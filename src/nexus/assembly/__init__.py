@@ -1,1 +1,1 @@
-"""One call's context: gather blocks, fit them to the budget, build the manifest, record the reply."""
+"""Assembly of one call's context: gather blocks, fit them to the budget, build the context, record the reply."""

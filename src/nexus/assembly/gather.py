@@ -1,68 +1,142 @@
-"""Blocks from their sources, each layer within the share of the budget that the profile gives it. Pure but for the sources."""
+"""Blocks from their sources, as system prompt, preamble and notes of the current message.
+
+Each layer stays within the share of the budget that the profile gives it. Apart from the sources, this module is pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
+from nexus.assembly.fit.cut import FixedTokens
+from nexus.assembly.inputs import AssemblyInputs
+from nexus.text.frames.beside import escape_note
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.measure import text_tokens_json, tools_tokens
 from nexus.types.block import Block, ContextWarning, Slot
 from nexus.types.context_record import meta_of_user
-from nexus.types.message import Message, Note
-from nexus.types.profile import Share
-from nexus.types.request import Event
+from nexus.types.history import SUMMARY_MARKER
+from nexus.types.message import Message, Note, Text
+from nexus.types.profile import STORED_NOTES, Profile, Share
+from nexus.types.request import Event, Request
+from nexus.types.sanitize import sanitize_text
+from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.files.dedupe import drop_repeated_files
 from nexus.workspace.source_context import Source, SourceContext
+from nexus.workspace.sources.session_blocks import SURROUNDINGS_SOURCE
+from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
+
+REQUEST_TOKENS = 40
+"""Allowance for the rest of a request body: keys, model name, cache breakpoints."""
+
+FRAME_OPENINGS = {
+    "nexus:capabilities": "[CAPABILITIES]\n",
+    "nexus:shared_memory": "[SHARED_MEMORY",
+    "nexus:pins": f"{SUMMARY_MARKER}\n",
+    "nexus:summary": f"{SUMMARY_MARKER}\n",
+    "nexus:user_profile": "[FRIENDS_INFO]\n",
+    "fed:mood": "[MOOD]\n",
+    "fed:constraints": "[CONSTRAINTS]\n",
+}
+"""Opening tag per source. These blocks are already escaped."""
 
 
-def gather(
+@dataclass(frozen=True, slots=True)
+class SystemPrompt:
+    """The system prompt's blocks and the tools, with their base tokens."""
+
+    blocks: list[Block]
+    text: str
+    tools: tuple[ToolSpec, ...]
+    fixed: FixedTokens
+    warnings: list[ContextWarning]
+
+
+def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) -> SystemPrompt:
+    """Return the system prompt and the tools."""
+    blocks, warnings = gather_slot(profile.system, "system", profile, inputs)
+    blocks.extend(session_instructions(inputs.instructions))
+    if inputs.frozen_blocks is not None:
+        volatile = SURROUNDINGS_SOURCE if inputs.source_context.workspace.clock == "system" else ""
+        blocks, warnings = merge_frozen_blocks(inputs.frozen_blocks, blocks, warnings, request.skills, volatile)
+    text, tools = "\n\n".join(sanitize_text(block.text) for block in blocks), canonical(request.tools)
+    fixed = FixedTokens(
+        system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,
+        tools=tools_tokens([spec.definition() for spec in tools], inputs.counter) if tools else 0,
+    )
+    return SystemPrompt(blocks, text, tools, fixed, warnings)
+
+
+def gather_current(
+    request: Request, profile: Profile, inputs: AssemblyInputs, earlier: Iterable[Block]
+) -> tuple[list[Block], list[ContextWarning]]:
+    """Return the blocks of the current message, and warnings.
+
+    Within a turn these are attached files, because the rest was sent before, and a new timestamp if the last is old.
+    """
+    event, names = request.event, profile.current
+    if event.results:
+        wanted = {STORED_NOTES, *(("attachments",) if event.attachments else ())}
+        if "date_time" in names and not event.content and _is_time_stale(inputs):
+            wanted.add("date_time")
+        names = tuple(name for name in names if name in wanted)
+    return gather_slot(names, "current", profile, inputs, earlier=earlier)
+
+
+def gather_slot(
     names: Iterable[str],
     slot: Slot,
-    sources: Mapping[str, Source],
-    desk: SourceContext,
-    shares: Sequence[Share],
-    most: int,
-    counter: TokenCounter,
+    profile: Profile,
+    inputs: AssemblyInputs,
+    *,
+    source_context: SourceContext | None = None,
     earlier: Iterable[Block] = (),
 ) -> tuple[list[Block], list[ContextWarning]]:
-    """The blocks of the named sources, in order, each in the slot that it was asked for; and what the user should know.
+    """Return the blocks of the named sources, in order, and warnings.
 
-    A file whose text stands already, here or in an `earlier` block of the same context, is left out. A layer over its
-    ceiling, a share of `most` base tokens, has its largest blocks shortened, head and tail kept, with a line that says so.
+    A file that is already in these blocks or in an `earlier` block is omitted. If a layer exceeds its ceiling, a share
+    of the available tokens, its largest blocks are truncated.
     """
-    blocks: list[Block] = []
-    warned: list[ContextWarning] = []
-    seen = {file: block.source for block in earlier for file in block.files}
-    for name in names:
-        if name not in sources:
-            warned.append(
-                ContextWarning("nexus:profile", f"there is no source {name!r}, which the profile names: left out")
-            )
-            continue
-        found, notes = sources[name](desk)
-        new, repeats = drop_repeated_files(found, seen)
-        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
-        warned.extend((*notes, *repeats))
-    for share in shares:
+    blocks, warnings = _read_sources(names, slot, inputs.sources, source_context or inputs.source_context, earlier)
+    for share in profile.shares:
         if share.ceiling < 1:
-            warned.extend(_within(blocks, share, int(share.ceiling * most), counter))
-    return blocks, warned
+            limit = int(share.ceiling * inputs.budget.available)
+            warnings.extend(_truncate_layer(blocks, share, limit, inputs.counter))
+    return blocks, warnings
 
 
 def session_instructions(messages: Iterable[Message]) -> list[Block]:
-    """System messages that open a session belong to the system slot, where a cut never reaches them."""
-    texts = [message.text() for message in messages]
-    origin = "nexus:session"
+    """Return the session's opening system messages as blocks of the system prompt, where no cut reaches them."""
+    texts = (message.text() for message in messages)
     return [
-        Block("Session", "session instructions", f"# Session instructions\n\n{text}", origin) for text in texts if text
+        Block("Session", "session instructions", f"# Session instructions\n\n{text}", "nexus:session")
+        for text in texts
+        if text
     ]
 
 
+def preamble_messages(blocks: Iterable[Block]) -> tuple[Message, ...]:
+    """Return one user message per block; a block that continues the one before it becomes a further text of it.
+
+    Blocks of other sources are escaped, because they appear among the format's own blocks.
+    """
+    messages: list[tuple[Text, ...]] = []
+    for block in blocks:
+        opening = FRAME_OPENINGS.get(block.source)
+        is_escaped = opening is not None and (block.continues or block.text.startswith(opening))
+        text = Text(sanitize_text(block.text if is_escaped else escape_note(block.text, block.source)))
+        if block.continues and messages:
+            messages[-1] = (*messages[-1], text)
+        else:
+            messages.append((text,))
+    return tuple(Message("user", parts) for parts in messages)
+
+
 def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
-    """The event as it will be stored: results as they are, then one user message with its notes before the content."""
+    """Return the event as it will be stored: results, then one user message with its notes before the content."""
     if event.results and not event.content and not notes:
         return event.results
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.source) for n in notes), *event.content)
@@ -74,48 +148,81 @@ def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Messag
 def merge_frozen_blocks(
     frozen: Iterable[Block],
     blocks: Iterable[Block],
-    warned: list[ContextWarning],
+    warnings: list[ContextWarning],
     skills: Iterable[str],
-    fresh: str = "",
+    volatile: str = "",
 ) -> tuple[list[Block], list[ContextWarning]]:
-    """The blocks that a session's system slot began with; what this call adds after them; and what has changed.
+    """Return the frozen blocks plus new ones, with warnings about changed files.
 
-    Added are skills that the request names and system messages of the session, which are no files. What a file says now is
-    shown after the next compaction; a warning says so for each. The block of the origin `fresh` is as it is now.
+    New blocks are skills that the request names and the session's instructions, which are not files. Changed files are
+    shown after the next compaction. The block of the source `volatile` is never frozen.
     """
-    now = list(blocks)
-    moved = {block.source: block for block in now if block.source == fresh}
-    before = [moved.get(block.source, block) for block in frozen]
-    shown, told = set(map(_identity, before)), set(map(_identity, now))
-    asked = {f"skill {name}" for name in skills}
-    kept = [block for block in before if block.layer != "Session" or _identity(block) in told]
-    added = [b for b in now if (b.layer == "Session" or b.name in asked) and _identity(b) not in shown]
-    gone = [block for block in kept if _identity(block) not in told]
-    new = [block for block in now if _identity(block) not in shown and block not in added]
-    changed = dict.fromkeys(block.source for block in (*gone, *new) if block.name not in asked)
-    why = "it is not the same any more: this session shows it as it was until it is compacted or cleared"
-    return [*kept, *added], [*warned, *(ContextWarning(origin, why) for origin in changed)]
+    current = list(blocks)
+    updates = {block.source: block for block in current if block.source == volatile}
+    before = [updates.get(block.source, block) for block in frozen]
+    before_ids, current_ids = set(map(_identity, before)), set(map(_identity, current))
+    named = {f"skill {name}" for name in skills}
+    remaining = [block for block in before if block.layer != "Session" or _identity(block) in current_ids]
+    added = [b for b in current if (b.layer == "Session" or b.name in named) and _identity(b) not in before_ids]
+    removed = [block for block in remaining if _identity(block) not in current_ids]
+    new = [block for block in current if _identity(block) not in before_ids and block not in added]
+    changed = dict.fromkeys(block.source for block in (*removed, *new) if block.name not in named)
+    message = "changed on disk; this session keeps the old text until the next compaction or clear"
+    return [*remaining, *added], [*warnings, *(ContextWarning(source, message) for source in changed)]
 
 
 def _identity(block: Block) -> tuple[str, str, str]:
     return block.name, block.source, block.hash
 
 
-def _within(blocks: list[Block], share: Share, most: int, counter: TokenCounter) -> list[ContextWarning]:
-    """Shortens the largest blocks of a layer, in place, until they take `most` together or none can be shorter."""
-    own = {index: text_tokens_json(b.text, counter) for index, b in enumerate(blocks) if b.layer == share.layer}
-    warned: list[ContextWarning] = []
-    for index in sorted(own, key=lambda at: (-own[at], at)):
-        over = sum(own.values()) - most
-        if over <= 0:
+def _read_sources(
+    names: Iterable[str],
+    slot: Slot,
+    sources: Mapping[str, Source],
+    context: SourceContext,
+    earlier: Iterable[Block],
+) -> tuple[list[Block], list[ContextWarning]]:
+    blocks: list[Block] = []
+    warnings: list[ContextWarning] = []
+    source_of_file = {file: block.source for block in earlier for file in block.files}
+    for name in names:
+        if name not in sources:
+            warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))
+            continue
+        read_blocks, notes = sources[name](context)
+        new, repeats = drop_repeated_files(read_blocks, source_of_file)
+        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
+        warnings.extend((*notes, *repeats))
+    return blocks, warnings
+
+
+def _truncate_layer(blocks: list[Block], share: Share, limit: int, counter: TokenCounter) -> Sequence[ContextWarning]:
+    """Truncate the largest blocks of a layer, in place, until they fit in `limit` or none can be shorter."""
+    sizes = {index: text_tokens_json(b.text, counter) for index, b in enumerate(blocks) if b.layer == share.layer}
+    warnings: list[ContextWarning] = []
+    for index in sorted(sizes, key=lambda at: (-sizes[at], at)):
+        excess = sum(sizes.values()) - limit
+        if excess <= 0:
             break
         block = blocks[index]
-        text = truncate_text(block.text, max(own[index] - over, LEAST_TOKENS), counter, block.source)
-        cut = len(block.text) - len(text)
-        if cut <= 0:
+        text = truncate_text(block.text, max(sizes[index] - excess, LEAST_TOKENS), counter, block.source)
+        omitted = len(block.text) - len(text)
+        if omitted <= 0:
             continue
-        own[index] = text_tokens_json(text, counter)
-        blocks[index] = replace(block, text=text, omitted_chars=block.omitted_chars + cut)
-        told = f"shortened by {cut:,} characters: layer {share.layer} may take {share.ceiling:.0%} of the budget"
-        warned.append(ContextWarning(block.source, told))
-    return warned
+        sizes[index] = text_tokens_json(text, counter)
+        blocks[index] = replace(block, text=text, omitted_chars=block.omitted_chars + omitted)
+        message = (
+            f"truncated by {omitted:,} characters: layer {share.layer} is limited to {share.ceiling:.0%} of the budget"
+        )
+        warnings.append(ContextWarning(block.source, message))
+    return warnings
+
+
+def _is_time_stale(inputs: AssemblyInputs) -> bool:
+    """Return True if the history's last timestamp is too old for a tool loop, or if it has messages but none."""
+    if inputs.source_context.workspace.clock == "system":
+        return False
+    for row in reversed(inputs.window.rows):
+        if any(isinstance(part, Note) and part.origin == DATE_TIME_SOURCE for part in row.message.parts):
+            return inputs.source_context.at_ms - row.message.at_ms > FRESH_MS
+    return bool(inputs.window.rows)

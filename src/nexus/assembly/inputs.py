@@ -1,15 +1,15 @@
-"""What assembly needs besides the request, brought together by the engine or read back from a recorded call."""
+"""Inputs of assembly besides the request: collected by the engine, or read back from a recorded call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
+from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Renderers
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
@@ -22,43 +22,74 @@ from nexus.types.request import Request
 from nexus.workspace.source_context import Source, SourceContext
 
 OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""What providers call the most tokens of a reply."""
+"""The providers' names for the maximum tokens of a reply."""
+
+ROUNDING_TOKENS = 3
+"""Tokens kept free because scaling to a model's own tokens rounds the budget's four parts up."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssemblyInputs:
-    """What assembly needs besides the request: resolved names, the filled window, and what was sent last.
-
-    `after_mark` is the seq of the session's newest mark. `may_compact` is false where a compaction was just undone.
-    `frozen` are the system slot's blocks that the session goes on with, where the profile does not change them meanwhile.
-    `withheld` are tools that the request may not offer, `warned` what is worth a warning before anything is gathered.
-    """
+    """Everything that assembly needs besides the request and the profile."""
 
     source_context: SourceContext
     sources: Mapping[str, Source]
     model: Model
+    budget: TokenBudget
+    """The plan of the request's budget (see `plan_budget`)."""
+
     counter: TokenCounter
     factor: float
+    """The model's tokens per base token."""
+
     window: Window
     mark: Entry | None
+    """The newest clear or the current compaction."""
+
     view: View
     cut_number: int
+    """Number of the view's next cut."""
+
     instructions: tuple[Message, ...]
-    last_manifest: Mapping[str, Any] | None
+    """System messages that open the session."""
+
+    last_manifest: StoredManifest | None
+    """Manifest of the view's last recorded call."""
+
     thread: int
     workspace: str
     renderers: Renderers
+
     after_mark: int = 0
+    """Seq of the session's newest checkpoint."""
+
     may_compact: bool = True
+    """False if a compaction was undone and the session has not continued since."""
+
     frozen_blocks: tuple[Block, ...] | None = None
+    """Blocks of the system prompt that the session repeats, in profiles that freeze it."""
+
     denied_tools: tuple[DeniedTool, ...] = ()
+
     warnings: tuple[ContextWarning, ...] = ()
+    """Warnings from before assembly."""
+
+    @property
+    def available(self) -> int:
+        """The available base tokens."""
+        tokens = self.budget.available
+        return tokens if self.factor == 1 else int((tokens - ROUNDING_TOKENS) / self.factor)
+
+    @property
+    def mark_seq(self) -> int:
+        """Seq of `mark`, 0 without one."""
+        return self.mark.seq if self.mark else 0
 
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:
-    """The budget before anything is counted; what the request asks for as output is its reserve."""
-    asked = [request.model_config.get(name) for name in OUTPUT_SETTINGS]
-    reserve = next((tokens for tokens in asked if isinstance(tokens, int)), None)
+    """Return the budget before anything is counted. The request's maximum of output tokens is its reserve."""
+    output_limits = (request.model_config.get(name) for name in OUTPUT_SETTINGS)
+    reserve = next((tokens for tokens in output_limits if isinstance(tokens, int)), None)
     budget = compute_budget(model, available_tokens=request.available_tokens, reserve_response=reserve)
     if not request.most_tokens:
         return budget

@@ -1,15 +1,15 @@
-"""The manifest of a context, and how its prompt follows the last one. Pure."""
+"""The manifest of a context, and the comparison of its prompt with the last one."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from nexus.assembly.fit.cut import FitResult, FixedTokens
-from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.fit.choose import ChosenFit
+from nexus.assembly.gather import SystemPrompt
+from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.prefix.compare import compare_manifests
 from nexus.assembly.prefix.locate import (
     PrefixCosts,
@@ -22,107 +22,96 @@ from nexus.assembly.prefix.locate import (
 from nexus.context import Manifest, PrefixReport
 from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
-from nexus.types.block import Block, text_hash
+from nexus.types.block import text_hash
 from nexus.types.history import PLAIN
-from nexus.types.message import Message
 from nexus.types.profile import Profile
 from nexus.types.request import Request
-from nexus.types.tool_definition import ToolSpec
 
+_NOT_IN_ID = frozenset({"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks"})
+"""Stored keys that came later than the id, or that follow from the others."""
 
-@dataclass(frozen=True, slots=True)
-class RenderedPrefix:
-    """What stands before the conversation: the system slot's blocks and text, blocks that are messages, the tools.
-
-    `entries` is how many earlier entries the blocks tell of.
-    """
-
-    blocks: list[Block]
-    preamble_blocks: list[Block]
-    system: str
-    tools: tuple[ToolSpec, ...]
-    fixed: FixedTokens
-    entries: int
+_FORMAT_KEYS = ("ahead", "form")
+_IF_SET = ("begun", "heading")
 
 
 def build_manifest(
-    request: Request,
-    profile: Profile,
-    inputs: AssemblyInputs,
-    fitted: FitResult,
-    prefix: RenderedPrefix,
-    event: tuple[Message, ...],
+    request: Request, profile: Profile, inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFit
 ) -> Manifest:
-    """What is sent, by hashes and places; and beside that what its id does not depend on."""
-    window = fitted.window
-    cut = fitted.cut or window.cut
-    fields: dict[str, Any] = {
-        "view": inputs.view.name,
-        "profile": profile.name,
-        "model": request.model or inputs.model.name,
-        "system": text_hash(prefix.system),
-        "blocks": {block_key(block): block.hash[:16] for block in prefix.blocks},
-        "tools": hashlib.sha256(msgspec.json.encode(prefix.tools)).hexdigest(),
-        "head": window.head,
-        "head_hash": window.head_hash.hex(),
-        "first": (window.first.seq, window.first.ord),
-        "mark": inputs.mark.seq if inputs.mark else 0,
-        "cut": cut.number if cut else 0,
-        "config": hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
-        "supplied": len(fitted.visible) - fitted.closing_count - len(event),
-        "current": hashlib.sha256(msgspec.msgpack.encode(_hashable(event))).hexdigest(),
-        "counter": inputs.counter.name,
-        "factor": inputs.factor,
-        "available": plan_budget(request, inputs.model).available
-        if request.most_tokens
-        else request.available_tokens or 0,
-        "render": RENDER_VERSION,
-        "pins": pinned_places(window, fitted.spared),
-        "ahead": {block_key(block): block.hash[:16] for block in prefix.preamble_blocks},
-        "form": profile.message_format,
-        "begun": window.header.started,
-        "heading": "" if window.header.summary_heading == PLAIN.summary_heading else window.header.summary_heading,
-    }
-    if profile.message_format == "roles":  # the ids of the form that there was first are those of earlier versions
-        fields = {name: value for name, value in fields.items() if name not in ("ahead", "form")}
-    fields = {name: value for name, value in fields.items() if value or name not in ("begun", "heading")}
-    made = Manifest(id=hashlib.sha256(repr(fields).encode("utf-8", "surrogatepass")).hexdigest()[:32], **fields)
-    return msgspec.structs.replace(
-        made,
-        base=prefix.fixed.total + window.tokens + fitted.closing_tokens + fitted.current_tokens,
-        largest=inputs.view.max_tool_result_tokens,
-        task=inputs.view.pin_first_message,
+    """Return the manifest of a prompt. Its id is a hash of everything that determines the prompt."""
+    result, preamble, event = chosen.result, chosen.preamble, chosen.event
+    window = result.window
+    cut, heading = result.cut or window.cut, window.rules.header.summary_heading
+    bounded = inputs.budget.available if request.most_tokens else request.available_tokens or 0
+    manifest = Manifest(
+        id="",
+        view=inputs.view.name,
+        profile=profile.name,
+        model=request.model or inputs.model.name,
+        system=text_hash(system.text),
+        blocks={block_key(block): block.hash[:16] for block in system.blocks},
+        tools=hashlib.sha256(msgspec.json.encode(system.tools)).hexdigest(),
+        head=window.head,
+        head_hash=window.path.head_hash.hex(),
+        first=(window.first.seq, window.first.ord),
+        mark=inputs.mark_seq,
+        cut=cut.number if cut else 0,
+        config=hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
+        synthetic_results=len(result.visible) - result.closing_count - len(event),
+        current=hashlib.sha256(msgspec.msgpack.encode(_utf8(repr(event)))).hexdigest(),
+        counter=inputs.counter.name,
+        factor=inputs.factor,
+        available=bounded,
+        render=RENDER_VERSION,
+        pins=pinned_places(window, result.verbatim_indexes),
+        base=preamble.fixed.total + window.tokens + result.closing_tokens + result.current_tokens,
+        max_tool_result_tokens=inputs.view.max_tool_result_tokens,
+        pin_first_message=inputs.view.pin_first_message,
         pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
         persona=request.identity.persona,
         images=inputs.view.images,
-        entries=prefix.entries,
-        marks=MARKS_VERSION,
+        ahead={block_key(block): block.hash[:16] for block in preamble.blocks},
+        message_format=inputs.view.message_format.name,
+        entries=preamble.entries,
+        session_header=window.rules.header.started,
+        summary_heading="" if heading == PLAIN.summary_heading else heading,
+        frame_tags=MARKS_VERSION,
     )
+    return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 
 
-def prefix_report(
-    inputs: AssemblyInputs, sent: dict[str, Any], prefix: RenderedPrefix, fitted: FitResult
-) -> PrefixReport:
-    """Whether this call extends the last one; if not, where it breaks and what that costs."""
-    before = inputs.last_manifest
-    report = compare_manifests(before, sent, fitted.window)
-    if before is None or report.state != "broken":
-        stable = prefix.fixed.total + fitted.window.tokens
+def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
+    """Return the hash of the manifest's stored keys and values, in their stored order."""
+    is_hashed = inputs.view.message_format.is_hashed
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Manifest):
+        name, value = field.encode_name, getattr(manifest, field.name)
+        if name in _NOT_IN_ID or (name in _FORMAT_KEYS and not is_hashed) or (name in _IF_SET and not value):
+            continue
+        fields[name] = value
+    return hashlib.sha256(_utf8(repr(fields))).hexdigest()[:32]
+
+
+def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemPrompt, chosen: ChosenFit) -> PrefixReport:
+    """Return whether this call extends the last one; if not, where it breaks and what that costs."""
+    last, result, fixed = inputs.last_manifest, chosen.result, chosen.preamble.fixed
+    report = compare_manifests(last, manifest, result.window)
+    if last is None or report.state != "broken":
+        stable = fixed.total + result.window.tokens
         return msgspec.structs.replace(report, stable_tokens=int(stable * inputs.factor))
-    ground = PrefixCosts(
-        tools=prefix.fixed.tools,
-        system=prefix.fixed.system,
-        blocks=block_tokens(prefix.blocks, inputs.counter),
-        preamble_blocks=block_tokens(prefix.preamble_blocks, inputs.counter),
-        window=fitted.window,
-        earlier=previously_visible(before, inputs.window, inputs.mark) if fitted.cut is not None else None,
+    costs = PrefixCosts(
+        tools=fixed.tools,
+        system=fixed.system,
+        blocks=block_tokens(system.blocks, inputs.counter),
+        preamble_blocks=block_tokens(chosen.preamble.blocks, inputs.counter),
+        window=result.window,
+        earlier=previously_visible(last, inputs.window, inputs.mark) if result.cut is not None else None,
         counter=inputs.counter,
         factor=inputs.factor,
         model=inputs.model,
-        current=fitted.current_tokens,
+        current=result.current_tokens,
     )
-    return locate_break(report, before, sent, ground)
+    return locate_break(report, last, manifest, costs)
 
 
-def _hashable(event: tuple[Message, ...]) -> bytes:
-    return repr(event).encode("utf-8", "surrogatepass")
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,7 +1,8 @@
-"""What a stored manifest tells beside hashes, so that its call can be made again: written by `record`, read by replay.
+"""The stored manifest: the manifest of a call with everything that replay needs besides the history.
 
-The history stands in the ledger. What does not is stored once, by its SHA-256: the system slot's blocks, the tools and
-those withheld, and the model's facts with its settings. A manifest names the hashes, so what stays the same from call to call costs nothing.
+The history is in the ledger. The rest is stored once, by its SHA-256: the blocks of the system prompt, the offered and
+the denied tools, and the model's facts with its settings. A manifest names the hashes, so what stays the same from call
+to call takes no space.
 """
 
 from __future__ import annotations
@@ -12,29 +13,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
-from nexus.context import AssembledContext
-from nexus.errors import BadEntry
+from nexus.context import AssembledContext, Manifest
+from nexus.errors import BadEntry, LedgerError
 from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
 from nexus.tokens.model import Model
 from nexus.types.block import Block
-from nexus.types.ledger_entries import Cut, StoredMessage
+from nexus.types.ledger_entries import AssemblyRow, Cut, StoredMessage
 
 NoteState: TypeAlias = Literal["placed", "seen", "left out"]
 
 
 class Settings(Struct, frozen=True):
-    """The model's facts as they were, and the settings that were sent (None: one of them had no JSON form)."""
+    """The model's facts at the time of the call, and the settings that were sent."""
 
     model: Model
     config: dict[str, Any] | None
+    """None if a setting had no JSON form."""
 
 
 class NoteMetadata(Struct, frozen=True, array_like=True):
-    """A block of the current message without its text: `placed` in it, `seen` in the history already, or `left out`."""
+    """A block of the current message without its text: in the message, already in the history, or omitted."""
 
     state: NoteState
     layer: str
@@ -43,27 +45,57 @@ class NoteMetadata(Struct, frozen=True, array_like=True):
     trust: str
 
 
-class StoredManifest(Struct, frozen=True):
-    """`body` is the body's hash ("": it had no JSON form), `inputs` the hashes of blocks, tools and settings.
+class StoredManifest(Manifest, frozen=True):
+    """A manifest as it is stored with its turn. Manifests of earlier versions lack some fields, which have defaults."""
 
-    `events` counts the messages of the event, which begin the recorded entry; `opens` says that a user spoke; `made` is
-    the cut that this call made, `uncut` what everything would have taken without it. `context_json` is the system prompt's
-    record of document 002. All have defaults: a manifest of an earlier version has none of them.
-    """
+    answered: bool = True
+    """False if the turn has no reply."""
+
+    reported: int = 0
+    """Input tokens that the provider reported; 0 if unknown."""
 
     body: str = ""
-    inputs: dict[str, str] = {}
+    """Hash of the request body; empty if a setting had no JSON form."""
+
+    inputs: dict[str, str] = field(default_factory=dict[str, str])
+    """Hashes of the stored blocks, tools and settings, by name."""
+
     session: str = ""
+
     events: int = 0
+    """Number of the event's messages, which begin the recorded entry."""
+
     opens: bool = True
+    """True if the event starts a turn."""
+
     notes: tuple[NoteMetadata, ...] = ()
-    made: Cut | None = None
+
+    new_cut: Cut | None = field(default=None, name="made")
+    """The cut that this call made."""
+
     uncut: int = 0
-    context_json: dict[str, Any] = {}
+    """Tokens that everything would have taken without this cut."""
+
+    context_json: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Record of the system prompt's parts (see `nexus.types.context_record`)."""
+
+    recorded_at: int = 0
+    """Seq of the call's entry. It is read from the ledger row, not stored in the manifest."""
 
 
-def stored_manifest(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    """The fields that a stored manifest gets, and the blobs that they name."""
+_MISSING: dict[str, Any] = {
+    **dict.fromkeys(("id", "view", "profile", "model", "system", "tools", "head_hash", "config", "current"), ""),
+    **dict.fromkeys(("head", "mark", "cut", "supplied", "available", "render"), 0),
+    "blocks": {},
+    "first": (0, 0),
+    "counter": "",
+    "factor": 1.0,
+}
+"""Values for keys that a manifest of an earlier version may lack and that have no default."""
+
+
+def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the JSON value of a context's stored manifest, and the blobs that it names by hash."""
     body, config = _body(ctx)
     blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
     parts: dict[str, Any] = {"settings": Settings(ctx.accounting.model_info, config)}
@@ -74,50 +106,64 @@ def stored_manifest(ctx: AssembledContext) -> tuple[dict[str, Any], tuple[bytes,
     if ctx.provenance.denied_tools:
         parts["withheld"] = ctx.provenance.denied_tools
     blobs = {name: to_json(value).encode() for name, value in parts.items()}
-    sent = StoredManifest(
-        body,
-        {name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
-        ctx.session_label,
-        len(ctx.event),
-        ctx.provenance.starts_turn,
-        tuple(
-            NoteMetadata(state, block.layer, block.name, block.source, block.trust)
-            for state, found in _notes(ctx)
-            for block in found
-        ),
-        ctx.cut,
-        ctx.token_budget.uncut,
-        ctx.provenance.context_json,
+    manifest = StoredManifest(
+        **asdict(ctx.provenance.manifest),
+        answered=answered,
+        reported=reported,
+        body=body,
+        inputs={name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
+        session=ctx.session_label,
+        events=len(ctx.event),
+        opens=ctx.provenance.starts_turn,
+        notes=tuple(_notes(ctx)),
+        new_cut=ctx.cut,
+        uncut=ctx.token_budget.uncut,
+        context_json=ctx.provenance.context_json,
     )
-    return msgspec.to_builtins(sent), tuple(blobs.values())
+    stored = msgspec.to_builtins(manifest)
+    del stored["recorded_at"]
+    return stored, list(blobs.values())
 
 
 def parse_stored_manifest(manifest: Mapping[str, Any]) -> StoredManifest:
-    """What a stored manifest tells. Raises msgspec.ValidationError where a field has another shape."""
-    return msgspec.convert(
-        {name: manifest[name] for name in StoredManifest.__struct_fields__ if name in manifest}, StoredManifest
-    )
+    """Parse the manifest of a ledger row. Raises msgspec.ValidationError if a field has another type."""
+    return msgspec.convert({**_MISSING, **manifest}, StoredManifest)
 
 
-def with_stored_fields(ctx: AssembledContext, sent: StoredManifest, rows: Sequence[StoredMessage]) -> AssembledContext:
-    """A context that was made again, with what its manifest and its entry's `rows` tell and no assembly can find out."""
-    budget = replace(ctx.token_budget, uncut=sent.uncut)
-    provenance = dataclasses.replace(ctx.provenance, context_json=sent.context_json)
-    ctx = dataclasses.replace(ctx, cut=sent.made, token_budget=budget, provenance=provenance)
-    return with_stored_meta(ctx, sent, rows)
+def manifest_of(row: AssemblyRow | None) -> StoredManifest | None:
+    """Return the manifest of a ledger row, None without one. Raises LedgerError if it is unreadable."""
+    if row is None:
+        return None
+    try:
+        return parse_stored_manifest({**row.manifest, "recorded_at": row.seq})
+    except msgspec.ValidationError as error:
+        raise LedgerError(f"manifest of entry {row.seq} unreadable: {error}") from error
 
 
-def with_stored_meta(ctx: AssembledContext, sent: StoredManifest, rows: Sequence[StoredMessage]) -> AssembledContext:
-    """The context with what was kept beside the text of its user's message, which begins the entry of `rows`."""
-    said = [row.message for row in rows][: sent.events]
-    if not said or said[-1].role != "user":
+def with_stored_fields(
+    ctx: AssembledContext, manifest: StoredManifest, rows: Sequence[StoredMessage]
+) -> AssembledContext:
+    """Return a replayed context with fields restored from the stored manifest and the entry's `rows`."""
+    budget = replace(ctx.token_budget, uncut=manifest.uncut)
+    provenance = dataclasses.replace(ctx.provenance, context_json=manifest.context_json)
+    ctx = dataclasses.replace(ctx, cut=manifest.new_cut, token_budget=budget, provenance=provenance)
+    return with_stored_meta(ctx, manifest, rows)
+
+
+def with_stored_meta(
+    ctx: AssembledContext, manifest: StoredManifest, rows: Sequence[StoredMessage]
+) -> AssembledContext:
+    """Return the context with the metadata of its user message, which begins the entry of `rows`."""
+    messages = [row.message for row in rows][: manifest.events]
+    if not messages or messages[-1].role != "user":
         return ctx
-    event, current = ((*shown[:-1], replace(shown[-1], meta=said[-1].meta)) for shown in (ctx.event, ctx.current))
+    meta = messages[-1].meta
+    event, current = ((*part[:-1], replace(part[-1], meta=meta)) for part in (ctx.event, ctx.current))
     return dataclasses.replace(ctx, event=event, current=current)
 
 
 def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
-    """The body's hash and the settings; empty where a setting has no JSON form, as a class that a client takes."""
+    """Return the body's hash and the settings; empty if a setting has no JSON form, such as a class."""
     try:
         body_json(ctx.model_config)
         digest = ctx.body_hash
@@ -126,10 +172,15 @@ def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
     return digest, ctx.model_config
 
 
-def _notes(ctx: AssembledContext) -> list[tuple[NoteState, tuple[Block, ...]]]:
-    placed = tuple(block for block in ctx.provenance.blocks if block.slot == "current")
-    return [
-        ("placed", placed),
+def _notes(ctx: AssembledContext) -> list[NoteMetadata]:
+    included = tuple(block for block in ctx.provenance.blocks if block.slot == "current")
+    states: tuple[tuple[NoteState, tuple[Block, ...]], ...] = (
+        ("placed", included),
         ("seen", ctx.provenance.already_in_history),
         ("left out", ctx.provenance.omitted_blocks),
+    )
+    return [
+        NoteMetadata(state, block.layer, block.name, block.source, block.trust)
+        for state, blocks in states
+        for block in blocks
     ]

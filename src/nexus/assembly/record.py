@@ -1,4 +1,4 @@
-"""What a recorded reply teaches about counting: its report against the count of the context that was sent. Pure."""
+"""Commits of calls and replies, and the calibration of token counts by reported usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly import manifest_store as sent
+from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
 from nexus.tokens.counter import TokenCounter
@@ -23,55 +23,54 @@ _BY = " by "
 
 
 def calibration_key(model: str, counter: str) -> str:
-    """The model's name in a calibration: its bare name, with the counter where that is not o200k's."""
-    bare = base_model_name(model)
-    return bare if counter == _BASE_COUNTER else f"{bare}{_BY}{counter}"
+    """Return a model's name in a calibration: its base name, with the counter if that is not o200k's."""
+    name = base_model_name(model)
+    return name if counter == _BASE_COUNTER else f"{name}{_BY}{counter}"
 
 
 def parse_calibration_key(calibrated: str) -> str:
-    """The model that a calibration is about, by the name that it is stored under."""
+    """Return the model of a calibration key."""
     return calibrated.split(_BY, 1)[0]
 
 
 def calibration_factor(model: Model, calibration: StoredCalibration | None) -> float:
-    """The model's tokens per base token: as learned, else, or where that is the same 64th, the model's own factor."""
-    own = model.token_factor
-    moved = calibration is not None and calibration.factor_64 != initial_calibration(own).factor_64
-    return _learned(calibration).factor if calibration and moved else own
+    """Return the model's tokens per base token: calibrated, or the model's default if that is the same 64th."""
+    if calibration is None or calibration.factor_64 == initial_calibration(model.token_factor).factor_64:
+        return model.token_factor
+    return _as_calibration(calibration).factor
 
 
 def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
-    """The input tokens that the provider reported for the context; 0 where the report is of something else.
+    """Return the input tokens that the provider reported for the context; 0 if the report is not about this prompt.
 
-    An agent that called the model several times reports the sum of its calls, which is no prompt's size. Where another
-    model answered than the one that the context was made for, it counted by its own vocabulary; a name that nobody
-    knows, as a deployment's, may stand for any model.
+    An agent that called the model several times reports the sum of its calls. If another model answered, it counted by
+    its own vocabulary; an unknown name, such as a deployment's, may be any model.
     """
     if len(result.messages) != 1 or result.messages[0].role != "assistant":
         return 0
-    answered = result.model or result.messages[0].model
-    own = not answered or not ctx.accounting.model_info.known
-    own = own or any(same_model(answered, name) for name in (ctx.model, ctx.accounting.model_info.matched))
+    model, model_info = result.model or result.messages[0].model, ctx.accounting.model_info
+    same = not model or not model_info.known
+    same = same or any(same_model(model, name) for name in (ctx.model, model_info.matched))
     tokens = result.usage.input_tokens
-    # An AgentResult is made by callers, and a fraction would not come back from the ledger as it was hashed.
-    return tokens if own and isinstance(tokens, int) else 0
+    # Callers make an AgentResult. A fraction would not be read from the ledger as it was hashed.
+    return tokens if same and isinstance(tokens, int) else 0
 
 
 def update_calibration(
     ctx: AssembledContext, result: AgentResult, earlier: StoredCalibration | None, now_ms: int
 ) -> StoredCalibration | None:
-    """The calibration after this reply; None if it teaches nothing new.
+    """Return the calibration after this reply, None if it is unchanged.
 
-    That is also so where the prompt has images: what they cost is the largest of three providers' formulas.
+    Prompts with images do not count, because an image counts as the largest of three providers' formulas.
     """
-    before = _learned(earlier) if earlier else initial_calibration(ctx.accounting.model_info.token_factor)
+    before = _as_calibration(earlier) if earlier else initial_calibration(ctx.accounting.model_info.token_factor)
     after = update_calibration_factor(before, ctx.provenance.manifest.base, reported_tokens(ctx, result))
     if after == before or any(map(_has_image, ctx.messages)):
         return None
     return StoredCalibration(after.factor_64, after.samples, now_ms)
 
 
-def _learned(calibration: StoredCalibration) -> Calibration:
+def _as_calibration(calibration: StoredCalibration) -> Calibration:
     return Calibration(calibration.factor_64, calibration.samples)
 
 
@@ -84,21 +83,22 @@ def _has_image(message: Message) -> bool:
 
 
 def with_sizes(messages: Iterable[Message], counter: TokenCounter) -> tuple[SizedMessage, ...]:
-    """The messages with their base counts: taken here, once, when they are written."""
+    """Return the messages with their base counts, which are taken once, when a message is written."""
     return tuple(SizedMessage(message, message_tokens(message, counter)) for message in messages)
 
 
 def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCounter, now_ms: int) -> Commit:
-    """The commit for a context that was sent and its result. Recording the same pair twice adds nothing.
+    """Return the commit for a context that was sent and its result. Recording the same pair twice adds nothing.
 
-    The turn stays open while tool calls wait for results; it is closed as completed, or as failed with the error.
+    The turn stays open while tool calls wait for results. Otherwise it is closed as completed, or as failed with the error.
     """
     model = result.model or ctx.model
     produced = tuple(
         message if message.role != "assistant" else replace(message, model=message.model or model)
         for message in result.messages
     )
-    key = f"context:{ctx.provenance.manifest.id}"
+    manifest = ctx.provenance.manifest
+    key = f"context:{manifest.id}"
     turn = NewEntry(
         messages=with_sizes((*ctx.event, *produced), counter),
         body={
@@ -125,25 +125,21 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     elif not unanswered_calls(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     answered = any(message.role == "assistant" for message in produced)
-    told, blobs = sent.stored_manifest(ctx)
-    fields = {
-        **msgspec.to_builtins(ctx.provenance.manifest),
-        "answered": answered,
-        "reported": reported_tokens(ctx, result),
-    }
-    manifest = AssemblyRow(ctx.provenance.manifest.view, {**fields, **told}, now_ms)
-    follows = (
-        (ctx.provenance.manifest.head, bytes.fromhex(ctx.provenance.manifest.head_hash))
-        if ctx.provenance.manifest.head
-        else None
+    stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
+    follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
+    return Commit(
+        tuple(entries),
+        ctx.cut,
+        AssemblyRow(manifest.view, stored, now_ms),
+        follows=follows,
+        # The context of an empty session must not follow entries that it was made without.
+        expected_head=None if follows else 0,
+        blobs=tuple(blobs),
     )
-    # A context of a session that had nothing yet says so too: it must not be added to what it never saw.
-    expected = None if follows else 0
-    return Commit(tuple(entries), ctx.cut, manifest, follows=follows, expected_head=expected, blobs=blobs)
 
 
 def unanswered_calls(messages: Iterable[Message]) -> bool:
-    """Whether some tool call among the messages has no result yet."""
+    """Return True if a tool call among the messages has no result."""
     open_calls: set[str] = set()
     for message in messages:
         open_calls.update(call.id for call in message.calls())

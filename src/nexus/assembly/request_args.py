@@ -1,4 +1,4 @@
-"""A request from what a program gives by keywords: the event from text, messages or an Event, and where it belongs."""
+"""Requests built from the keyword arguments of a program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_request(
     skills: str | Iterable[str] = (),
     blocks: Mapping[str, str] | None = None,
 ) -> Request:
-    """The request as given; the engine fills in its own model, persona and limits. Without a session: `Routing.own`."""
+    """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it."""
     return Request(
         event,
         Routing("main", role, task, manager, own=True) if session is None else Routing(session, role, task, manager),
@@ -50,17 +50,18 @@ def build_request(
 
 
 def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
-    """The event for a user's text, an Event, or results of tool calls, with images. Raises BadEvent."""
+    """Return the event for a user's text, an Event, or results of tool calls, with images. Raises BadEvent."""
     if isinstance(event, Event):
         return replace(event, content=(*event.content, *images)) if images else event
     if isinstance(event, str):
         return Event(content=(Text(event), *images))
     messages = tuple(event)
-    strange = next((message for message in messages if message.role not in ("tool", "user")), None)
-    if strange is not None or (messages and messages[0].role != "tool"):
-        given = strange.role if strange is not None else messages[0].role
+    wrong = next((message for message in messages if message.role not in ("tool", "user")), None)
+    if wrong is None and messages and messages[0].role != "tool":
+        wrong = messages[0]
+    if wrong is not None:
         raise BadEvent(
-            f"an event of messages holds results of tools (nexus.tool(…)), not a message of role {given!r}: "
-            "give a user's words as text, and record what the assistant said"
+            f"event has a message of role '{wrong.role}' where tool results are expected (pass results as "
+            "nexus.tool(…) and user input as text, and record assistant messages)"
         )
     return Event(results=messages, content=tuple(images))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nexus.context import AssembledContext, TokenLine
 from nexus.render.turnlog.lines import parse_entry_text
-from nexus.types.profile import ONE_TURN
 
 
 def report(ctx: AssembledContext) -> str:
@@ -80,7 +79,7 @@ def _out(ctx: AssembledContext) -> list[str]:
         )
     if ctx.provenance.manifest.mark and not ctx.cut:
         out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
-    if ctx.provenance.manifest.form in ONE_TURN:
+    if ctx.provenance.shows_one_turn:
         count = ctx.provenance.manifest.entries
         told = (
             f"what {count} {'entry' if count == 1 else 'entries'} of the shared memory tell{'s' if count == 1 else ''}"

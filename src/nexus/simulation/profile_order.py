@@ -15,13 +15,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.assembly.formats.registry import FORMATS
 from nexus.context import AssembledContext, TokenLine
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.profiles.user.registry import ResolvedProfile
 from nexus.providers.prompt_cache import price_of_break
 from nexus.types.block import ContextWarning, Slot
 from nexus.types.message import Text
-from nexus.types.profile import ONE_TURN, Profile
+from nexus.types.profile import Profile
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.sources.app_blocks import app_block_name
 from nexus.workspace.sources.registry import VOLATILITY, Volatility
@@ -169,7 +170,7 @@ def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, 
         if first is None:
             continue
         # In a form of one turn the history is that turn, in which all blocks stay.
-        to_end = volatility == "turn" and profile.message_format not in ONE_TURN
+        to_end = volatility == "turn" and not FORMATS[profile.message_format].shows_one_turn
         behind = [
             row for row in system[first:] if row.changes != "" and _rank(row) < ORDER.index(volatility) and row.tokens
         ]

@@ -1,47 +1,82 @@
-"""What the provider reported for the last prompt of a view, and how much has been added to it since.
+"""The usage that a provider reported for the last prompt of a view, and the tokens added since.
 
-A report has what no count sees: what the provider puts around a prompt, and how its vocabulary takes this very text.
-Only what came since carries the error of the count.
+Reported usage includes what no count sees: the tokens that the provider puts around a prompt, and its own vocabulary on
+this very text. Only the tokens added since carry the error of the count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 from msgspec import Struct
 
 from nexus.tokens.calibration import plausible
 from nexus.tokens.model_names import same_model
 
-_SAME = ("mark", "cut", "counter")
+
+class CountedPrompt(Protocol):
+    """The fields of a manifest that an anchor depends on."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        ...
+
+    @property
+    def mark(self) -> int:
+        """Seq of the newest clear or current compaction."""
+        ...
+
+    @property
+    def cut(self) -> int:
+        """Number of the current cut."""
+        ...
+
+    @property
+    def counter(self) -> str:
+        """Name of the token counter."""
+        ...
+
+    @property
+    def base(self) -> int:
+        """Base tokens of the prompt."""
+        ...
+
+
+class ReportedPrompt(CountedPrompt, Protocol):
+    """The fields of a recorded manifest that an anchor depends on."""
+
+    @property
+    def reported(self) -> int:
+        """Input tokens that the provider reported."""
+        ...
 
 
 class Anchor(Struct, frozen=True):
-    """`reported_tokens` of the view's newest call, and our count of what this call has more, in provider tokens.
-
-    `added_tokens` is negative where the prompt became shorter, as when a file of the system slot did.
-    """
+    """Reported tokens of the view's newest call, and the tokens that this call adds, in provider tokens."""
 
     reported_tokens: int
+
     added_tokens: int
+    """Negative if the prompt became shorter, for example because a file of the system prompt did."""
 
     @property
     def tokens(self) -> int:
-        """What the provider will report for this call, as far as that can be told from the last one."""
+        """The expected usage of this call."""
         return max(0, self.reported_tokens + self.added_tokens)
 
 
-def anchor_of(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Anchor | None:
-    """The anchor of the call with manifest `now`, whose view's newest recorded call had the manifest `before`.
+def anchor_of(before: ReportedPrompt | None, now: CountedPrompt, factor: float) -> Anchor | None:
+    """Return the anchor of a call; `before` is the manifest of the view's newest recorded call.
 
-    None where that call had no plausible report, or was of another prompt: another model or counter, or a cut, clear or
+    None if that call had no plausible report, or was for another prompt: another model or counter, or a cut, clear or
     compaction since.
     """
-    base, reported = (before.get("base", 0), before.get("reported", 0)) if before else (0, 0)
-    if not before or not base or not plausible(base, reported):
+    if before is None or not before.base or not plausible(before.base, before.reported):
         return None
-    if any(before.get(name) != now[name] for name in _SAME) or not same_model(before.get("model", ""), now["model"]):
+    if (before.mark, before.cut, before.counter) != (now.mark, now.cut, now.counter):
         return None
-    return Anchor(reported, math.ceil((now["base"] - base) * factor))
+    if not same_model(before.model, now.model):
+        return None
+    return Anchor(before.reported, math.ceil((now.base - before.base) * factor))

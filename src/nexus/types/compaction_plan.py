@@ -1,4 +1,4 @@
-"""A compaction before it is carried out: what it would cover and keep, as a value."""
+"""Plans of compactions, as values."""
 
 from __future__ import annotations
 
@@ -11,48 +11,70 @@ from nexus.types.ledger_entries import MessageRef
 Trigger: TypeAlias = Literal["context_limit", "overflow_recovery", "manual", "periodic"]
 
 COMPACT_AT = 0.85
-"""A context that takes more than this share of the available tokens comes with a plan (document 002)."""
+"""A context that takes more than this share of the available tokens is due for compaction."""
 
 COMPACT_TO = 0.60
-"""Compaction aims at this share (document 002)."""
+"""Target share of a compaction."""
 
 RECOVER_TO = 0.40
-"""The share that recovery from a provider's overflow aims at (document 002)."""
+"""Target share of a compaction after a provider's overflow error."""
 
 
 class CompactionPlan(Struct, frozen=True):
     """What a compaction covers and keeps. Tokens are base tokens.
 
-    It covers `messages` messages from message `start_ord` of entry `covers_from` on, after the summary `previous`, and
-    keeps all from message `kept_ord` of entry `first_kept` on. `tokens_before` is the whole prompt, `kept_tokens` what stays of it beside the
-    summary, which may take `summary_tokens`. It holds while `after_mark` is the newest mark and `head` is on the path.
+    A plan is current while `after_mark` is the newest checkpoint and `head` is on the session's path.
     """
 
     session: str
     view: str
     trigger: Trigger
     covers_from: int
+    """First entry that is covered, from its message `start_ord` on."""
+
     covers_to: int
+    """Last entry that is covered completely."""
+
     first_kept: int
+    """First entry that is kept, from its message `kept_ord` on."""
+
     kept_ord: int
+
     asked: MessageRef | None
+    """The covered user message that the kept messages still answer."""
+
     previous: str
+    """The current summary, which the new one updates."""
+
     after_mark: int
+    """Seq of the newest checkpoint."""
+
     head: int
     head_hash: str
+
     messages: int
+    """Number of messages that are covered."""
+
     tokens_before: int
+    """Tokens of the whole prompt."""
+
     kept_tokens: int
+    """Tokens of the prompt that stay, without the new summary."""
+
     summary_tokens: int
+    """Limit of the new summary."""
+
     start_ord: int = 0
+
     factor: float = 1.0
+    """Provider tokens per base token."""
 
     @property
     def start(self) -> MessageRef:
-        """The first message that is covered."""
+        """Position of the first message that is covered."""
         return MessageRef(self.covers_from, self.start_ord)
 
     @property
     def until(self) -> MessageRef:
-        """The first message that is kept."""
+        """Position of the first message that is kept."""
         return MessageRef(self.first_kept, self.kept_ord)

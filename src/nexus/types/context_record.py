@@ -1,7 +1,7 @@
-"""What context came with a message, kept beside its text: document 002's `context_json`, with the names printed there.
+"""Records of the context that came with a message, stored as `context_json` under documented key names.
 
-A user's message has it in `Message.meta`. A system prompt is no message of the ledger: its record stands with the
-manifest of its call, on the assembly row. Other messages have none.
+A user message has its record in `Message.meta`. The system prompt is not a message of the ledger, so its record is
+stored with the manifest of its call. Other messages have none.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from nexus.types.environment import ORIGIN, Environment
 from nexus.types.request import Attachment, Event
 
 HASH_CHARS = 16
-"""Hex digits of a hash that are kept, as of the manifest's `blocks`."""
+"""Hex digits of a stored hash, as in the manifest's `blocks`."""
 
 
 def meta_of_user(event: Event, at_ms: int) -> str:
-    """`Message.meta` of the message that carries an event and to which context was added at `at_ms`.
+    """Return `Message.meta` of the message that carries an event, to which context was added at `at_ms`.
 
-    `hookCount` counts the hooks and callers that gave data; a file attached whole has no `lines`, one from a line on to
-    its end has null as the second.
+    `hookCount` is the number of hooks and callers that added data. A file that is attached as a whole has no `lines`; one
+    that is attached from a line to its end has null as the second.
     """
     record = {
         "event": {"platform": event.platform or None, "hookCount": len(event.hook_data)},
-        "attachments": [_attached(one) for one in event.attachments],
+        "attachments": [_attachment_record(attachment) for attachment in event.attachments],
         "injectedAt": at_ms,
     }
     return json.dumps({"context_json": record}, separators=(",", ":"))
 
 
 def of_system(
-    blocks: Sequence[Block], persona: str, environment: Environment | None, last: Mapping[str, Any] | None
+    blocks: Sequence[Block], persona: str, environment: Environment | None, previous: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The record of a system prompt made of `blocks`; `last` is the manifest of the view's call before.
+    """Return the record of a system prompt made of `blocks`; `previous` is the record of the view's last call.
 
-    `version` counts the texts that AGENTS.md had in this view, from 1. `memory` lists the memory files in the prompt,
-    null if there are none. What the prompt does not hold is null.
+    `version` counts the texts that AGENTS.md had in this view, from 1. `memory` lists the memory files in the prompt.
+    Missing parts are null.
     """
     rules = _hash_of(blocks, "AGENTS.md")
     return {
-        "workspace": {"agentsMdHash": rules, "version": _version(rules, last)},
+        "workspace": {"agentsMdHash": rules, "version": _version(rules, previous)},
         "persona": {"id": persona or None, "soulHash": _hash_of(blocks, "SOUL.md")},
         "nexusEnv": None
         if environment is None
@@ -55,19 +55,18 @@ def of_system(
     }
 
 
-def _attached(one: Attachment) -> dict[str, Any]:
-    lines = {"lines": [one.first_line, one.last_line or None]} if one.first_line else {}
-    return {"path": one.path, **lines}
+def _attachment_record(attachment: Attachment) -> dict[str, Any]:
+    lines = {"lines": [attachment.first_line, attachment.last_line or None]} if attachment.first_line else {}
+    return {"path": attachment.path, **lines}
 
 
 def _hash_of(blocks: Sequence[Block], name: str) -> str | None:
-    """The hash of the file of that name, or of the block's text where it is made of no file."""
-    found = next((block for block in reversed(blocks) if block.source.rsplit("/", 1)[-1] == name), None)
-    return (found.files[0] if found.files else found.hash)[:HASH_CHARS] if found is not None else None
+    """Return the hash of the file with this name, or of the block's text if it is not from a file."""
+    block = next((block for block in reversed(blocks) if block.source.rsplit("/", 1)[-1] == name), None)
+    return (block.files[0] if block.files else block.hash)[:HASH_CHARS] if block is not None else None
 
 
-def _version(rules: str | None, last: Mapping[str, Any] | None) -> int:
-    earlier: Mapping[str, Any] = (last or {}).get("context_json") or {}
-    before: Mapping[str, Any] = earlier.get("workspace", {})
-    number = int(before.get("version", 0))
-    return number if number and before.get("agentsMdHash") == rules else number + 1
+def _version(rules: str | None, previous: Mapping[str, Any]) -> int:
+    workspace: Mapping[str, Any] = previous.get("workspace", {})
+    number = int(workspace.get("version", 0))
+    return number if number and workspace.get("agentsMdHash") == rules else number + 1

@@ -1,4 +1,4 @@
-"""The history of a session as a call shows it: its header, earlier turns told in blocks, and messages."""
+"""The history of a session as a call shows it: header, earlier turns for blocks, and messages."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import Message
 
 OLDER_ENTRIES = "older entries"
-"""The reason of a cut by which the oldest entries leave a block that tells of earlier turns."""
+"""Reason of a cut by which the oldest entries leave a block that reports earlier turns."""
 
 MOMENT_ORIGIN = "nexus:this_moment"
-"""The origin of the note that holds the time of a message in document 000's frame."""
-
+"""Source of the note with the time of a message in the tagged formats."""
 
 MEMORY_ORIGIN = "nexus:shared_memory"
-"""The origin of the blocks that tell of earlier turns in document 000's form."""
+"""Source of the blocks that report earlier turns in the tagged formats."""
 
 
 class PreviousTurns(Struct, frozen=True):
-    """The newest messages before the turn, oldest first, each with the number of its turn, and a summary of those before.
-
-    `pinned` are the messages before the turn that stay word for word, with the groups that they belong to.
-    `most` is how many entries a block may show of them at present: a context that has little room asks for fewer.
-    """
+    """The messages before the open turn that blocks may report."""
 
     rows: Sequence[tuple[int, StoredMessage]] = ()
+    """Newest messages, oldest first, each with the number of its turn."""
+
     summary: str = ""
+    """Summary of the messages before them."""
+
     pinned: Sequence[tuple[int, StoredMessage]] = ()
+    """Verbatim pins with their groups, each group with a number of its own."""
+
     max_entries: int = 20
+    """Maximum entries that a block may show. A smaller budget allows fewer."""
 
 
 SUMMARY_MARKER = "[Previous conversation summary]"
-"""Document 002's words before a summary."""
+"""Heading of a summary in most profiles."""
 
 CONTEXT_SUMMARY = """[CONTEXT SUMMARY]
 The following is a summary of our previous conversation. It was automatically
@@ -46,19 +48,21 @@ context - you don't need to re-confirm decisions already made.
 
 ---
 """
-"""Document 004's words before a summary; the time at which it was made follows."""
+"""Heading of a summary in the profile `repl`; the time of the compaction follows."""
 
 GENERATED = "Generated: "
 
 
 SESSION_SOURCE = "nexus:session-start"
-"""What marks a first message of a session as one of ours: no text that a user writes can."""
+"""Source of the message on the session's start, which no user message can have."""
 
 
 class HistoryHeader(Struct, frozen=True):
-    """What the first message says of the session's start ("": there is none), and what stands before a summary."""
+    """Fixed texts of a session's history."""
 
     started: str = ""
+    """First message, on the session's start; empty if there is none."""
+
     summary_heading: str = f"{SUMMARY_MARKER}\n"
 
 
@@ -67,18 +71,23 @@ PLAIN = HistoryHeader()
 
 @dataclass(frozen=True, slots=True)
 class History(Sequence[Message]):
-    """What stands between the system slot and the current message: a sequence of messages.
-
-    `opening` holds a summary or the marker of a cut; `shared[:end]` the messages, repaired, in order; `closing` the
-    results that an interrupted tool call still lacks. `fragments` is the renderers' cache for `shared`, by wire.
-    """
+    """The messages between the system prompt and the current message."""
 
     opening: tuple[Message, ...] = ()
+    """Header, summary, omission notice and pins."""
+
     shared: list[Message] = field(default_factory=list[Message])
+    """The window's messages, repaired. The window appends to this list; only the first `end` belong to this history."""
+
     end: int = 0
+
     closing: tuple[Message, ...] = ()
+    """Results that an interrupted tool call lacks."""
+
     tokens: int = 0
+
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    """The renderers' cache for `shared`, by provider format."""
 
     def __len__(self) -> int:
         return len(self.opening) + self.end + len(self.closing)
@@ -97,7 +106,7 @@ class History(Sequence[Message]):
             return [self[index] for index in range(*place.indices(len(self)))]
         index = place + len(self) if place < 0 else place
         if not 0 <= index < len(self):
-            raise IndexError(f"there is no message {place} in a history of {len(self)}")
+            raise IndexError(f"message {place} out of range: history has {len(self)} messages")
         index -= len(self.opening)
         if index < 0:
             return self.opening[index]
@@ -105,5 +114,5 @@ class History(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: list[Message], tokens: int = 0) -> History:
-        """A history of its own, that nothing else shares."""
+        """Return a history that shares no list with a window."""
         return cls(shared=messages, end=len(messages), tokens=tokens)

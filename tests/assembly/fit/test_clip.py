@@ -77,24 +77,24 @@ def test_many_megabytes_without_a_space_are_shortened_too() -> None:
 
 def test_a_result_that_fits_is_the_same_object_and_others_keep_id_name_and_error() -> None:
     fits = tool("call_1", "short", "look")
-    assert truncate_results(fits, 100, COUNTER, pictures=True) is fits
+    assert truncate_results(fits, 100, COUNTER, keeps_images=True) is fits
     message = tool("call_1", LOG, "look", is_error=True)
-    (short,) = truncate_results(message, 100, COUNTER, pictures=True).results()
+    (short,) = truncate_results(message, 100, COUNTER, keeps_images=True).results()
     assert (short.call_id, short.name, short.is_error) == ("call_1", "look", True)
     (text,) = short.content
     assert isinstance(text, Text) and "--call call_1" in text.text
 
 
 def test_an_id_that_no_shell_takes_is_not_put_into_a_command() -> None:
-    (short,) = truncate_results(tool("a; rm -rf /", LOG), 200, COUNTER, pictures=True).results()
+    (short,) = truncate_results(tool("a; rm -rf /", LOG), 200, COUNTER, keeps_images=True).results()
     assert "rm -rf" not in str(short.content)
 
 
 def test_images_of_older_results_become_a_line_and_stay_in_newer_ones() -> None:
     image = Image("image/png", "AAAA", width=8, height=4)
     message = Message("tool", (ToolResult("call_1", (Text("seen"), image)),))
-    assert truncate_results(message, 100, COUNTER, pictures=True) is message
-    (short,) = truncate_results(message, 100, COUNTER, pictures=False).results()
+    assert truncate_results(message, 100, COUNTER, keeps_images=True) is message
+    (short,) = truncate_results(message, 100, COUNTER, keeps_images=False).results()
     assert short.content == (Text("seen"), Text("[image/png 8x4 was shown here before; it is in the ledger]"))
 
 

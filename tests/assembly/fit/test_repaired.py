@@ -85,7 +85,7 @@ def test_repairing_a_beginning_and_stepping_on_is_the_full_pass(history: list[Me
     whole, report = nexus.repaired(history)
     assert nexus.repaired(history[:cut])[0] == beginning
     assert whole == [*shown, *lacking]
-    assert report.total == fold.done.total() + len(lacking)
+    assert report.total == fold.changes.total() + len(lacking)
 
 
 def test_each_change_is_counted_by_what_was_done() -> None:

@@ -16,7 +16,6 @@ from nexus.context import AssembledContext
 from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult
-from nexus.types.profile import ONE_TURN
 
 _WHY_PINNED = {
     "pin": "pinned",
@@ -85,11 +84,18 @@ class HistoryExplainer:
         """The head and the pins that stand before what is shown, by place; the summary; the marker."""
         window = self.window
         told, pinned_tokens, _ = self._ledger_items()
-        lead = [row for row in window.lead if not _leads(row)]
-        weights = share(window.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
-        beside = window.pinned_tokens + window.summary_tokens + window.lead_tokens + window.header_tokens
-        marker_tokens = window.opening_tokens - beside
-        summary_part, marker_part, *parts = share(told, [window.summary_tokens, marker_tokens, *weights])
+        lead = [row for row in window.opening.lead if not _leads(row)]
+        weights = (
+            share(window.opening.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
+        )
+        beside = (
+            window.opening.pinned_tokens
+            + window.opening.summary_tokens
+            + window.opening.lead_tokens
+            + window.opening.header_tokens
+        )
+        marker_tokens = window.opening.tokens - beside
+        summary_part, marker_part, *parts = share(told, [window.opening.summary_tokens, marker_tokens, *weights])
         found = {
             row.place: self._kept(row, "head: what stays in front", tokens)
             for row, tokens in zip(lead, parts, strict=True)
@@ -109,12 +115,12 @@ class HistoryExplainer:
         for item in self.ctx.accounting.token_breakdown:
             if item.source == "nexus:session-start":
                 why = "the first message: never cut, never summarised"
-                text = self.window.header.started
+                text = self.window.rules.header.started
                 yield ExplainedLine("in", "marker", "history", item.name, why, item.tokens, item.tokens, text=text)
 
     def _summary(self, tokens: int) -> list[ExplainedLine]:
         mark = self._mark()
-        if mark is None or not self.window.summary_tokens:
+        if mark is None or not self.window.opening.summary_tokens:
             return []
         covered = f"stands for entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
         why = f"{covered}: compaction at entry {mark.seq}"
@@ -152,13 +158,13 @@ class HistoryExplainer:
                 shown[rows[0].place] = self._dropped(rows[0])
                 continue
             last = bool(window.groups) and own[row][-1] >= window.groups[-1]
-            for one, part in zip(rows, share(tokens, [one.size.on(window.wire) for one in rows]), strict=True):
+            for one, part in zip(rows, share(tokens, [one.size.on(window.rules.wire) for one in rows]), strict=True):
                 shown[one.place] = self._kept(one, self._why(one, last=last), part, short=self._is_clipped(one))
         return shown, supplied
 
     def _why(self, row: StoredMessage, *, last: bool) -> str:
         window, mark = self.window, self._mark()
-        pin = next((pin for pin in window.pins if any(one.place == row.place for one in pin.rows)), None)
+        pin = next((pin for pin in window.opening.pins if any(one.place == row.place for one in pin.rows)), None)
         if last:
             why = "last group"
         elif pin is not None and pin.kind == "pin":
@@ -169,7 +175,7 @@ class HistoryExplainer:
             why = f"newest: kept by the compaction at entry {mark.seq}" if mark.body else "newest: since the clear"
         else:
             why = "all of the history fits"
-        if row.place.seq <= window.plain_until and row.size.optional:
+        if row.place.seq <= window.rules.plain_until and row.size.optional:
             why += "; without its thinking and memory notes"
         return why
 
@@ -183,16 +189,18 @@ class HistoryExplainer:
 
     def _is_clipped(self, row: StoredMessage) -> bool:
         """Whether a result in the message is shortened: tokens may also be gone because images are notes."""
-        return row.place in self.window.tokens_cut and self.window.image_notes.get(row.place, True)
+        return row.place in self.window.reductions.tokens_cut and self.window.reductions.image_notes.get(
+            row.place, True
+        )
 
     def _noted(self, row: StoredMessage) -> Iterator[ExplainedLine]:
         """The images of a message that is shown with notes in their places."""
-        if row.place not in self.window.image_notes:
+        if row.place not in self.window.reductions.image_notes:
             return
         call = next((f" --call {result.call_id}" for result in row.message.results()), "")
         why = f"{self._cut()}: of an older turn, a note stands in its place; `nexus history SESSION{call} --images FOLDER`"
         for image in images_of(row.message):
-            whole = self.to_provider_tokens(self.window.images.tokens(image))
+            whole = self.to_provider_tokens(self.window.rules.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
             yield ExplainedLine("out", "image", "history", name, why, 0, whole, place=row.place)
 
@@ -204,7 +212,7 @@ class HistoryExplainer:
             why = "a result without a call, or a second one for it: no provider accepts that"
         elif parts and all(isinstance(part, Thinking) for part in parts):
             why = "thinking alone"
-        return message_line("not shown", row, why, 0, self.to_provider_tokens(row.size.on(self.window.wire)))
+        return message_line("not shown", row, why, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire)))
 
     def _hidden(self, row: StoredMessage) -> ExplainedLine:
         """A message before what is shown: summarised, cleared away, or left out by a cut."""
@@ -212,9 +220,9 @@ class HistoryExplainer:
         whole = self.to_provider_tokens(window.weight(row.message, row.size))
         if row.place in self.ctx.provenance.covered_by_blocks:
             return message_line("in", row, "as text in the shared memory", 0, 0)
-        one_turn = self.ctx.provenance.manifest.form in ONE_TURN
+        one_turn = self.ctx.provenance.shows_one_turn
         if mark is not None and mark.body and _covered(mark, row.place):
-            if window.summary_tokens or one_turn:
+            if window.opening.summary_tokens or one_turn:
                 return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, whole)
             return message_line(
                 "out", row, f"{self._cut()} left out the summary (compaction at entry {mark.seq})", 0, whole

@@ -1,1 +1,1 @@
-"""Making it fit: repair, window, cuts, prefix check. Pure."""
+"""Fitting: repair, window, cuts, compaction plans. Pure."""

@@ -1,17 +1,18 @@
-"""When the history does not fit: results of tools are shortened, then the oldest groups left out, in one decision.
+"""Cuts: how a history that exceeds the budget is truncated, in one decision.
 
-It fires when the budget is full and goes down to 40 % of it, or to 55 % where one group lies across that mark, so that
-nothing in the prefix moves again for a while; the figures behind the marks are those of `python -m benchmarks prefix`.
-Images of older turns become notes, where that is wanted, and results that are not among the newest are shortened first;
-if that is enough by itself, nothing is left out. The decision is a value in the context, deterministic in the head, the
-view and the budget; recording the turn stores it. Never cut: system, tools, current event, last group, pins (the first
-task and the request that the kept messages answer among them).
+A cut first shortens tool results, then omits the oldest groups. It fires when the budget is full and goes down to 40 %
+of it, or to 55 % if one group lies across that point, so that the prefix then stays the same for a while. The command
+`python -m benchmarks prefix` measures these shares. Images of older turns become notes where the profile wants that, and
+results that are not among the newest are shortened first; if this is enough, no message is omitted.
+
+The decision is a value in the context, deterministic in the head, the view and the budget. Recording the turn stores it.
+System prompt, tools, current event, last group and pins are never cut.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -29,7 +30,7 @@ from nexus.assembly.fit.token_sums import (
     projected_sums,
     strip_thinking_until_seq,
 )
-from nexus.assembly.fit.window import Window, restart
+from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
@@ -38,372 +39,454 @@ from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
 
 Strategy: TypeAlias = Literal["oldest_first", "middle_out"]
+"""Which messages a cut omits: the oldest, or those after a head that stays in front of the omission notice."""
 
 LOW_MARK = 0.40
 """A cut goes down to this share of the available tokens."""
 
 LEAST_HISTORY = 0.20
-"""Where system, tools and event leave little, a cut still keeps this share of what they leave."""
+"""Share that a cut keeps of the tokens that system prompt, tools and event leave, if they leave little."""
 
 REACH = 0.55
-"""The group that lies across the low mark is kept while everything stays under this share."""
+"""The group across the low mark is kept while everything stays under this share."""
 
 KEEP_RECENT_TURNS = 3
-"""Turns that a cut keeps whole while they fit in half of the room."""
+"""Turns that a cut keeps whole if they fit in half of the free tokens."""
 
 FRESH = 0.25
-"""Results in the newest groups that take this share of the room are not shortened."""
+"""Tool results within the newest 25 % of the budget are never truncated."""
 
 AGED_PARTS = (2, 4, 8)
-"""Older results are shortened to one of these parts of the largest that a result may be, the mildest that is enough."""
+"""Older results are limited to one of these parts of the usual limit: the mildest that is enough."""
 
 LEAST_GAIN = 0.05
-"""Results are shortened only where that gives at least this share of the room."""
+"""Older results are truncated only if that frees at least this share of the available tokens."""
 
 ENOUGH = 0.50
-"""Nothing is left out where shortened results bring everything under this share."""
+"""No message is omitted if truncated results bring everything under this share."""
 
 HEAD = 0.30
-"""What `middle_out` keeps in front of its marker, as a share of the room."""
+"""Share of the available tokens that `middle_out` keeps in front of the omission notice."""
 
 
 class FixedTokens(Struct, frozen=True):
-    """Base counts of what is never cut besides the current event and the last group: `ahead` are blocks in messages."""
+    """Base tokens that are never cut, besides the current event and the last group."""
 
     system: int
     tools: int
+
     preamble: int = 0
+    """Base tokens of the blocks that are messages before the conversation."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.system + self.tools + self.preamble
 
 
 class FitResult(Struct, frozen=True):
-    """What fits: the window to show, what stands after it, its tokens, and the cut if one was made.
-
-    `shown` is the event as it is shown, with results that the open group lacks: `ahead` of them before it. `shortened`
-    counts results of the event that are not shown whole; `whole_tokens` is what everything took before a cut.
-    `spared` are the event's messages that are shown whole as part of a pin, `given` all before results are shortened.
-    """
+    """Result of fitting: visible window, trailing messages, token counts, and the cut, if any."""
 
     window: Window
+
     visible: tuple[Message, ...]
+    """The messages after the window: results that the open group lacks, then the event as shown."""
+
     closing_count: int
+    """Number of results at the start of `visible` that close an interrupted group."""
+
     closing_tokens: int
     current_tokens: int
     cut: Cut | None
+
     truncated_results: int = 0
+    """Number of the event's messages with truncated results."""
+
     whole_tokens: int = 0
-    spared: tuple[int, ...] = ()
+    """Base tokens of everything before a cut."""
+
+    verbatim_indexes: tuple[int, ...] = ()
+    """Indexes of the event's messages that are not truncated because they belong to a pin."""
+
     given: tuple[Message, ...] = ()
+    """The event before truncation."""
 
 
 class CutContext(Struct, frozen=True):
-    """Where a cut belongs: session, view, the number of the view's next cut, and the newest compaction or clear.
-
-    `floor` is the share that a cut keeps of what system, tools and event leave; `ceiling` that of the room which the
-    history may take. Images are kept in the newest `image_turns` turns (0: in all); `anew` says that the provider has
-    nothing of the history in its cache.
-    """
+    """The conditions of a cut, besides the window and the budget."""
 
     session: str
     view: str
+
     number: int
+    """Number of the view's next cut."""
+
     mark: Entry | None
+    """The newest clear or the current compaction."""
+
     strategy: Strategy = "oldest_first"
+
     floor: float = LEAST_HISTORY
+    """Share that a cut keeps of the tokens that system prompt, tools and event leave."""
+
     ceiling: float = 1.0
+    """Share of the available tokens that the history may take."""
+
     image_turns: int = 0
+    """Number of the newest turns that keep their images; 0 is unlimited."""
+
     rewrites_prefix: bool = False
+    """True if the provider has none of the history in its cache."""
 
 
 def fit(
-    window: Window, room: int, fixed: FixedTokens, site: CutContext, counter: TokenCounter, event: tuple[Message, ...]
+    window: Window,
+    available: int,
+    fixed: FixedTokens,
+    context: CutContext,
+    counter: TokenCounter,
+    event: tuple[Message, ...],
 ) -> FitResult:
-    """The window as it is, or after one cut, so that everything is at most `room` base tokens. Raises BudgetTooSmall.
+    """Return the window as it is, or after one cut, so that everything takes at most `available` base tokens.
 
-    Where it fits, old images may still become notes: that is a cut of its own, which leaves no message out.
+    If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    fitted = _with_event(window, event, counter, None)
-    whole = _total(fitted, fixed)
-    history = window.tokens + fitted.closing_tokens
-    most = whole - history + int(site.ceiling * room)
-    if whole > min(room, most):
+    result = _with_event(window, event, counter, None)
+    whole = _total(result, fixed)
+    history = window.tokens + result.closing_tokens
+    limit = whole - history + int(context.ceiling * available)
+    if whole > min(available, limit):
         try:
-            fitted = _Cutter(fitted, min(room, most), fixed, site, counter, event).fit()
+            result = _Cutter(result, min(available, limit), fixed, context, counter, event).fit()
         except BudgetTooSmall:
-            if most >= room:
+            if limit >= available:
                 raise
-            # What is never cut goes before a ceiling.
-            if whole > room:
-                fitted = _Cutter(fitted, room, fixed, site, counter, event).fit()
+            # The parts that are never cut take precedence over a ceiling.
+            if whole > available:
+                result = _Cutter(result, available, fixed, context, counter, event).fit()
     else:
-        until = image_notes_until(window, site.image_turns)
-        if until > window.limits.images and image_eviction_pays_off(window, until, room, anew=site.rewrites_prefix):
-            noted = _Cutter(fitted, room, fixed, site, counter, event).of_images(until)
-            fitted = noted if _total(noted, fixed) < whole else fitted
-    return structs.replace(fitted, whole_tokens=whole)
+        until = image_notes_until(window, context.image_turns)
+        if until > window.rules.limits.images and image_eviction_pays_off(
+            window, until, available, rewrites_prefix=context.rewrites_prefix
+        ):
+            noted = _Cutter(result, available, fixed, context, counter, event).with_image_notes(until)
+            result = noted if _total(noted, fixed) < whole else result
+    return structs.replace(result, whole_tokens=whole)
 
 
 def pending_request(window: Window, index: int) -> Pinned | None:
-    """The user's message that what is kept from message `index` on still answers, if it does not begin with one."""
+    """Return the user message that the messages from `index` on answer, None if they begin with it."""
     if index >= len(window.messages):
         return None
-    at = bisect_right(window.turns, index) - 1
-    row = window.rows[window.row_of[window.turns[at]]] if at >= 0 else None
-    if (
-        row is None or row.message.role == "assistant"
-    ):  # what opens a conversation that an assistant begins is no request
-        before = next((pin for pin in window.pins if pin.place == window.pending_request), None)
-        return structs.replace(before, limit=window.limits.max_tokens, kind="asked") if before is not None else None
-    if window.turns[at] == index or row.message.role != "user":
+    turn = bisect_right(window.turns, index) - 1
+    row = window.row_at(window.turns[turn]) if turn >= 0 else None
+    # The message that opens a conversation which an assistant begins is not a request.
+    if row is None or row.message.role == "assistant":
+        opening = window.opening
+        pin = next((pin for pin in opening.pins if pin.place == opening.pending_request), None)
+        return structs.replace(pin, limit=window.rules.limits.max_tokens, kind="asked") if pin is not None else None
+    if window.turns[turn] == index or row.message.role != "user":
         return None
-    return Pinned(row.place, (row,), window.limits.max_tokens, "asked")
+    return Pinned(row.place, (row,), window.rules.limits.max_tokens, "asked")
 
 
 def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
-    """The event as this window's history makes it appear, counted as it is shown."""
-    seq = window.head + 1
-    limit, aged = window.limits.limit(seq), window.limits.aged(seq)
-    told = tuple(truncate_results(message, limit, counter, pictures=not aged) for message in event) if limit else event
-    spared: tuple[int, ...] = ()
+    """Return the result with the event as this window's history will show it, counted in that form."""
+    seq, limits = window.head + 1, window.rules.limits
+    limit, keeps_images = limits.limit(seq), not limits.aged(seq)
+    truncated = event
+    if limit:
+        truncated = tuple(truncate_results(message, limit, counter, keeps_images=keeps_images) for message in event)
+    verbatim: tuple[int, ...] = ()
     if window.pin_waits():
-        spared = tuple(at for at in repair.with_answers(window.fold, event) if told[at] is not event[at])
-        told = event
-    shown = tuple(repair.preview(window.fold, told))
+        verbatim = tuple(at for at in repair.with_answers(window.fold, event) if truncated[at] is not event[at])
+        truncated = event
+    visible = tuple(repair.preview(window.fold, truncated))
     answers = any(message.role == "tool" for message in event)
-    ahead = 0 if answers else len(repair.missing_results(window.fold))
-    sizes = [message_tokens(message, counter) for message in shown]
-    tokens = [window.weight(message, size) + size.optional for message, size in zip(shown, sizes, strict=True)]
-    shortened = sum(said is not message for said, message in zip(told, event, strict=True))
-    return FitResult(window, shown, ahead, sum(tokens[:ahead]), sum(tokens[ahead:]), cut, shortened, 0, spared, event)
+    closing_count = 0 if answers else len(repair.missing_results(window.fold))
+    sizes = [message_tokens(message, counter) for message in visible]
+    tokens = [window.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
+    return FitResult(
+        window,
+        visible,
+        closing_count,
+        sum(tokens[:closing_count]),
+        sum(tokens[closing_count:]),
+        cut,
+        sum(short is not message for short, message in zip(truncated, event, strict=True)),
+        verbatim_indexes=verbatim,
+        given=event,
+    )
 
 
-def _total(fitted: FitResult, fixed: FixedTokens) -> int:
-    return fixed.total + fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
+def _total(result: FitResult, fixed: FixedTokens) -> int:
+    return fixed.total + result.window.tokens + result.closing_tokens + result.current_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class _CutEstimates:
-    """What every choice of a cut starts from: the effective tokens of each message, as sums, and what is never cut."""
+class CutEstimates:
+    """The figures that every choice of a cut starts from."""
 
-    until: int
-    tokens: int
+    clip_until: int
+    """Last entry whose results are truncated to `clip_tokens`."""
+
+    clip_tokens: int
     plain_until: int
+    """Last entry that loses thinking and memory notes."""
+
     sums: list[int]
-    last: int
-    marker: int
-    images: int
+    """Upper bound of cumulative tokens under these limits."""
+
+    last_group: int
+    """Index of the first message of the last group."""
+
+    notice_tokens: int
+    """Upper bound of the omission notice."""
+
+    images_until: int
+    """Last entry whose images become notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cutter:
-    """One decision about a window that is over its room."""
+    """One decision about a window that exceeds its budget."""
 
-    fitted: FitResult
-    room: int
+    before: FitResult
+    available: int
     fixed: FixedTokens
-    site: CutContext
+    context: CutContext
     counter: TokenCounter
     event: tuple[Message, ...]
 
+    @property
+    def window(self) -> Window:
+        """The window before the cut."""
+        return self.before.window
+
     def fit(self) -> FitResult:
-        """The first of the choices that fits, from the usual one to the last resort. Raises BudgetTooSmall."""
-        fitted = self.fitted
+        """Return the result of the first choice that fits, from the usual one to the last resort.
+
+        Raises BudgetTooSmall.
+        """
+        result = self.before
         for cut in self._choices():
-            fitted = self._after(cut)
-            if _total(fitted, self.fixed) <= self.room:
-                return fitted
-        kept, fixed = fitted.window, self.fixed
+            result = self._after(cut)
+            if _total(result, self.fixed) <= self.available:
+                return result
+        window, opening, fixed = result.window, result.window.opening, self.fixed
         parts = {
             "system": fixed.system,
             "tools": fixed.tools,
-            "current event": fitted.current_tokens,
+            "current event": result.current_tokens,
             **({"blocks before the conversation": fixed.preamble} if fixed.preamble else {}),
-            "last group": kept.sums[-1] + fitted.closing_tokens,
-            "marker of what is left out": kept.opening_tokens - kept.pinned_tokens,
+            "last group": window.sums[-1] + result.closing_tokens,
+            "omission notice": opening.tokens - opening.pinned_tokens,
         }
-        if kept.pinned_tokens:
-            parts["pinned messages"] = kept.pinned_tokens
-        raise BudgetTooSmall(self.room, sum(parts.values()), parts)
+        if opening.pinned_tokens:
+            parts["pinned messages"] = opening.pinned_tokens
+        raise BudgetTooSmall(self.available, sum(parts.values()), parts)
 
-    def of_images(self, until: int) -> FitResult:
-        """What is left when images up to entry `until` are notes; all else stays as the cut in force has it."""
-        window, site = self.fitted.window, self.site
-        before = window.cut or Cut(site.view, 0, 0, window.first, "", 0, 0, 0, asked=window.pending_request)
-        cut = structs.replace(
-            before,
-            number=site.number,
-            at_seq=window.head,
-            images_until=until,
-            reason="old images",
-            plain_until=self._plain(),
+    def with_image_notes(self, until: int) -> FitResult:
+        """Return the result when images up to entry `until` are notes and the current cut stays the same otherwise."""
+        window, context = self.window, self.context
+        request_ref = window.opening.pending_request
+        current = window.cut or Cut(context.view, 0, 0, window.first, "", 0, 0, 0, asked=request_ref)
+        return self._after(
+            structs.replace(
+                current,
+                number=context.number,
+                at_seq=window.head,
+                images_until=until,
+                reason="old images",
+                plain_until=self._plain_until(),
+            )
         )
-        return self._after(cut)
 
-    def _plain(self) -> int:
-        return strip_thinking_until_seq(
-            self.fitted.window, answers=any(message.role == "tool" for message in self.event)
-        )
+    def _plain_until(self) -> int:
+        return strip_thinking_until_seq(self.window, answers=any(message.role == "tool" for message in self.event))
 
     def _after(self, cut: Cut) -> FitResult:
-        """What a cut leaves."""
-        pins = (pin for pin in self.fitted.window.pins if pin.kind != "asked")
-        asked = self._asked_at(cut.asked)
-        kept = restart(self.fitted.window, cut, self.site.mark, self.counter, merge_pins(*pins, *asked))
-        return _with_event(kept, self.event, self.counter, cut)
+        pins = (pin for pin in self.window.opening.pins if pin.kind != "asked")
+        request = self._request_at(cut.asked)
+        window = self.window.after_cut(cut, self.context.mark, self.counter, merge_pins(*pins, *request))
+        return _with_event(window, self.event, self.counter, cut)
 
     def _choices(self) -> Iterator[Cut]:
-        """The usual cut; then the last group alone; then with its results shorter and shorter; then without own pins."""
-        least = self._measures()
-        window = self.fitted.window
-        index, head, keeps_summary = self._usual(least)
-        yield self._cut(least, index, head=head, keeps_summary=keeps_summary)
-        last = least.last
-        yield self._cut(least, last)
-        limit = window.limits.max_tokens
-        while limit > LEAST_TOKENS or (limit and least.until <= window.head):
+        """Yield the cuts to try.
+
+        The usual one; the last group alone; with shorter and shorter results; without the pending request, without the
+        first user message, without both.
+        """
+        estimates = self._estimates()
+        window, limits, last = self.window, self.window.rules.limits, estimates.last_group
+        index, head, keeps_summary = self._usual(estimates)
+        yield self._cut(estimates, index, head=head, keeps_summary=keeps_summary)
+        yield self._cut(estimates, last)
+        limit = limits.max_tokens
+        while limit > LEAST_TOKENS or (limit and estimates.clip_until <= window.head):
             limit = max(limit // 2, LEAST_TOKENS)
-            least = replace(least, until=window.head + 1, tokens=limit)
-            yield self._cut(least, last)
-        yield self._cut(least, last, asked=False)
-        yield self._cut(least, last, task=False)
-        yield self._cut(least, last, asked=False, task=False)
+            estimates = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
+            yield self._cut(estimates, last)
+        yield self._cut(estimates, last, shows_request=False)
+        yield self._cut(estimates, last, shows_task=False)
+        yield self._cut(estimates, last, shows_request=False, shows_task=False)
 
-    def _measures(self) -> _CutEstimates:
-        """Which results are shortened, and what every message then takes."""
-        window, clips = self.fitted.window, self.fitted.window.limits
-        plain = self._plain()
-        images = image_notes_until(window, self.site.image_turns)
-        last = window.groups[-1] if window.groups else 0
-        marker = omission_notice_tokens(self.site.session, window.wire, self.counter) + window.shape.around
-        until, tokens = clips.until, clips.tokens
-        whole = sums = projected_sums(window, until, tokens, plain, images)
-        begin = first_group_within(window, whole, int(FRESH * self.room))
-        seq = window.rows[window.row_of[begin]].place.seq if begin < len(window.messages) else window.head + 1
-        beside = _total(self.fitted, self.fixed) - window.sums[-1]
-        enough = images > clips.images and beside + whole[-1] <= ENOUGH * self.room
-        for part in AGED_PARTS if clips.max_tokens and not enough else ():
-            limit = max(clips.max_tokens // part, LEAST_TOKENS)
-            tried = projected_sums(window, seq - 1, limit, plain, images)
-            if whole[-1] - tried[-1] >= LEAST_GAIN * self.room:
-                until, tokens, sums = seq - 1, limit, tried
-                if beside + tried[-1] <= ENOUGH * self.room:
+    def _estimates(self) -> CutEstimates:
+        """Choose the results to truncate, and estimate what every message then takes."""
+        window, rules, available = self.window, self.window.rules, self.available
+        limits, plain_until = rules.limits, self._plain_until()
+        images_until = image_notes_until(window, self.context.image_turns)
+        notice_tokens = omission_notice_tokens(self.context.session, rules.wire, self.counter)
+        clip_until, clip_tokens = limits.until, limits.tokens
+        current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
+        fresh_index = first_group_within(window, current, int(FRESH * available))
+        fresh_seq = window.row_at(fresh_index).place.seq if fresh_index < len(window.messages) else window.head + 1
+        rest = _total(self.before, self.fixed) - window.sums[-1]
+        notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available
+        for part in AGED_PARTS if limits.max_tokens and not notes_are_enough else ():
+            limit = max(limits.max_tokens // part, LEAST_TOKENS)
+            shorter = projected_sums(window, fresh_seq - 1, limit, plain_until, images_until)
+            if current[-1] - shorter[-1] >= LEAST_GAIN * available:
+                clip_until, clip_tokens, sums = fresh_seq - 1, limit, shorter
+                if rest + shorter[-1] <= ENOUGH * available:
                     break
-        return _CutEstimates(until, tokens, plain, sums, last, marker, images)
+        return CutEstimates(
+            clip_until,
+            clip_tokens,
+            plain_until,
+            sums,
+            window.groups[-1] if window.groups else 0,
+            notice_tokens + rules.path_format.framing_tokens,
+            images_until,
+        )
 
-    def _usual(self, least: _CutEstimates) -> tuple[int, int, bool]:
-        """The index of the first message to keep (a group's start), that of the end of the head, whether the summary stays."""
-        window, closing, sums, room = self.fitted.window, self.fitted.closing_tokens, least.sums, self.room
-        base = self.fixed.total + self.fitted.current_tokens + window.header_tokens
-        summary = window.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
-        shown = base + summary + window.lead_tokens + window.pinned_tokens + sums[-1] + closing
-        if shown + (least.marker if window.cut else 0) <= ENOUGH * room:
+    def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool]:
+        """Return the first message to keep (a group's start), the end of the head, and whether the summary stays."""
+        window, opening, sums = self.window, self.window.opening, estimates.sums
+        available, closing = self.available, self.before.closing_tokens
+        base = self.fixed.total + self.before.current_tokens + opening.header_tokens
+        summary = opening.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
+        visible = base + summary + opening.lead_tokens + opening.pinned_tokens + sums[-1] + closing
+        if visible + (estimates.notice_tokens if window.cut else 0) <= ENOUGH * available:
             return 0, 0, True
-        head = self._head(least)
-        lead = window.lead_tokens + sums[head]
-        never = base + least.marker + lead + window.pinned_tokens + self._pinned_before(least.last, head)
-        last_tokens = sums[-1] - sums[least.last] + closing
-        if head and never + last_tokens > room:
-            head, never = 0, never - sums[head]
-        keeps_summary = bool(summary) and never + summary + last_tokens <= room
-        spent = never + (summary if keeps_summary else 0)
-        free = room - spent
-        low = max(int(LOW_MARK * room) - spent, int(self.site.floor * free))
-        index = first_group_within(window, sums, low - closing)
+        head = self._head(estimates)
+        lead_tokens = opening.lead_tokens + sums[head]
+        pinned_tokens = opening.pinned_tokens + self._pinned_before(estimates.last_group, head)
+        never_cut = base + estimates.notice_tokens + lead_tokens + pinned_tokens
+        last_tokens = sums[-1] - sums[estimates.last_group] + closing
+        if head and never_cut + last_tokens > available:
+            head, never_cut = 0, never_cut - sums[head]
+        keeps_summary = bool(summary) and never_cut + summary + last_tokens <= available
+        spent = never_cut + (summary if keeps_summary else 0)
+        free = available - spent
+        target = max(int(LOW_MARK * available) - spent, int(self.context.floor * free))
+        index = first_group_within(window, sums, target - closing)
         across = group_before(window, index)
-        if sums[-1] - sums[across] + closing <= max(int(REACH * room) - spent, low):
+        if sums[-1] - sums[across] + closing <= max(int(REACH * available) - spent, target):
             index = across
-        recent = window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
+        recent = recent_turns_start(window)
         if sums[-1] - sums[recent] + closing <= free // 2:
             index = min(index, recent)
-        index = min(index, least.last)
+        index = min(index, estimates.last_group)
         return index, head if head < index else 0, keeps_summary
 
-    def _head(self, least: _CutEstimates) -> int:
-        """Where the head that stays in front ends: some whole groups, chosen once and never again."""
-        window = self.fitted.window
-        if self.site.strategy != "middle_out" or window.cut or (self.site.mark and self.site.mark.body):
+    def _head(self, estimates: CutEstimates) -> int:
+        """Return the end of the head that stays in front. It is chosen once, by the first cut, and never changes."""
+        if self.context.strategy != "middle_out" or self.window.cut or (self.context.mark and self.context.mark.body):
             return 0
-        most = bisect_right(least.sums, int(HEAD * self.room)) - 1
-        return group_before(window, most + 1)
+        end = bisect_right(estimates.sums, int(HEAD * self.available)) - 1
+        return group_before(self.window, end + 1)
 
     def _cut(
         self,
-        least: _CutEstimates,
+        estimates: CutEstimates,
         index: int,
         *,
         head: int = 0,
         keeps_summary: bool = False,
-        asked: bool = True,
-        task: bool = True,
+        shows_request: bool = True,
+        shows_task: bool = True,
     ) -> Cut:
-        """The cut that keeps everything from message `index` on, and what stands before message `head`."""
-        window, before, site = self.fitted.window, self.fitted.window.cut, self.site
+        """Return the cut that keeps everything from message `index` on, and everything before message `head`."""
+        window, opening, current, context = self.window, self.window.opening, self.window.cut, self.context
         begin = window.row_of[index] if 0 < index < len(window.messages) else len(window.rows) if index else 0
-        first = window.first if index == 0 else window.rows[begin].place if begin < len(window.rows) else None
-        first = first or MessageRef(window.head + 1, 0)
-        request = pending_request(self.fitted.window, index)
-        lead = window.lead[0].place if window.lead else window.first
-        until = window.rows[window.row_of[head]].place if head else before.head if before else None
-        pins = merge_pins(*(pin for pin in window.pins if pin.kind != "asked"), *((request,) if request else ()))
-        hidden = [pin for pin in pins if pin.place < first and not (until and lead <= pin.place < until)]
-        hidden = [pin for pin in hidden if (task or pin.kind != "task") and (asked or pin.kind != "asked")]
-        passed = begin + (before.passed if before else 0)
-        gone = passed - self._staying(hidden, first) - (window.row_of[head] if head else len(window.lead))
-        tokens = (
-            window.sums[index] - window.sums[head] + window.pinned_tokens + (before.left_out_tokens if before else 0)
-        )
-        tokens = max(tokens - sum(pin.tokens(window.wire, window.images) for pin in hidden), 0)
-        lost = bool(site.mark and site.mark.body) and not keeps_summary
-        marker = omission_notice(site.session, max(gone, 0), tokens, summary=lost, pins=bool(hidden))
-        stays = (keeps_summary or not window.summary_tokens, asked, task)
-        was = (
-            (before.keeps_summary or not window.summary_tokens, before.request, before.task) if before else (True,) * 3
-        )
-        if index == 0 and stays == was and gone == (before.left_out_messages if before else 0):
-            marker = before.marker if before else ""
+        first = MessageRef(window.head + 1, 0)
+        if index == 0:
+            first = window.first
+        elif begin < len(window.rows):
+            first = window.rows[begin].place
+        head_end = window.row_at(head).place if head else current.head if current else None
+        request = pending_request(window, index)
+        omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
+        hidden = [
+            pin
+            for pin in self._pins_with(request)
+            if pin.place < first and pin.kind not in omitted_kinds and not self._is_in_lead(pin, head_end)
+        ]
+        passed = begin + (current.passed if current else 0)
+        visible_start_ref = visible_start(context.mark)
+        pinned = sum(visible_start_ref <= row.place < first for pin in hidden for row in pin.rows)
+        omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
+        tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
+        tokens += current.left_out_tokens if current else 0
+        tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
+        omits_summary = bool(context.mark and context.mark.body) and not keeps_summary
+        notice = omission_notice(context.session, max(omitted, 0), tokens, summary=omits_summary, pins=bool(hidden))
+        stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
+        stayed = (True,) * 3
+        if current:
+            stayed = (current.keeps_summary or not opening.summary_tokens, current.request, current.task)
+        if index == 0 and stays == stayed and omitted == (current.left_out_messages if current else 0):
+            # Nothing more is omitted than before, so the old notice stays and the prefix with it.
+            notice = current.marker if current else ""
         return Cut(
-            site.view,
-            site.number,
+            context.view,
+            context.number,
             window.head,
             first,
-            marker,
-            max(gone, 0),
+            notice,
+            max(omitted, 0),
             tokens,
-            least.plain_until,
+            estimates.plain_until,
             keeps_summary,
-            clip_until=least.until,
-            clip_tokens=least.tokens,
+            clip_until=estimates.clip_until,
+            clip_tokens=estimates.clip_tokens,
             asked=request.place if request else None,
-            head=until,
-            task=task,
-            request=asked,
+            head=head_end,
+            task=shows_task,
+            request=shows_request,
             passed=passed,
-            images_until=least.images,
+            images_until=estimates.images_until,
         )
 
-    def _staying(self, hidden: list[Pinned], first: MessageRef) -> int:
-        """How many of the messages before `first`, which are neither cleared nor summarised, stay as pins."""
-        begin = visible_start(self.site.mark)
-        return sum(begin <= row.place < first for pin in hidden for row in pin.rows)
+    def _pins_with(self, request: Pinned | None) -> Sequence[Pinned]:
+        pins = (pin for pin in self.window.opening.pins if pin.kind != "asked")
+        return merge_pins(*pins, *((request,) if request else ()))
 
-    def _asked_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
-        """The request at a place, from the pins or the rows."""
-        window = self.fitted.window
+    def _is_in_lead(self, pin: Pinned, head_end: MessageRef | None) -> bool:
+        """Return True if the head that ends at `head_end` shows a pin."""
+        lead = self.window.opening.lead
+        return head_end is not None and (lead[0].place if lead else self.window.first) <= pin.place < head_end
+
+    def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
+        """Return the request at a position, from the pins or the rows."""
         if place is None:
             return ()
-        known = next((pin.rows for pin in window.pins if pin.place == place), ())
-        rows = known or tuple(row for row in window.rows if row.place == place)
-        return (Pinned(place, rows, window.limits.max_tokens, "asked"),) if rows else ()
+        pinned_rows = next((pin.rows for pin in self.window.opening.pins if pin.place == place), ())
+        rows = pinned_rows or tuple(row for row in self.window.rows if row.place == place)
+        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
-        """Tokens of the pins among the messages shown, after the head, that a cut at message `index` would hide."""
-        window = self.fitted.window
+        """Return the tokens of the visible pins after the head that a cut at message `index` would hide."""
+        window = self.window
         place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
-        begin = window.rows[window.row_of[head]].place if head else window.first
-        request = pending_request(self.fitted.window, index)
-        pins = merge_pins(*(pin for pin in window.pins if pin.place >= begin), *((request,) if request else ()))
-        return sum(pin.tokens(window.wire, window.images) for pin in pins if place is None or pin.place < place)
+        begin = window.row_at(head).place if head else window.first
+        request = pending_request(window, index)
+        pins = merge_pins(*(pin for pin in window.opening.pins if pin.place >= begin), *((request,) if request else ()))
+        rules = window.rules
+        return sum(pin.tokens(rules.wire, rules.images) for pin in pins if place is None or pin.place < place)
+
+
+def recent_turns_start(window: Window) -> int:
+    """Return the index of the message that starts the newest `KEEP_RECENT_TURNS` turns; 0 if there are fewer."""
+    return window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0

@@ -1,4 +1,4 @@
-"""An image of an older turn as a note: what stands in its place, and what that frees.
+"""Notes that replace images of older turns.
 
 A note is a pure function of the stored image, so it has the same bytes in every call. The ledger keeps the image.
 """
@@ -14,26 +14,26 @@ from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.types.message import Image, Message, Part, Text, ToolResult
 
 NOTE_TOKENS = 120
-"""No note takes more, so an image frees at least what it costs less so much."""
+"""Upper bound of a note's tokens. An image frees at least its own tokens minus these."""
 
 _PLAIN_TYPE = re.compile(r"[A-Za-z0-9/+.-]{1,40}\Z")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
 def with_image_notes(message: Message) -> Message:
-    """The message with each image, also in results, as a note in its place; the same object if it has none."""
+    """Return the message with each image, also in results, replaced by a note; the same object if it has none."""
     if next(images_of(message), None) is None:
         return message
     return replace(message, parts=tuple(map(_part, message.parts)))
 
 
 def freed_tokens(message: Message, images: ImagePrice = ANY_MODEL) -> int:
-    """At least how many tokens fewer the message takes when its images are notes."""
+    """Return the minimum of tokens that image notes free in the message."""
     return sum(max(images.tokens(image) - NOTE_TOKENS, 0) for image in images_of(message))
 
 
 def images_of(message: Message) -> Iterator[Image]:
-    """The images that a message shows, those in results among them."""
+    """Yield the images that a message shows, including images in results."""
     for part in message.parts:
         if isinstance(part, Image):
             if _is_shown(part):
@@ -43,7 +43,7 @@ def images_of(message: Message) -> Iterator[Image]:
 
 
 def _is_shown(image: Image) -> bool:
-    """Whether there is anything to show: an image of nothing never stands in a prompt, and needs no note."""
+    """Return False for an image without data, which no prompt contains."""
     return bool(image.data or image.url)
 
 
@@ -57,7 +57,7 @@ def _part(part: Part) -> Part:
 
 
 def _note(image: Image, call_id: str) -> Text:
-    """Type, size, and how to get the image; without the session's name: that may change, what was sent may not."""
+    """Return type, size and the command for the image. The session's name may change, so the note omits it."""
     kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
     size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""
     call = f" --call {call_id}" if _PLAIN_ID.match(call_id) else ""

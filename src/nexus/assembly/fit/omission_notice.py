@@ -1,4 +1,4 @@
-"""What stands in place of the messages that a cut leaves out."""
+"""The omission notice: the text in place of the messages that a cut omits."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from nexus.tokens.measure import message_tokens
 from nexus.types.message import Message, ProviderFormat, Text
 
 LONGEST_NAME = 60
-"""A marker names a session that is no longer and plain, so that the command in it can be copied."""
+"""Longest session name, in characters, that a notice contains. Its command must be safe to copy."""
 
 
 def omission_notice(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
-    """What stands in place of the messages that a cut leaves out: how many, and how to get them."""
-    plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
-    way = f"`nexus history {shlex.quote(session)}` shows" if plain else "`nexus sessions` and `nexus history` show"
+    """Return the omission notice: the number of omitted messages and tokens, and the command that shows them.
+
+    `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice.
+    """
+    is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
+    command = (
+        f"`nexus history {shlex.quote(session)}` shows" if is_plain else "`nexus sessions` and `nexus history` show"
+    )
     with_summary = ", and the summary of what came before them" if summary else ""
     with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
-        f"{with_summary}. Nothing is lost: {way} the whole conversation.{with_pins}]"
+        f"{with_summary}. Nothing is lost: {command} the whole conversation.{with_pins}]"
     )
 
 
 def omission_notice_tokens(session: str, wire: ProviderFormat, counter: TokenCounter) -> int:
-    """Base tokens of the largest marker for a session."""
+    """Return the base tokens of a session's largest omission notice."""
     largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)

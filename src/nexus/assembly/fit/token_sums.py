@@ -1,4 +1,4 @@
-"""What a choice of messages to leave out starts from: sums under other limits, images that may go, groups of a size."""
+"""Estimates for a cut: token sums under other limits, savings by image notes, groups that fit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nexus.assembly.fit.pins import FRAME_TOKENS
 from nexus.assembly.fit.window import Window
 
 LEAST_IMAGES = 0.10
-"""Images become notes by themselves, without a cut for another reason, where that frees this share of the room."""
+"""Images are replaced by notes without another reason for a cut if that frees this share of the available tokens."""
 
 
 def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:
-    """Up to where messages lose thinking and memory notes at a cut: the head, or before the turn that is still open.
+    """Return the seq up to which a cut removes thinking and memory notes: the head, or the start of the open turn.
 
-    A provider wants the thinking of the tool loop that is going on back as it was; older signatures belong to a prefix
-    that the cut changes.
+    `answers` means that the event answers tool calls. Providers require the thinking of the open tool loop unchanged;
+    older signatures belong to a prefix that the cut changes.
     """
     if not answers or not window.messages:
         return window.head
@@ -27,79 +27,84 @@ def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:
 
 
 def projected_sums(window: Window, until: int, tokens: int, plain_until: int, images: int = 0) -> list[int]:
-    """What the messages would take at most, added up: older results shortened, thinking and memory notes gone.
+    """Return an upper bound of cumulative tokens after truncation and removal of thinking and memory notes.
 
-    Images up to entry `images` count as notes, all others as images again, whatever the cut in force says of them.
+    Results in entries up to `until` are limited to `tokens`. Thinking and memory notes go in entries up to `plain_until`.
+    Images in entries up to `images` count as notes, all others as images, whatever the current cut made of them.
     """
     sums, total = [0], 0
-    largest = window.limits.max_tokens
+    rules, reductions = window.rules, window.reductions
+    max_tokens = rules.limits.max_tokens
     for index, message in enumerate(window.messages):
-        own = window.sums[index + 1] - window.sums[index]
+        size = window.sums[index + 1] - window.sums[index]
         if window.row_of[index] < 0:
-            total += own
+            total += size
             sums.append(total)
             continue
         row = window.rows[window.row_of[index]]
-        place, may_go = row.place, row.place not in window.keeps_images
+        place, is_reducible = row.place, row.place not in rules.keeps_images
         if window.optional_tokens[index] and place.seq <= plain_until:
-            own -= window.optional_tokens[index]
-        noted = may_go and place.seq <= window.limits.images
-        is_limited = message.role == "tool" and largest > 0 and place not in window.verbatim
-        if noted or is_limited:
-            own += window.tokens_cut.get(place, 0)
-        if may_go and place.seq <= images:
-            own -= freed_tokens(row.message if noted else message, window.images)
+            size -= window.optional_tokens[index]
+        has_notes = is_reducible and place.seq <= rules.limits.images
+        is_limited = message.role == "tool" and max_tokens > 0 and place not in rules.verbatim
+        if has_notes or is_limited:
+            size += reductions.tokens_cut.get(place, 0)
+        if is_reducible and place.seq <= images:
+            size -= freed_tokens(row.message if has_notes else message, rules.images)
         if is_limited:
-            most = tokens if place.seq <= until else largest
-            if own > most:
-                pictures = 0 if place.seq <= until else window.images.tokens_in(message)
-                own = min(own, len(message.parts) * (most + FRAME_TOKENS) + pictures)
-        total += own
+            limit = tokens if place.seq <= until else max_tokens
+            if size > limit:
+                image_tokens = 0 if place.seq <= until else rules.images.tokens_in(message)
+                size = min(size, len(message.parts) * (limit + FRAME_TOKENS) + image_tokens)
+        total += size
         sums.append(total)
     return sums
 
 
 def image_notes_until(window: Window, turns: int) -> int:
-    """The seq up to which images may become notes: all before the newest `turns` turns of the history (0: none).
+    """Return the seq up to which images may become notes: everything before the newest `turns` turns (0: nothing).
 
-    It is never less than what the cut in force says.
+    It is never less than in the current cut.
     """
-    done = window.limits.images
-    if not turns or len(window.turns) <= turns or not window.image_savings:
-        return done
+    current = window.rules.limits.images
+    savings = window.reductions.image_savings
+    if not turns or len(window.turns) <= turns or not savings:
+        return current
     index = window.turns[-turns]
-    if window.image_savings[0][0] >= index:
-        return done
-    return max(window.rows[window.row_of[index]].place.seq - 1, done)
+    if savings[0][0] >= index:
+        return current
+    return max(window.row_at(index).place.seq - 1, current)
 
 
-def image_eviction_pays_off(window: Window, until: int, room: int, *, anew: bool) -> bool:
-    """Whether images up to entry `until` should become notes by themselves, without a cut for another reason.
+def image_eviction_pays_off(window: Window, until: int, available: int, *, rewrites_prefix: bool) -> bool:
+    """Return True if images up to entry `until` should become notes without another reason for a cut.
 
-    They should where the provider processes everything `anew` in any case, or where they take a tenth of the room and
-    at least as much as what it then has to process again: where cached tokens cost a tenth, and what is written to the
-    cache five quarters, a dozen calls pay that back.
+    They should if the provider processes the whole prompt again in any case (`rewrites_prefix`). Otherwise they must free
+    a tenth of the available tokens, and at least as many tokens as the provider then processes again: with cached tokens
+    at a tenth of the price and cache writes at five quarters, a dozen calls pay that back.
     """
-    going = [*takewhile(lambda one: window.rows[window.row_of[one[0]]].place.seq <= until, window.image_savings)]
-    gain = sum(tokens for _, tokens in going)
-    if anew or gain < max(LEAST_IMAGES * room, 1):
-        return anew and gain > 0
-    first = going[0][0]
-    # Thinking and memory notes go with every cut, so the prefix may move before the first image.
-    moved = next((at for at, aside in enumerate(window.optional_tokens[:first]) if aside), first)
-    return gain >= window.sums[-1] - window.sums[moved] - gain
+    savings = [
+        *takewhile(lambda one: window.rows[window.row_of[one[0]]].place.seq <= until, window.reductions.image_savings)
+    ]
+    gain = sum(tokens for _, tokens in savings)
+    if rewrites_prefix or gain < max(LEAST_IMAGES * available, 1):
+        return rewrites_prefix and gain > 0
+    first = savings[0][0]
+    # A cut removes thinking and memory notes too, so the prefix may change before the first image.
+    changed = next((index for index, tokens in enumerate(window.optional_tokens[:first]) if tokens), first)
+    return gain >= window.sums[-1] - window.sums[changed] - gain
 
 
 def first_group_within(window: Window, sums: Sequence[int], tokens: int) -> int:
-    """The start of the oldest group from which on everything takes at most `tokens`; past the end if none does."""
+    """Return the start of the oldest group from which everything fits in `tokens`; past the end if none fits."""
     if tokens <= 0:
         return len(window.messages)
     earliest = bisect_left(sums, sums[-1] - tokens)
-    place = bisect_left(window.groups, earliest)
-    return window.groups[place] if place < len(window.groups) else len(window.messages)
+    position = bisect_left(window.groups, earliest)
+    return window.groups[position] if position < len(window.groups) else len(window.messages)
 
 
 def group_before(window: Window, index: int) -> int:
-    """The start of the group that ends where the message `index` begins; 0 if there is none."""
-    place = bisect_left(window.groups, index)
-    return window.groups[place - 1] if place else 0
+    """Return the start of the group that ends at message `index`; 0 if there is none."""
+    position = bisect_left(window.groups, index)
+    return window.groups[position - 1] if position else 0

@@ -1,1 +1,1 @@
-"""Compare the context of a call with the one before it: what the prompt cache can reuse, and where it breaks."""
+"""Comparison of a call's prompt with the last one: what the prompt cache can reuse, and where it breaks."""

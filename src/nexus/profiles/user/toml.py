@@ -12,11 +12,11 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
+from nexus.assembly.formats.registry import FORMATS
 from nexus.errors import BadProfile
 from nexus.types.block import LAYERS
 from nexus.types.profile import (
     MESSAGE_FORMATS,
-    ONE_TURN,
     SUMMARY_MARKERS,
     MessageFormatName,
     Profile,
@@ -159,7 +159,7 @@ def validate_profile(profile: Profile, sources: Collection[str], file: str) -> N
         raise BadProfile(file, slot, f"each source once; {twice[0]!r} stands there more than once")
     for share in profile.shares:
         _check_share(share, file)
-    if profile.session_header and profile.message_format in ONE_TURN:
+    if profile.session_header and FORMATS[profile.message_format].shows_one_turn:
         raise BadProfile(
             file,
             "session_header",

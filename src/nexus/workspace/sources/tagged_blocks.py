@@ -1,7 +1,7 @@
 """Document 000's blocks: who the agent is, its tools, the memory shared with the user, what is known of the user, the moment.
 
 Each is a message of its own before the conversation, but for the identity, which is the system slot, and the moment,
-which is part of the user's message (`nexus.assembly.forms`). All texts are those of `nexus.render.tagged`.
+which is part of the user's message (`nexus.assembly.formats`). All texts are those of `nexus.render.tagged`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nexus
 from engine.test_replay import Walk, own, replays
-from nexus.assembly.forms.turnlog import Log
+from nexus.assembly.formats.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
@@ -403,5 +403,5 @@ def test_the_log_of_a_path_can_be_read_in_pieces() -> None:
         pieces.add([entry])
         pieces.add(path[:1])
     places = [MessageRef(seq, order) for seq in range(9) for order in range(3)]
-    assert [whole.before(place) for place in places] == [pieces.before(place) for place in places]
+    assert [whole.position_at(place) for place in places] == [pieces.position_at(place) for place in places]
     assert PROFILES["turnlog"].message_format == "turnlog"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import nexus
 from nexus import hookimpl
-from nexus.assembly.preamble import covered_messages
+from nexus.assembly.formats.registry import FORMATS
 from nexus.compat.nexus3.context import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.ledger.sqlite import SqliteLedger
@@ -208,7 +208,8 @@ def test_what_is_told_is_named_by_its_own_places_whatever_stands_between() -> No
             1,
         )
     ]
-    assert covered_messages(TAGGED, PreviousTurns(rows)) == (2, frozenset({MessageRef(2, 0), MessageRef(4, 0)}))
+    covered = FORMATS["tagged"].covered_messages(PreviousTurns(rows))
+    assert covered == (2, frozenset({MessageRef(2, 0), MessageRef(4, 0)}))
 
 
 # the messages --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,165 @@
+"""The assembled context, built from what was gathered and what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from nexus.assembly.fit.choose import ChosenFit
+from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
+from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.gather import SystemPrompt
+from nexus.assembly.inputs import AssemblyInputs
+from nexus.assembly.manifest import build_manifest, prefix_report
+from nexus.assembly.token_report import budget_with_usage, token_lines
+from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
+from nexus.errors import EmptyEvent
+from nexus.tokens.anchor import anchor_of
+from nexus.types.block import Block, ContextWarning
+from nexus.types.compaction_plan import CompactionPlan, Trigger
+from nexus.types.context_record import of_system
+from nexus.types.environment import ORIGIN as ENVIRONMENT
+from nexus.types.history import History
+from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text
+from nexus.types.profile import Profile
+from nexus.types.request import Request
+
+
+def build_context(
+    request: Request,
+    profile: Profile,
+    inputs: AssemblyInputs,
+    system: SystemPrompt,
+    chosen: ChosenFit,
+    current_warnings: Iterable[ContextWarning],
+) -> AssembledContext:
+    """Return the context of a call. Raises EmptyEvent."""
+    preamble, notes, result = chosen.preamble, chosen.current, chosen.result
+    history, current = _history_and_current(chosen)
+    manifest = build_manifest(request, profile, inputs, system, chosen)
+    return AssembledContext(
+        system_prompt=system.text,
+        history=history,
+        current=current,
+        event=chosen.event,
+        tools=system.tools,
+        model=request.model or inputs.model.name,
+        provider=inputs.model.provider,
+        model_config=dict(request.model_config),
+        token_budget=budget_with_usage(inputs.budget, preamble.fixed, result, inputs.factor),
+        session_label=request.routing.session,
+        parent_turn_id=f"{inputs.thread}.{turn}" if (turn := result.window.path.turn) else None,
+        role=request.routing.role,
+        toolset_name=request.permissions.toolset,
+        permissions_granted=request.permissions.granted,
+        source_event_id=request.event.id or None,
+        workspace_path=inputs.workspace,
+        accounting=Accounting(
+            model_info=inputs.model,
+            prefix=prefix_report(inputs, manifest, system, chosen),
+            token_breakdown=token_lines(system, chosen, inputs.factor, inputs.counter),
+            full_share=result.whole_tokens / inputs.available,
+            anchor=anchor_of(inputs.last_manifest, manifest, inputs.factor),
+        ),
+        provenance=Provenance(
+            manifest=manifest,
+            starts_turn=not request.event.results,
+            shows_one_turn=inputs.view.message_format.shows_one_turn,
+            blocks=(*system.blocks, *preamble.blocks, *notes.included),
+            already_in_history=tuple(notes.already_in_history),
+            omitted_blocks=tuple(notes.omitted),
+            covered_by_blocks=preamble.covered,
+            denied_tools=inputs.denied_tools,
+            tool_definitions=request.tools,
+            routing=request.routing,
+            identity=request.identity,
+            context_json=_context_json(request, system.blocks, inputs),
+            request=request,
+        ),
+        cut=result.cut,
+        warnings=_distinct(
+            inputs.source_context.workspace.warnings,
+            inputs.warnings,
+            system.warnings,
+            current_warnings,
+            preamble.warnings,
+            (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
+            _fit_warnings(inputs, system, result),
+        ),
+        repairs=RepairReport(dict(result.window.fold.changes)),
+        _engine=EngineState(
+            renderers=inputs.renderers,
+            planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
+            if inputs.may_compact and not inputs.view.message_format.shows_one_turn
+            else None,
+            window_after_cut=result.window if result.cut else None,
+        ),
+    )
+
+
+def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner:
+    """Return a planner for the window. `fixed_tokens` are the base tokens of everything else.
+
+    The plan is made only on request, because it reads every message.
+    """
+
+    def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
+        session, view = request.routing.session, inputs.view.name
+        aim = Aim(session, view, inputs.available, share, trigger, inputs.factor)
+        return plan_compaction(inputs.window, fixed_tokens, aim, inputs.mark, inputs.after_mark)
+
+    return plan
+
+
+def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...]]:
+    result, event, preamble = chosen.result, chosen.event, chosen.preamble
+    current = result.visible[result.closing_count :]
+    answers = any(message.role == "tool" for message in event)
+    if not current or not (answers or any(_has_content(part) for message in event for part in message.parts)):
+        reason = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
+        raise EmptyEvent(f"event is empty: {reason}; nothing was sent (pass text, an image or results of open calls)")
+    history = result.window.history(result.visible[: result.closing_count], result.closing_tokens)
+    if preamble.messages:
+        opening, tokens = (*preamble.messages, *history.opening), history.tokens + preamble.fixed.preamble
+        history = replace(history, opening=opening, tokens=tokens)
+    return history, current
+
+
+def _has_content(part: Part) -> bool:
+    if isinstance(part, Note):
+        return part.origin.startswith(ATTACHED)
+    return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, Image)
+
+
+def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs) -> dict[str, Any]:
+    """Return the record of the system prompt's parts."""
+    environment, names = None, request.permissions.capabilities
+    if any(block.source == ENVIRONMENT for block in blocks):
+        environment = inputs.source_context.environment.environment
+        if environment is not None and names is not None:
+            environment = environment.scoped(names)
+    previous = inputs.last_manifest.context_json if inputs.last_manifest is not None else {}
+    return of_system(blocks, request.identity.persona, environment, previous)
+
+
+def _distinct(*warnings: Iterable[ContextWarning]) -> tuple[ContextWarning, ...]:
+    """Return all warnings in order, each once: two sources may report the same, as an unknown time zone."""
+    return tuple(dict.fromkeys(chain.from_iterable(warnings)))
+
+
+def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, result: FitResult) -> list[ContextWarning]:
+    """Return the warnings about truncated results of the event, the model, and missing tools."""
+    warnings: list[ContextWarning] = []
+    if result.truncated_results:
+        limit = result.window.rules.limits.limit(result.window.head + 1)
+        count = "1 tool result" if result.truncated_results == 1 else f"{result.truncated_results} tool results"
+        text = f"{count} truncated to {limit:,} tokens each; the ledger keeps the full text"
+        warnings.append(ContextWarning("nexus:event", text))
+    if inputs.model.warning:
+        warnings.append(ContextWarning("nexus:model", inputs.model.warning))
+    if result.window.fold.used_ids and not system.tools:
+        text = "no tools passed, but the history has tool calls; some providers reject such requests (pass tools=…)"
+        warnings.append(ContextWarning("nexus:tools", text))
+    return warnings

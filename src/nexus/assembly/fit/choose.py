@@ -1,0 +1,146 @@
+"""The choice of what fits: how many earlier entries the preamble reports, and which notes the current message has.
+
+The preamble reports fewer earlier entries before anything else is cut. Memory that the history shows is not repeated; a
+cut removes old memory notes from the history, so the current message then has all of it. The current memory is omitted
+only as the last resort. System prompt, tools, event and last group are never omitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from nexus.assembly.fit.cut import LEAST_HISTORY, CutContext, FitResult, FixedTokens, fit
+from nexus.assembly.gather import SystemPrompt, event_messages, gather_slot, preamble_messages
+from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
+from nexus.errors import BudgetTooSmall
+from nexus.tokens.measure import message_tokens
+from nexus.types.block import Block, ContextWarning
+from nexus.types.history import PreviousTurns
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import Message
+from nexus.types.profile import Profile
+from nexus.types.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentBlocks:
+    """The blocks of the current message, by what became of them."""
+
+    included: list[Block]
+    already_in_history: list[Block]
+    omitted: list[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Preamble:
+    """The blocks between the system prompt and the conversation, as messages."""
+
+    blocks: list[Block]
+    messages: tuple[Message, ...]
+
+    fixed: FixedTokens
+    """Base tokens of system prompt, tools and preamble."""
+
+    warnings: list[ContextWarning]
+
+    entries: int
+    """Number of earlier entries that the blocks report."""
+
+    covered: frozenset[MessageRef]
+    """Positions of the messages in these entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenFit:
+    """The parts of a context that fit the budget together."""
+
+    preamble: Preamble
+    current: CurrentBlocks
+
+    event: tuple[Message, ...]
+    """The event as it will be stored."""
+
+    result: FitResult
+
+
+def choose_fit(
+    request: Request, profile: Profile, inputs: AssemblyInputs, system: SystemPrompt, notes: list[Block]
+) -> ChosenFit:
+    """Return the first choice that fits with the most earlier entries. Raises BudgetTooSmall."""
+    message_format, previous = inputs.view.message_format, inputs.source_context.previous_turns
+    continues_turn, last = bool(request.event.results), inputs.last_manifest
+    *_, smallest = limits = message_format.entry_limits(previous, last.entries if continues_turn and last else None)
+    for limit in limits:
+        reported = structs.replace(previous, max_entries=limit)
+        preamble = _gather_preamble(profile, inputs, system, reported)
+        try:
+            chosen = _choose_notes(request, profile, inputs, preamble, notes)
+        except BudgetTooSmall:
+            if limit == smallest:
+                raise
+            continue
+        result = chosen.result
+        if result.cut is None or continues_turn or limit == smallest:
+            eviction = message_format.plan_eviction(reported, result.window, inputs.view, inputs.cut_number)
+            if result.cut is not None or eviction is None:
+                return chosen
+            window = replace(result.window, cut=eviction)
+            return replace(chosen, result=structs.replace(result, cut=eviction, window=window))
+    raise AssertionError("the smallest limit fits or raises")
+
+
+def _gather_preamble(
+    profile: Profile, inputs: AssemblyInputs, system: SystemPrompt, previous: PreviousTurns
+) -> Preamble:
+    context = replace(inputs.source_context, previous_turns=previous)
+    blocks, warnings = gather_slot(
+        profile.preamble, "ahead", profile, inputs, source_context=context, earlier=system.blocks
+    )
+    messages = preamble_messages(blocks)
+    tokens = sum(message_tokens(message, inputs.counter).on(inputs.view.wire) for message in messages)
+    fixed = structs.replace(system.fixed, preamble=tokens)
+    entries, covered = inputs.view.message_format.covered_messages(previous)
+    return Preamble(blocks, messages, fixed, warnings, entries, covered)
+
+
+def _choose_notes(
+    request: Request, profile: Profile, inputs: AssemblyInputs, preamble: Preamble, notes: list[Block]
+) -> ChosenFit:
+    """Return the fit with the notes that the history lacks; after a cut with all; at worst without memory.
+
+    Raises BudgetTooSmall, in provider tokens.
+    """
+    window, share = inputs.window, profile.share("Session")
+    context = CutContext(
+        request.routing.session,
+        inputs.view.name,
+        inputs.cut_number,
+        inputs.mark,
+        inputs.view.strategy,
+        share.floor or LEAST_HISTORY,
+        share.ceiling,
+        inputs.view.image_turns,
+        rewrites_prefix=inputs.last_manifest is None or inputs.last_manifest.mark != inputs.mark_seq,
+    )
+    repeated = [note for note in notes if window.memory.get(note.source) == note.text]
+    memory = [note for note in notes if note.layer == "Memory"]
+    choices = [
+        CurrentBlocks([note for note in notes if note not in repeated], repeated, []),
+        *([CurrentBlocks(notes, [], [])] if repeated else []),
+        CurrentBlocks([note for note in notes if note not in memory], [], memory),
+    ]
+    for choice in choices:
+        event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
+        visible = window.rules.path_format.event(event, window.head, request.identity.principal)
+        try:
+            result = fit(window, inputs.available, preamble.fixed, context, inputs.counter, visible)
+        except BudgetTooSmall as error:
+            if choice is choices[-1] or not memory:
+                rounding = ROUNDING_TOKENS if inputs.factor != 1 else 0
+                raise error.scaled(inputs.factor, inputs.budget.available, rounding) from None
+            continue
+        if not (choice.already_in_history and result.cut):
+            return ChosenFit(preamble, choice, event, result)
+    raise AssertionError("the last choice fits or raises")

@@ -1,0 +1,53 @@
+"""The format `roles`: messages in real roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nexus.assembly.fit.view import LedgerView, View, fill_window
+from nexus.assembly.fit.window import Window
+from nexus.assembly.formats.protocol import UNFORMATTED, FilledWindow, PathFormat
+from nexus.tokens.counter import TokenCounter
+from nexus.types.history import PreviousTurns
+from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.profile import MessageFormatName
+
+
+class RolesFormat:
+    """Real roles. The base of formats that show the whole history."""
+
+    name: MessageFormatName = "roles"
+    shows_one_turn = False
+    lists_tools = False
+    is_hashed = False  # this was the only format when the first manifests were recorded
+
+    def on_path(self, _counter: TokenCounter, /) -> PathFormat:
+        """Return the shared path format, which has no state."""
+        return UNFORMATTED
+
+    def fill_window(
+        self,
+        reading: LedgerView,
+        view: View,
+        cut: Cut | None,
+        counter: TokenCounter,
+        *,
+        starts_turn: bool,
+        path_format: PathFormat | None = None,
+    ) -> FilledWindow:
+        """Fill a window with the whole visible history."""
+        del starts_turn
+        path_format = path_format or self.on_path(counter)
+        return FilledWindow(*fill_window(path_format.follow(reading), view, cut, counter, path_format))
+
+    def entry_limits(self, previous: PreviousTurns, _last_count: int | None, /) -> Sequence[int]:
+        """Return one limit: no block reports earlier entries."""
+        return (previous.max_entries,)
+
+    def covered_messages(self, _previous: PreviousTurns, /) -> tuple[int, frozenset[MessageRef]]:
+        """Return no messages: none is in a block."""
+        return 0, frozenset()
+
+    def plan_eviction(self, _previous: PreviousTurns, _window: Window, _view: View, _number: int, /) -> Cut | None:
+        """Return None."""
+        return None
