@@ -19,6 +19,7 @@ from nexus.assembly.forms.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
 from nexus.render.turnlog.lines import (
     entry_line,
@@ -28,7 +29,6 @@ from nexus.render.turnlog.lines import (
     parse_note_line,
     with_entry_text,
 )
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
@@ -50,7 +50,7 @@ OWN = ("", "[System message]", "[The conversation starts with the assistant.]")
 
 def opened(workspace: Path | None = None, ledger: Any = None, **options: Any) -> nexus.Engine:
     ticks = count(START_MS, 60_000)
-    return nexus.open(workspace, ledger=ledger or MemoryLedger(), clock_ms=lambda: next(ticks), **options)
+    return nexus.open(workspace, ledger=ledger or SqliteLedger(), clock_ms=lambda: next(ticks), **options)
 
 
 def asked(nx: nexus.Engine, event: Any, **given: Any) -> nexus.AssembledContext:
@@ -182,7 +182,7 @@ def test_a_memory_that_the_history_shows_is_not_repeated(tmp_path: Path) -> None
 
 def test_a_summary_is_a_system_entry_in_the_place_of_the_last_entry_that_it_stands_for() -> None:
     """Decided (001): "System entry first, and one after each compaction or cut"."""
-    with opened(keep_first_task=False) as nx:
+    with opened(pin_first_message=False) as nx:
         for number in range(4):
             said(nx, f"question {number}")
         made = Compaction(covers_from=1, covers_to=4, first_kept=5, summary='They said "[tool_use:x]"\n{"index":1}')
