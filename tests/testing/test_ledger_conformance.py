@@ -15,9 +15,9 @@ from nexus.ledger.codec import read_entry
 from nexus.ledger.records import EntryRecord
 from nexus.ledger.sessions import Query, SearchHit, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.testing import FixedClock
 from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
 from nexus.testing.ledger_conformance.copying import fill
-from nexus.testing.ledger_conformance.running import Clock
 from nexus.types.ledger_entries import Commit, Committed, Entry
 
 FILLED = "202814a4113eaab3d4c5ab191b26bb1e472761d4071b56f58cbb8d991ad42f87"
@@ -74,7 +74,7 @@ def test_sqlite_on_disk_passes_the_suite(check: Check, tmp_path: Path) -> None:
 
 
 def test_records_are_the_bytes_of_an_independent_implementation() -> None:
-    store = SqliteLedger(":memory:", clock_ms=Clock())
+    store = SqliteLedger(":memory:", clock_ms=FixedClock())
     fill(store)
     records = b"\n".join(msgspec.json.encode(record) for record in store.dump())
     assert hashlib.sha256(records).hexdigest() == FILLED
