@@ -18,8 +18,8 @@ from nexus import recovery
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.providers.errors import classify
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import Message, tool, user
 from torture import overflow_checks as checks
@@ -95,7 +95,7 @@ def _scene(number: int, dice: random.Random, counts: Counter[str]) -> Scene:
     entry = {"provider": case.provider, "wire": FORMS[form], "context_tokens": believed, "max_input_tokens": believed}
     nx = Engine(
         None,
-        MemoryLedger(),
+        SqliteLedger(":memory:"),
         model=MODEL,
         models={MODEL: entry},
         clock_ms=lambda: talks.FIRST_MS,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from compaction.chat_server import answers, chat_server, hangs_up, refuses, says
 from compaction.conversations import PORTS, rows
 from nexus.compaction.fallback import MOST_PARTS, TRIES, FallbackSummarizer
 from nexus.compaction.openai_summarizer import OpenAISummarizer
+from nexus.testing.model_server import disconnect, fail, model_server, reply, respond
 from nexus.tokens.counter import get_counter
 from nexus.types.message import assistant, user
 
@@ -19,24 +20,25 @@ GOOD = (
 )
 COUNTER = get_counter()
 CALL_TOKENS = 3_000
+says = partial(reply, model="little-2026-01-01", input_tokens=500, output_tokens=40)
 
 
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(refuses(500, "down"), id="500"),
-        pytest.param(refuses(400, "too long", code="context_length_exceeded"), id="too long"),
-        pytest.param(hangs_up(), id="hangs up"),
-        pytest.param(answers(200, b"{"), id="broken JSON"),
+        pytest.param(fail(500, "down"), id="500"),
+        pytest.param(fail(400, "too long", code="context_length_exceeded"), id="too long"),
+        pytest.param(disconnect(), id="hangs up"),
+        pytest.param(respond(200, b"{"), id="broken JSON"),
         pytest.param(says(""), id="says nothing"),
         pytest.param(says("Sure! Here is your Dockerfile."), id="carries it out"),
         pytest.param(says("## Task\n" + "no " * 900), id="loops"),
     ],
 )
 def test_where_a_server_gives_no_summary_the_rule_does_after_few_calls(step: Any) -> None:
-    with chat_server() as server:
-        server.plays(step)
-        model = OpenAISummarizer("little", base_url=server.url, call_tokens=CALL_TOKENS, max_retries=0)
+    with model_server() as server:
+        server.script(step)
+        model = OpenAISummarizer("little", base_url=server.openai_url, call_tokens=CALL_TOKENS, max_retries=0)
         written = FallbackSummarizer(COUNTER, model).summary(PORTS, "", 300)
     assert written.by == "extractive" and "Never log passwords" in written.text
     assert [one.method for one in written.attempts] == ["little"] * TRIES
@@ -44,9 +46,11 @@ def test_where_a_server_gives_no_summary_the_rule_does_after_few_calls(step: Any
 
 
 def test_a_good_summary_is_taken_with_its_writer_and_its_cost() -> None:
-    with chat_server() as server:
-        server.plays(says(GOOD))
-        written = FallbackSummarizer(COUNTER, OpenAISummarizer("little", base_url=server.url)).summary(PORTS, "", 300)
+    with model_server() as server:
+        server.script(says(GOOD))
+        written = FallbackSummarizer(COUNTER, OpenAISummarizer("little", base_url=server.openai_url)).summary(
+            PORTS, "", 300
+        )
     assert (written.by, written.model, written.provider) == ("little", "little-2026-01-01", "127.0.0.1")
     assert (written.calls, written.call_tokens, written.attempts) == (1, 540, ())
 
@@ -54,10 +58,12 @@ def test_a_good_summary_is_taken_with_its_writer_and_its_cost() -> None:
 @pytest.mark.parametrize("thinking_tokens", [0, 2_000])
 def test_a_conversation_of_any_length_is_sent_in_parts_that_one_call_takes(thinking_tokens: int) -> None:
     talk = rows(*(make(f"Point {n}: " + f"matter {n} " * 60) for n in range(120) for make in (user, assistant)))
-    with chat_server() as server:
-        server.plays(says("## Task\n> Talk about the points."))
+    with model_server() as server:
+        server.script(says("## Task\n> Talk about the points."))
         bound = CALL_TOKENS + thinking_tokens
-        model = OpenAISummarizer("little", base_url=server.url, call_tokens=bound, thinking_tokens=thinking_tokens)
+        model = OpenAISummarizer(
+            "little", base_url=server.openai_url, call_tokens=bound, thinking_tokens=thinking_tokens
+        )
         written = FallbackSummarizer(COUNTER, model).summary(talk, "", 300)
     assert written.model and not [one for one in written.attempts if "TooLarge" in one.reason]
     assert 1 < len(server.bodies) <= MOST_PARTS * TRIES

@@ -7,18 +7,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import openai
 import pytest
 
-from compaction.chat_server import ChatServer, answers, chat_server, completion, drips, hangs_up, refuses, says, waits
 from compaction.conversations import PORTS, call, result, rows
 from nexus.compaction.check_summary import check_summary
 from nexus.compaction.openai_summarizer import MOST_BYTES, OpenAISummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
 from nexus.errors import BadReply, BadSetting, PackageMissing, SummarizerFailed, SummaryCallTooLarge
+from nexus.testing.model_server import ModelRequest, ModelServer, disconnect, fail, hang, model_server, reply, respond
 from nexus.tokens.counter import get_counter
 from nexus.types.message import user
 
@@ -28,16 +29,22 @@ GOOD = (
 REQUEST = SummaryRequest(tuple(PORTS), 300)
 PROMPT = build_summarize_prompt([row.message for row in PORTS], most_tokens=300)
 PROMPT_TOKENS = get_counter().count(PROMPT)
+says = partial(reply, model="little-2026-01-01", input_tokens=500, output_tokens=40)
+
+
+def completion(text: str) -> dict[str, Any]:
+    """Return a chat completion as the server sends it."""
+    return json.loads(says(text)(ModelRequest("openai", {}, b"", {})).body)
 
 
 @pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with chat_server() as served:
+def server() -> Iterator[ModelServer]:
+    with model_server() as served:
         yield served
 
 
-def summarizer(server: ChatServer, **settings: Any) -> OpenAISummarizer:
-    return OpenAISummarizer("little", **{"base_url": server.url, "timeout_s": 5, **settings})
+def summarizer(server: ModelServer, **settings: Any) -> OpenAISummarizer:
+    return OpenAISummarizer("little", **{"base_url": server.openai_url, "timeout_s": 5, **settings})
 
 
 def failure(made: OpenAISummarizer, request: SummaryRequest = REQUEST) -> SummarizerFailed:
@@ -46,16 +53,16 @@ def failure(made: OpenAISummarizer, request: SummaryRequest = REQUEST) -> Summar
     return caught.value
 
 
-def test_a_summary_comes_back_with_who_wrote_it_and_what_was_counted(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_a_summary_comes_back_with_who_wrote_it_and_what_was_counted(server: ModelServer) -> None:
+    server.script(says(GOOD))
     made: Summarizer = summarizer(server)
     assert made.name == "little"
     reply = made.summarize(REQUEST)
     assert reply == SummaryReply(GOOD, "little-2026-01-01", "127.0.0.1", 500, 40)
 
 
-def test_the_request_is_the_prompt_as_one_users_message_with_its_bounds_and_nothing_else(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_the_request_is_the_prompt_as_one_users_message_with_its_bounds_and_nothing_else(server: ModelServer) -> None:
+    server.script(says(GOOD))
     summarizer(server, api_key="sk-mine").summarize(REQUEST)
     assert server.bodies == [
         {
@@ -65,11 +72,11 @@ def test_the_request_is_the_prompt_as_one_users_message_with_its_bounds_and_noth
             "temperature": 0.0,
         }
     ]
-    assert server.headers[0]["authorization"] == "Bearer sk-mine"
+    assert server.requests[0].headers["authorization"] == "Bearer sk-mine"
 
 
-def test_settings_reach_the_request(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_settings_reach_the_request(server: ModelServer) -> None:
+    server.script(says(GOOD))
     made = summarizer(server, temperature=None, thinking_tokens=700, extra_body={"reasoning_effort": "low"})
     made.summarize(REQUEST)
     (body,) = server.bodies
@@ -77,8 +84,8 @@ def test_settings_reach_the_request(server: ChatServer) -> None:
     assert "temperature" not in body
 
 
-def test_focus_the_notes_so_far_and_the_stricter_wording_are_asked_for(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_focus_the_notes_so_far_and_the_stricter_wording_are_asked_for(server: ModelServer) -> None:
+    server.script(says(GOOD))
     request = SummaryRequest(
         tuple(PORTS), 300, previous=GOOD, focus="the port", stricter=True, refused_because="it loops"
     )
@@ -100,35 +107,37 @@ SECRETS = (
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_secret_reaches_the_server_from_wherever_it_stands(server: ChatServer, secret: str) -> None:
-    server.plays(says(GOOD))
+def test_no_secret_reaches_the_server_from_wherever_it_stands(server: ModelServer, secret: str) -> None:
+    server.script(says(GOOD))
     told = f"password: '{secret}'" if secret == "hunter2-and-more" else f"use {secret} for it"
     messages = rows(user(told), call(1, "bash", command=f"echo {told}"), result(1, f"{told}\n" * 3))
     summarizer(server).summarize(
         SummaryRequest(tuple(messages), 300, previous=told, focus=told, stricter=True, refused_because=told)
     )
-    (sent,) = server.raw
+    sent = server.requests[0].data
     assert secret not in sent.decode() and secret not in json.loads(sent)["messages"][0]["content"]
     assert sent.count(b"[secret: ") >= 6
 
 
-def test_half_of_a_surrogate_pair_does_not_stop_the_request(server: ChatServer) -> None:
-    server.plays(says("## Task\n> \ud83d"))
+def test_half_of_a_surrogate_pair_does_not_stop_the_request(server: ModelServer) -> None:
+    server.script(says("## Task\n> \ud83d"))
     reply = summarizer(server).summarize(SummaryRequest(tuple(rows(user("a \udc00 b"))), 300, focus="c \ud800 d"))
     assert "\ufffd" in server.bodies[0]["messages"][0]["content"]
     assert reply.text == "## Task\n> \ufffd"
 
 
 def test_the_environments_key_is_not_sent_to_a_host_that_is_not_openais(
-    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
-    server.plays(says(GOOD))
+    server.script(says(GOOD))
     summarizer(server).summarize(REQUEST)
-    assert server.headers[0]["authorization"] == "Bearer none"
-    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert server.requests[0].headers["authorization"] == "Bearer none"
+    monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
     OpenAISummarizer("little").summarize(REQUEST)
-    assert server.headers[1]["authorization"] == "Bearer sk-of-the-environment", "both stand in the environment"
+    assert server.requests[1].headers["authorization"] == "Bearer sk-of-the-environment", (
+        "both stand in the environment"
+    )
 
 
 def test_without_any_key_for_openai_the_first_call_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +148,13 @@ def test_without_any_key_for_openai_the_first_call_says_so(monkeypatch: pytest.M
     assert isinstance(told.__cause__, openai.OpenAIError)
 
 
-def test_a_client_of_ones_own_is_used_with_the_bounds_of_the_summariser(server: ChatServer) -> None:
-    server.plays(refuses(500, "down"))
-    client = openai.OpenAI(base_url=server.url, api_key="sk-mine", max_retries=7, default_headers={"x-team": "blue"})
+def test_a_client_of_ones_own_is_used_with_the_bounds_of_the_summariser(server: ModelServer) -> None:
+    server.script(fail(500, "down"))
+    client = openai.OpenAI(
+        base_url=server.openai_url, api_key="sk-mine", max_retries=7, default_headers={"x-team": "blue"}
+    )
     failure(OpenAISummarizer("little", client=client, max_retries=1))
-    assert [headers["x-team"] for headers in server.headers] == ["blue", "blue"]
+    assert [request.headers["x-team"] for request in server.requests] == ["blue", "blue"]
     assert client.max_retries == 7
 
 
@@ -167,16 +178,16 @@ def test_a_client_of_ones_own_is_used_with_the_bounds_of_the_summariser(server: 
     ],
 )
 def test_what_the_model_says_comes_back_and_the_audit_judges_it(
-    server: ChatServer, said: Any, faults: tuple[str, ...]
+    server: ModelServer, said: Any, faults: tuple[str, ...]
 ) -> None:
-    server.plays(says(said))
+    server.script(says(said))
     text = summarizer(server).summarize(REQUEST).text
     assert check_summary(text, get_counter().count(text), PROMPT_TOKENS).faults == faults
     assert len(server.bodies) == 1
 
 
-def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ChatServer) -> None:
-    server.plays(says(GOOD[:60], stop="length"))
+def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ModelServer) -> None:
+    server.script(says(GOOD[:60], stop="length"))
     assert summarizer(server).summarize(REQUEST).text == GOOD[:60]
 
 
@@ -187,28 +198,28 @@ def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ChatServer
         pytest.param(says(None, stop="content_filter"), "the answer was filtered", id="filtered"),
         pytest.param(says("## Task\n> Half", stop="content_filter"), "the answer was filtered", id="filtered midway"),
         pytest.param(says(None, refusal="I can't help."), "the model refused: I can't help.", id="refused"),
-        pytest.param(answers(200, {"choices": []}), "no `choices`", id="no choices"),
-        pytest.param(answers(200, {"error": {"message": "Upstream is down", "code": 502}}), "Upstream is down", id="error"),
-        pytest.param(answers(200, [1]), "no JSON object", id="a list"),
-        pytest.param(answers(200, b'{"choices": [{"mess'), "is no JSON", id="broken JSON"),
-        pytest.param(answers(200, b"<html>login</html>"), "is no JSON", id="a page"),
-        pytest.param(answers(200, b""), "is no JSON", id="nothing"),
-        pytest.param(answers(200, b" " * (MOST_BYTES + 1)), "over 8,000,000 bytes", id="endless"),
+        pytest.param(respond(200, {"choices": []}), "no `choices`", id="no choices"),
+        pytest.param(respond(200, {"error": {"message": "Upstream is down", "code": 502}}), "Upstream is down", id="error"),
+        pytest.param(respond(200, [1]), "no JSON object", id="a list"),
+        pytest.param(respond(200, b'{"choices": [{"mess'), "is no JSON", id="broken JSON"),
+        pytest.param(respond(200, b"<html>login</html>"), "is no JSON", id="a page"),
+        pytest.param(respond(200, b""), "is no JSON", id="nothing"),
+        pytest.param(respond(200, b" " * (MOST_BYTES + 1)), "over 8,000,000 bytes", id="endless"),
     ],
 )  # fmt: skip
 def test_an_answer_without_a_summary_is_a_failure_that_says_why_after_one_call(
-    server: ChatServer, step: Any, why: str
+    server: ModelServer, step: Any, why: str
 ) -> None:
-    server.plays(step)
+    server.script(step)
     told = failure(summarizer(server, max_retries=3))
     assert why in str(told) and str(told).startswith("little: ")
     assert len(server.bodies) == 1
 
 
-def test_usage_that_is_missing_or_odd_counts_as_none(server: ChatServer) -> None:
+def test_usage_that_is_missing_or_odd_counts_as_none(server: ModelServer) -> None:
     body = completion(GOOD)
-    server.plays(
-        answers(200, {**body, "usage": None}), answers(200, {**body, "usage": {"prompt_tokens": "many"}, "model": 7})
+    server.script(
+        respond(200, {**body, "usage": None}), respond(200, {**body, "usage": {"prompt_tokens": "many"}, "model": 7})
     )
     made = summarizer(server)
     for _ in range(2):
@@ -217,16 +228,16 @@ def test_usage_that_is_missing_or_odd_counts_as_none(server: ChatServer) -> None
     assert reply.model == "little"
 
 
-def test_a_servers_own_name_for_the_model_is_kept_only_where_it_says_more(server: ChatServer) -> None:
-    server.plays(answers(200, {**completion(GOOD), "model": "/models/little.gguf"}))
+def test_a_servers_own_name_for_the_model_is_kept_only_where_it_says_more(server: ModelServer) -> None:
+    server.script(respond(200, {**completion(GOOD), "model": "/models/little.gguf"}))
     assert summarizer(server).summarize(REQUEST).model == "little"
 
 
 # What goes wrong on the way: one typed error, its cause, and a bounded number of calls.
 
 
-def test_a_call_that_came_too_often_is_made_again(server: ChatServer) -> None:
-    server.plays(refuses(429, "Rate limit reached", code="rate_limit_exceeded"), says(GOOD))
+def test_a_call_that_came_too_often_is_made_again(server: ModelServer) -> None:
+    server.script(fail(429, "Rate limit reached", code="rate_limit_exceeded"), says(GOOD))
     assert summarizer(server).summarize(REQUEST).text == GOOD
     assert len(server.bodies) == 2
 
@@ -234,42 +245,42 @@ def test_a_call_that_came_too_often_is_made_again(server: ChatServer) -> None:
 @pytest.mark.parametrize(
     ("step", "cause", "calls"),
     [
-        pytest.param(refuses(429, "slow down"), openai.RateLimitError, 3, id="429"),
-        pytest.param(refuses(500, "oops"), openai.InternalServerError, 3, id="500"),
-        pytest.param(refuses(503, "loading model"), openai.InternalServerError, 3, id="503"),
-        pytest.param(refuses(401, "no such key"), openai.AuthenticationError, 1, id="401"),
-        pytest.param(refuses(404, "no such model"), openai.NotFoundError, 1, id="404"),
-        pytest.param(refuses(400, "bad request"), openai.BadRequestError, 1, id="400"),
-        pytest.param(answers(502, b"<html>"), openai.InternalServerError, 3, id="a proxy's page"),
+        pytest.param(fail(429, "slow down"), openai.RateLimitError, 3, id="429"),
+        pytest.param(fail(500, "oops"), openai.InternalServerError, 3, id="500"),
+        pytest.param(fail(503, "loading model"), openai.InternalServerError, 3, id="503"),
+        pytest.param(fail(401, "no such key"), openai.AuthenticationError, 1, id="401"),
+        pytest.param(fail(404, "no such model"), openai.NotFoundError, 1, id="404"),
+        pytest.param(fail(400, "bad request"), openai.BadRequestError, 1, id="400"),
+        pytest.param(respond(502, b"<html>"), openai.InternalServerError, 3, id="a proxy's page"),
     ],
 )
 def test_a_server_that_refuses_is_asked_as_often_as_it_says_and_no_more(
-    server: ChatServer, step: Any, cause: type[Exception], calls: int
+    server: ModelServer, step: Any, cause: type[Exception], calls: int
 ) -> None:
-    server.plays(step)
+    server.script(step)
     told = failure(summarizer(server, max_retries=2))
     assert type(told) is SummarizerFailed
     assert isinstance(told.__cause__, cause)
     assert len(server.bodies) == calls
 
 
-def test_a_connection_that_ends_early_is_a_failure(server: ChatServer) -> None:
-    server.plays(hangs_up())
+def test_a_connection_that_ends_early_is_a_failure(server: ModelServer) -> None:
+    server.script(disconnect())
     assert isinstance(failure(summarizer(server, max_retries=1)).__cause__, openai.APIConnectionError)
     assert len(server.bodies) == 2
-    server.plays(hangs_up(after=b'{"choices": [{"message": {"content": "## Task'))
+    server.script(disconnect(after=b'{"choices": [{"message": {"content": "## Task'))
     assert failure(summarizer(server, max_retries=1)).__cause__ is not None
     assert len(server.bodies) == 3, "what has begun is not asked for again"
 
 
 def test_a_server_that_is_not_there_is_a_failure() -> None:
-    with chat_server() as gone:
+    with model_server() as gone:
         pass
     assert isinstance(failure(summarizer(gone, max_retries=0)).__cause__, openai.APIConnectionError)
 
 
-def test_a_server_that_does_not_answer_in_time_is_a_failure(server: ChatServer) -> None:
-    server.plays(waits())
+def test_a_server_that_does_not_answer_in_time_is_a_failure(server: ModelServer) -> None:
+    server.script(hang())
     assert isinstance(failure(summarizer(server, timeout_s=0.2, max_retries=1)).__cause__, openai.APITimeoutError)
     for _ in range(6_000):  # a busy server reads the second request after it was given up
         if len(server.bodies) < 2:
@@ -277,8 +288,8 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure(server: ChatServer) 
     assert len(server.bodies) == 2
 
 
-def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: ChatServer) -> None:
-    server.plays(drips(GOOD))
+def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: ModelServer) -> None:
+    server.script(says(GOOD, byte_interval_s=0.2))
     assert "not complete after 1.5 seconds" in str(failure(summarizer(server, timeout_s=1.5)))
 
 
@@ -286,7 +297,7 @@ def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: 
     ("step", "limit"),
     [
         pytest.param(
-            refuses(
+            fail(
                 400,
                 "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
                 code="context_length_exceeded",
@@ -295,7 +306,7 @@ def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: 
             id="OpenAI",
         ),
         pytest.param(
-            refuses(
+            fail(
                 400,
                 "request (9031 tokens) exceeds the available context size (4096 tokens), try increasing it",
                 type="exceed_context_size_error",
@@ -303,40 +314,40 @@ def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: 
             4096,
             id="llama.cpp",
         ),
-        pytest.param(answers(413, b"too large"), 0, id="a proxy"),
+        pytest.param(respond(413, b"too large"), 0, id="a proxy"),
     ],
 )
 def test_a_request_that_did_not_fit_is_told_as_such_with_the_limit_after_one_call(
-    server: ChatServer, step: Any, limit: int
+    server: ModelServer, step: Any, limit: int
 ) -> None:
-    server.plays(step)
+    server.script(step)
     told = failure(summarizer(server, max_retries=3))
     assert isinstance(told, SummaryCallTooLarge)
     assert told.limit_tokens == limit
     assert len(server.bodies) == 1
 
 
-def test_an_error_that_repeats_the_key_does_not_carry_it_on(server: ChatServer) -> None:
-    server.plays(refuses(401, "Incorrect API key provided: sk-proj-abcdefghijklmnopqrstuvwx1234."))
+def test_an_error_that_repeats_the_key_does_not_carry_it_on(server: ModelServer) -> None:
+    server.script(fail(401, "Incorrect API key provided: sk-proj-abcdefghijklmnopqrstuvwx1234."))
     told = failure(summarizer(server))
     assert "Incorrect API key provided" in str(told) and "abcdefghij" not in str(told)
 
 
 # Fields that servers refuse.
 
-NO_MAX_TOKENS = refuses(
+NO_MAX_TOKENS = fail(
     400,
     "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
     param="max_tokens",
     code="unsupported_parameter",
 )
-NO_TEMPERATURE = refuses(
+NO_TEMPERATURE = fail(
     400,
     "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
     param="temperature",
     code="unsupported_value",
 )
-FORBIDDEN = answers(
+FORBIDDEN = respond(
     422,
     {
         "object": "error",
@@ -349,9 +360,9 @@ FORBIDDEN = answers(
 
 @pytest.mark.parametrize("refusal", [pytest.param(NO_MAX_TOKENS, id="OpenAI"), pytest.param(FORBIDDEN, id="a 422")])
 def test_the_bound_of_the_answer_is_sent_under_its_other_name_when_one_is_refused(
-    server: ChatServer, refusal: Any
+    server: ModelServer, refusal: Any
 ) -> None:
-    server.plays(refusal, says(GOOD))
+    server.script(refusal, says(GOOD))
     made = summarizer(server)
     assert made.summarize(REQUEST).text == GOOD
     made.summarize(REQUEST)
@@ -361,8 +372,8 @@ def test_the_bound_of_the_answer_is_sent_under_its_other_name_when_one_is_refuse
     )
 
 
-def test_a_temperature_that_is_refused_is_left_out(server: ChatServer) -> None:
-    server.plays(NO_MAX_TOKENS, NO_TEMPERATURE, says(GOOD))
+def test_a_temperature_that_is_refused_is_left_out(server: ModelServer) -> None:
+    server.script(NO_MAX_TOKENS, NO_TEMPERATURE, says(GOOD))
     made = summarizer(server)
     assert made.summarize(REQUEST).text == GOOD
     made.summarize(REQUEST)
@@ -370,32 +381,32 @@ def test_a_temperature_that_is_refused_is_left_out(server: ChatServer) -> None:
 
 
 @pytest.mark.parametrize("refusal", [NO_MAX_TOKENS, NO_TEMPERATURE, FORBIDDEN])
-def test_a_server_that_refuses_everything_is_asked_three_times_at_most(server: ChatServer, refusal: Any) -> None:
-    server.plays(refusal)
+def test_a_server_that_refuses_everything_is_asked_three_times_at_most(server: ModelServer, refusal: Any) -> None:
+    server.script(refusal)
     failure(summarizer(server, max_retries=5))
     assert len(server.bodies) <= 3
-    server.bodies.clear()
-    server.plays(NO_MAX_TOKENS, NO_TEMPERATURE, refuses(400, "Unknown parameter: max_completion_tokens, temperature"))
+    server.requests.clear()
+    server.script(NO_MAX_TOKENS, NO_TEMPERATURE, fail(400, "Unknown parameter: max_completion_tokens, temperature"))
     failure(summarizer(server, max_retries=5))
     assert len(server.bodies) == 3
 
 
-def test_openais_own_hosts_get_the_newer_name_at_once(server: ChatServer) -> None:
-    server.plays(says(GOOD))
-    through = openai.DefaultHttpxClient(proxy=server.url.removesuffix("/v1"))
+def test_openais_own_hosts_get_the_newer_name_at_once(server: ModelServer) -> None:
+    server.script(says(GOOD))
+    through = openai.DefaultHttpxClient(proxy=server.anthropic_url)
     client = openai.OpenAI(api_key="sk-mine", base_url="http://api.openai.com/v1", http_client=through)
     assert OpenAISummarizer("gpt-4o", client=client).summarize(REQUEST).provider == "openai"
     through.close()
     (body,) = server.bodies
-    assert server.headers[0]["host"] == "api.openai.com"
+    assert server.requests[0].headers["host"] == "api.openai.com"
     assert (body["max_completion_tokens"], "max_tokens" in body) == (300, False)
 
 
 # The last guard: what is larger than one call may be is not sent.
 
 
-def test_a_request_that_with_its_answer_exceeds_one_call_is_refused_before_it_is_sent(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_a_request_that_with_its_answer_exceeds_one_call_is_refused_before_it_is_sent(server: ModelServer) -> None:
+    server.script(says(GOOD))
     needed = PROMPT_TOKENS + 32 + 300
     assert summarizer(server, call_tokens=needed).summarize(REQUEST).text == GOOD
     told = failure(summarizer(server, call_tokens=needed - 1))
@@ -411,8 +422,8 @@ def test_room_for_reasoning_is_not_offered_to_the_caller() -> None:
     assert OpenAISummarizer("little", call_tokens=0, thinking_tokens=2_000).call_tokens == 0, "no bound stays none"
 
 
-def test_a_huge_conversation_is_never_sent_whole(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_a_huge_conversation_is_never_sent_whole(server: ModelServer) -> None:
+    server.script(says(GOOD))
     huge = SummaryRequest(tuple(rows(*(user(f"line {n} " + "word " * 2_000) for n in range(40)))), 300)
     told = failure(summarizer(server), huge)
     assert isinstance(told, SummaryCallTooLarge) and told.limit_tokens == 8_000
@@ -425,8 +436,8 @@ def test_one_call_takes_what_the_models_window_takes_and_32_000_at_most() -> Non
     assert sizes == {"gpt-4o": 32_000, "gpt-4": 8_192, "a-model-of-ones-own": 8_000}
 
 
-def test_a_summary_of_no_tokens_is_not_asked_for(server: ChatServer) -> None:
-    server.plays(says(GOOD))
+def test_a_summary_of_no_tokens_is_not_asked_for(server: ModelServer) -> None:
+    server.script(says(GOOD))
     failure(summarizer(server), SummaryRequest(tuple(PORTS), 0))
     assert server.bodies == []
 
@@ -466,6 +477,6 @@ def test_the_package_is_imported_when_it_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_what_cannot_be_read_has_its_reason_as_cause(server: ChatServer) -> None:
-    server.plays(answers(200, b"{"))
+def test_what_cannot_be_read_has_its_reason_as_cause(server: ModelServer) -> None:
+    server.script(respond(200, b"{"))
     assert isinstance(failure(summarizer(server)).__cause__, BadReply)

@@ -11,7 +11,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"errors": ("errors",)},
     {"types": ("types",)},
     {"text": ("text",), "ledger": ("ledger",), "tools": ("tools",)},
-    {"tokens": ("tokens",), "policy": ("policy",), "testing": ("testing",)},
+    {"tokens": ("tokens",), "policy": ("policy",)},
     {"context": ("context",)},
     {"providers": ("providers",)},
     {"render": ("render",)},
@@ -26,7 +26,7 @@ LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"interop": ("interop",), "simulation": ("simulation",)},
     {"services": ("services",), "broker": ("broker",)},
     {"compat": ("compat",)},
-    {"cli": ("cli",)},
+    {"cli": ("cli",), "testing": ("testing",)},
 )
 """From the bottom up: a module imports from lower layers and from its own room, never from a neighbour.
 

@@ -13,7 +13,7 @@ import nexus
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.ledger.integrity import check
-from nexus.testing.memory_ledger import MemoryLedger
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.config import Config, ImagesConfig
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
@@ -182,7 +182,7 @@ def test_what_is_counted_is_what_the_notes_take_to_the_token() -> None:
 
 
 def test_every_call_is_replayed_and_proven_and_an_engine_that_read_nothing_yet_makes_the_same() -> None:
-    store = MemoryLedger(clock_ms=lambda: 1_760_000_000_000)
+    store = SqliteLedger(clock_ms=lambda: 1_760_000_000_000)
     nx = opened(2, store)
     made = turns(nx, 16)
     assert any(ctx.cut for ctx in made)

@@ -26,7 +26,7 @@ from nexus.interop.detect import read
 from nexus.ledger.integrity import check
 from nexus.ledger.recorded_calls import recorded_call
 from nexus.ledger.records import BlobRecord
-from nexus.testing.memory_ledger import MemoryLedger
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
@@ -201,14 +201,14 @@ def say(nx: Engine, text: str, answer: str = "ok", **given: Any) -> AssembledCon
 
 
 @settings(max_examples=12, deadline=None)
-@example(seed=105027, steps=10, in_memory=True)  # a fork whose first cut has the number of its parent's
-@given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 45), in_memory=st.booleans())
+@example(seed=105027, steps=10, on_disk=False)  # a fork whose first cut has the number of its parent's
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 45), on_disk=st.booleans())
 def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, *, in_memory: bool
+    tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, *, on_disk: bool
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")
     (workspace / "AGENTS.md").write_text("Be good.")
-    with opened(workspace, MemoryLedger() if in_memory else ":memory:") as nx:
+    with opened(workspace, str(workspace / "l.db") if on_disk else ":memory:") as nx:
         walk = Walk(nx, workspace, seed)
         for _ in range(steps):
             walk.step()
@@ -283,7 +283,7 @@ def test_a_turn_that_was_imported_has_no_call_to_replay() -> None:
 
 
 def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_when_asked_for() -> None:
-    damaged = MemoryLedger()
+    damaged = SqliteLedger()
     with opened() as nx:
         ctx = say(nx, "hi", tools=(TOOL,))
         name = nx.store.assemblies(1)[0].manifest["inputs"]["tools"]
@@ -299,7 +299,7 @@ def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_whe
 
 
 def test_a_ledger_of_an_earlier_version_is_refused_and_shown_only_when_asked_for() -> None:
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     with opened(ledger=ledger) as nx:
         ctx = nx.assemble("hi", budget=3_000)
         made = build_commit(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)

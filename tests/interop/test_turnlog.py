@@ -27,9 +27,9 @@ from nexus.interop.turnlog import (
     strict_entries,
     violations,
 )
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.turnlog import times
 from nexus.render.turnlog.write import position_after
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool, user
 from support.turn_log import DISPLAYED, LOG, PRINTED
@@ -56,7 +56,7 @@ def exported(messages: list[Message], **body: Any) -> list[dict[str, Any]]:
 
 
 def logged(messages: list[Message], **body: Any) -> list[LogEntry]:
-    ledger = MemoryLedger(clock_ms=lambda: AT)
+    ledger = SqliteLedger(clock_ms=lambda: AT)
     rows = tuple(SizedMessage(message, TokenSize(1, 1, 1)) for message in messages)
     ledger.commit("s", Commit((NewEntry("messages", rows, body),)))
     return list(log_entries(ledger.entries(1)))
@@ -80,7 +80,7 @@ def changed(position: int, **fields: Any) -> list[dict[str, Any]]:
 
 def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
     """Document 001, "Complete Example", "JSON Format": read, stored and written again."""
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         done = take(nx, tmp_path, PRINTED)
         assert (done.messages, done.calls, done.problems) == (4, 2, ())
         assert log_text(nx.entries("log")) == PRINTED
@@ -88,7 +88,7 @@ def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
 
 def test_the_printed_log_is_displayed_to_the_character(tmp_path: Path) -> None:
     """Document 001, "Complete Example", "Console Display"."""
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert "".join(f"{line}\n" for line in console_lines(nx.entries("log"))) == DISPLAYED
 
@@ -113,13 +113,13 @@ def test_the_printed_log_becomes_messages_and_calls(tmp_path: Path) -> None:
 
 def test_the_whole_system_text_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     """Decided on 001: "the system text shortened at its first sentence plus `...` as in the example (`--full` for all)"."""
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert next(console_lines(nx.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
 
 
 def test_importing_a_log_again_or_when_it_grew_adds_the_rest(tmp_path: Path) -> None:
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         assert take(nx, tmp_path, json.dumps(LOG[:3])).added_entries == 3
         answered: dict[str, Any] = {**LOG[2], "nexus": {"results": [{"role": "tool", "parts": []}]}}
         grown = [*LOG[:2], answered, LOG[3]]
@@ -169,7 +169,7 @@ def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
 
 
 def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(changed(1, nexus={"of": "another"})))
         told: Counter[str] = Counter()
         strict = json.loads("".join(log_texts(strict_entries(log_entries(nx.entries("log")), told))))
@@ -232,7 +232,7 @@ def test_a_session_without_a_system_text_gets_a_system_entry() -> None:
 
 def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
     """Document 001, "Implementation Requirements", 4; decided: a system entry "first, and one after each compaction or cut"."""
-    ledger = MemoryLedger(clock_ms=lambda: AT)
+    ledger = SqliteLedger(clock_ms=lambda: AT)
     for message in (TALK[0], user("a", at_ms=AT), assistant("b", at_ms=AT)):
         ledger.commit("s", Commit((NewEntry("messages", (SizedMessage(message, TokenSize(1, 1, 1)),)),)))
     body = {"covers_from": 1, "covers_to": 2, "first_kept": 3, "summary": "They spoke.", "trigger": "manual"}
@@ -270,7 +270,7 @@ def test_where_the_next_entry_stands_is_known_without_making_the_entries() -> No
 def test_an_extra_key_that_disagrees_with_what_is_shown_is_not_believed(tmp_path: Path) -> None:
     log = exported(TALK)
     log[2]["content"]["toolCall"] = "other"
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(log))
         messages = [row.message for entry in nx.entries("log") for row in entry.rows]
         assert [call.name for message in messages for call in message.calls()] == ["other", "list"]
@@ -460,7 +460,7 @@ def test_a_wrong_entry_is_a_problem_and_the_others_are_read(tmp_path: Path) -> N
 
 
 def test_lone_surrogates_and_bytes_that_are_not_utf_8_are_kept(tmp_path: Path) -> None:
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         data = json.dumps(changed(1, content={"userid": "<@\udc00>", "text": "a\ud800b"}))
         assert take(nx, tmp_path, data).problems == ()
         assert json.loads(log_text(nx.entries("log"))) == json.loads(data)
@@ -474,7 +474,7 @@ def test_numbers_and_the_order_of_names_stay_as_they_were_written(tmp_path: Path
         '{"reasoning": "r", "a": 1.0, "b": 1e400, "c": 0.10, "d": 123456789012345678901234567890, "toolCall": "x"}'
     )
     entry = f'{{"role": "assistant", "index": 0, "turn": 0, "timestamp": "2023-04-04T12:33:00Z", "content": {content}}}'
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, f"[{entry}]")
         written = log_text(nx.entries("log"))
     assert written.replace("\n", "").replace(" ", "") == f"[{entry}]".replace(" ", "")

@@ -16,8 +16,8 @@ import nexus
 from nexus.engine import Engine
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import log_text, read, violations
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.turnlog.texts import same
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, Entry, NewEntry, SizedMessage
 from nexus.types.message import Message, TokenSize
 from support.hostile import HISTORIES, TEXTS
@@ -37,7 +37,7 @@ def kinds_of(entries: Sequence[Entry]) -> list[str]:
 
 def stored(session: list[NewEntry]) -> list[Entry]:
     """The entries as a ledger gives them back."""
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     for entry in session:
         ledger.commit("given", Commit((entry,)))
     return list(ledger.entries(1)) if session else []
@@ -48,7 +48,7 @@ def imported(text: str, folder: Path) -> Generator[Engine]:
     """A ledger into which a turn log's text was imported as session `log`."""
     file = folder / "log.json"
     file.write_text(text, "utf-8")
-    with nexus.open(ledger=MemoryLedger()) as nx:
+    with nexus.open(ledger=SqliteLedger()) as nx:
         for transcript in read(file):
             import_transcript(nx, transcript, "log")
         yield nx

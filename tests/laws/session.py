@@ -17,7 +17,7 @@ from laws.summarizers import Scripted, Watched
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
-from nexus.testing.memory_ledger import MemoryLedger
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.config import Config, ImagesConfig
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
@@ -32,7 +32,7 @@ class Session:
 
     def __init__(self, script: Script, figures: Counter[str]) -> None:
         self.script, self.figures = script, figures
-        self.store = MemoryLedger(clock_ms=lambda: NOW_MS)
+        self.store = SqliteLedger(clock_ms=lambda: NOW_MS)
         self.model, self.label = script.model, "s"
         self.summarizer = Scripted()
         self.nx = self.opened()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +30,6 @@ from nexus.ledger.records import (
     ThreadRecord,
 )
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.testing.memory_ledger import MemoryLedger
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ UNCHAINED = {("thread", "at_ms"), ("thread", "erased")}
 
 @pytest.fixture(scope="module")
 def sound() -> list[Record]:
-    store = MemoryLedger()
+    store = SqliteLedger()
     fill(store)
     return list(store.dump())
 
@@ -69,9 +69,9 @@ def flipped(value: Any) -> Any:
     return chr(ord(value[0]) ^ 1) + value[1:] if value else "x"
 
 
-@pytest.mark.parametrize("make", [MemoryLedger, SqliteLedger], ids=["memory", "sqlite"])
-def test_a_ledger_with_something_of_everything_is_sound(make: Callable[[], Any]) -> None:
-    store = make()
+@pytest.mark.parametrize("file", ["", "l.db"])
+def test_ledger_with_every_kind_of_record_is_sound(tmp_path: Path, file: str) -> None:
+    store = SqliteLedger(str(tmp_path / file) if file else ":memory:")
     fill(store)
     kinds = {type(record) for record in store.dump()}
     assert kinds == set(Record.__args__)
@@ -79,7 +79,7 @@ def test_a_ledger_with_something_of_everything_is_sound(make: Callable[[], Any])
 
 
 def test_an_empty_ledger_is_sound() -> None:
-    assert found(MemoryLedger().dump()) == []
+    assert found(SqliteLedger().dump()) == []
 
 
 def test_every_column_of_every_record_that_changes_is_reported_at_its_place(sound: list[Record]) -> None:

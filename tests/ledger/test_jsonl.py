@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,14 @@ from nexus.errors import LedgerConflict, LedgerDamaged, LedgerTooNew, Unreadable
 from nexus.ledger.jsonl import export, load
 from nexus.ledger.records import EntryRecord
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import user
-
-STORES: list[Callable[[], Any]] = [MemoryLedger, SqliteLedger]
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of a ledger with something of everything."""
-    store, path = MemoryLedger(), tmp_path_factory.mktemp("export") / "all.jsonl"
+    store, path = SqliteLedger(), tmp_path_factory.mktemp("export") / "all.jsonl"
     fill(store)
     export(store, path)
     return path
@@ -43,12 +39,13 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-@pytest.mark.parametrize("first", STORES)
-@pytest.mark.parametrize("second", STORES)
+@pytest.mark.parametrize("first", [":memory:", "first.db"])
+@pytest.mark.parametrize("second", [":memory:", "second.db"])
 def test_export_import_export_gives_the_same_bytes(
-    tmp_path: Path, first: Callable[[], Any], second: Callable[[], Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
-    one, two = first(), second()
+    monkeypatch.chdir(tmp_path)
+    one, two = SqliteLedger(first), SqliteLedger(second)
     fill(one)
     done = export(one, tmp_path / "one.jsonl")
     loaded = load(two, tmp_path / "one.jsonl")
@@ -59,9 +56,12 @@ def test_export_import_export_gives_the_same_bytes(
     assert done.bytes == (tmp_path / "one.jsonl").stat().st_size
 
 
-@pytest.mark.parametrize("make", STORES)
-def test_importing_twice_adds_nothing(exported: Path, make: Callable[[], Any]) -> None:
-    store = make()
+@pytest.mark.parametrize("file", [":memory:", "l.db"])
+def test_importing_twice_adds_nothing(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SqliteLedger(file)
     load(store, exported)
     before = list(store.dump())
     assert load(store, exported).added == 0
@@ -71,7 +71,7 @@ def test_importing_twice_adds_nothing(exported: Path, make: Callable[[], Any]) -
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(st.characters(codec=None), max_size=20), min_size=1, max_size=4))
 def test_every_text_survives(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> None:
-    store, other = MemoryLedger(), SqliteLedger()
+    store, other = SqliteLedger(), SqliteLedger()
     path = tmp_path_factory.mktemp("text") / "x.jsonl"
     for text in said:
         message = user(text, id=text, run_id=text, source=text, meta=text)
@@ -96,7 +96,7 @@ def test_the_file_is_text_of_one_record_a_line_that_any_tool_reads(exported: Pat
 
 
 def test_a_file_that_was_cut_off_anywhere_is_refused_and_nothing_is_stored(exported: Path, tmp_path: Path) -> None:
-    data, path, store = exported.read_bytes(), tmp_path / "cut.jsonl", MemoryLedger()
+    data, path, store = exported.read_bytes(), tmp_path / "cut.jsonl", SqliteLedger()
     ends = [at + 1 for at, byte in enumerate(data) if byte == 10][:-1]
     for size in (0, *ends, *range(1, len(data), len(data) // 40), len(data) - 1):
         path.write_bytes(data[:size])
@@ -112,11 +112,11 @@ def test_a_line_that_is_no_record_is_named(exported: Path, tmp_path: Path) -> No
     for junk in (b"junk\n", b"{}\n", b'{"record":"entry"}\n', b"\n", b'{"record":"other"}\n', b"\xff\n", b"[1]\n"):
         path.write_bytes(b"".join([*lines(exported)[:4], junk, *lines(exported)[4:]]))
         with pytest.raises(UnreadableFile, match=r"junk\.jsonl line 5 is no record"):
-            load(MemoryLedger(), path)
+            load(SqliteLedger(), path)
 
 
 def test_a_changed_letter_anywhere_is_refused(exported: Path, tmp_path: Path) -> None:
-    data, path, store = exported.read_bytes(), tmp_path / "changed.jsonl", MemoryLedger()
+    data, path, store = exported.read_bytes(), tmp_path / "changed.jsonl", SqliteLedger()
     for at in range(0, len(data), 211):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises((UnreadableFile, LedgerDamaged, LedgerTooNew)):
@@ -130,7 +130,7 @@ def test_a_damaged_entry_is_named_by_line_and_place(exported: Path, tmp_path: Pa
     all_lines[at] = all_lines[at].replace(b"question 0", b"question 9")
     path.write_bytes(b"".join(all_lines))
     with pytest.raises(LedgerDamaged, match=rf"line {at + 1}: entry 1 of thread 1 does not match its hash"):
-        load(MemoryLedger(), path)
+        load(SqliteLedger(), path)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_first_line_of_something_else_says_what_it_is(
     path = tmp_path / "other.jsonl"
     path.write_bytes(b"".join([json.dumps(header).encode() + b"\n", *lines(exported)[1:]]))
     with pytest.raises(error, match=says):
-        load(MemoryLedger(), path)
+        load(SqliteLedger(), path)
 
 
 def resealed(path: Path, changed: list[bytes]) -> Path:
@@ -184,19 +184,19 @@ def test_lines_that_are_there_twice_in_another_order_or_missing_are_refused(
         kept[at : at + 2] = kept[at + 1], line
     else:
         del kept[at]
-    for make in STORES:
-        store = make()
+    for file in (":memory:", str(tmp_path / "l.db")):
+        store = SqliteLedger(file)
         with pytest.raises(LedgerDamaged, match=r"line \d+: .*nothing was stored"):
             load(store, resealed(tmp_path / "x.jsonl", kept))
         assert len(list(store.dump())) == 1
 
 
 def test_another_tenants_lines_do_not_match(exported: Path, tmp_path: Path) -> None:
-    other = MemoryLedger(tenant="other")
+    other = SqliteLedger(tenant="other")
     fill(other)
     export(other, tmp_path / "other.jsonl")
     kept = [lines(exported)[0], *lines(tmp_path / "other.jsonl")[1:-1]]
-    store = MemoryLedger()
+    store = SqliteLedger()
     with pytest.raises(LedgerDamaged, match="does not begin with the chain value of its number"):
         load(store, resealed(tmp_path / "x.jsonl", kept))
     assert len(list(store.dump())) == 1
@@ -215,7 +215,7 @@ def test_another_tenants_lines_do_not_match(exported: Path, tmp_path: Path) -> N
 def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
     tmp_path: Path, kind: str, changes: dict[str, Any], says: str
 ) -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     fill(store)
     records = list(store.dump())
     at = next(at for at, record in enumerate(records) if record.__struct_config__.tag == kind)
@@ -228,8 +228,8 @@ def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
     if says != "cannot be stored":
         records = list(rechained(records))
     path = resealed(tmp_path / "x.jsonl", [msgspec.json.encode(one) + b"\n" for one in records])
-    for make in STORES:
-        into = make()
+    for file in (":memory:", str(tmp_path / "l.db")):
+        into = SqliteLedger(file)
         with pytest.raises(LedgerDamaged, match=says):
             load(into, path)
         assert len(list(into.dump())) == 1
@@ -237,7 +237,7 @@ def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
 
 @pytest.mark.slow
 def test_a_line_of_50_megabytes_is_read_and_one_without_an_end_is_refused(tmp_path: Path) -> None:
-    store, text = MemoryLedger(), "x" * 50_000_000
+    store, text = SqliteLedger(), "x" * 50_000_000
     store.commit("main", Commit((NewEntry(body={"note": text}),)))
     export(store, tmp_path / "x.jsonl")
     into = SqliteLedger()
@@ -246,27 +246,27 @@ def test_a_line_of_50_megabytes_is_read_and_one_without_an_end_is_refused(tmp_pa
     into.close()
     (tmp_path / "x.jsonl").write_bytes(text.encode())
     with pytest.raises(UnreadableFile, match="line 1 is longer than 65,536 bytes"):
-        load(MemoryLedger(), tmp_path / "x.jsonl")
+        load(SqliteLedger(), tmp_path / "x.jsonl")
 
 
 def test_a_binary_file_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(bytes(range(256)) * 1_000)
     with pytest.raises(UnreadableFile, match="line 1"):
-        load(MemoryLedger(), tmp_path / "x.db")
+        load(SqliteLedger(), tmp_path / "x.db")
     with pytest.raises(UnreadableFile, match="cannot be read"):
-        load(MemoryLedger(), tmp_path / "absent")
+        load(SqliteLedger(), tmp_path / "absent")
     with pytest.raises(UnreadableFile, match="cannot be read"):
-        load(MemoryLedger(), tmp_path)
+        load(SqliteLedger(), tmp_path)
 
 
 def test_what_comes_after_the_end_is_refused(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "two.jsonl").write_bytes(exported.read_bytes() * 2)
     with pytest.raises(UnreadableFile, match="comes after the end"):
-        load(MemoryLedger(), tmp_path / "two.jsonl")
+        load(SqliteLedger(), tmp_path / "two.jsonl")
 
 
 def test_an_import_into_a_ledger_with_other_rows_there_is_a_conflict_and_stores_nothing(exported: Path) -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     store.commit("else", Commit((NewEntry(messages=with_sizes((user("mine"),), COUNTER)),)))
     before = list(store.dump())
     with pytest.raises(LedgerConflict):
@@ -290,14 +290,14 @@ def test_a_damaged_ledger_is_not_exported_and_leaves_no_file(tmp_path: Path) -> 
 
 
 def test_an_existing_file_is_overwritten_only_when_asked(tmp_path: Path) -> None:
-    store, path = MemoryLedger(), tmp_path / "x.jsonl"
+    store, path = SqliteLedger(), tmp_path / "x.jsonl"
     fill(store)
     path.write_text("mine")
     with pytest.raises(UnreadableFile, match=r"exists already and was not touched.*--force"):
         export(store, path)
     assert path.read_text() == "mine"
     export(store, path, force=True)
-    assert load(MemoryLedger(), path).added
+    assert load(SqliteLedger(), path).added
     with pytest.raises(UnreadableFile, match="no regular file"):
         export(store, tmp_path, force=True)
     with pytest.raises(UnreadableFile, match="no folder"):
@@ -305,13 +305,13 @@ def test_an_existing_file_is_overwritten_only_when_asked(tmp_path: Path) -> None
 
 
 def test_dashes_are_the_standard_streams(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, out = MemoryLedger(), io.BytesIO()
+    store, out = SqliteLedger(), io.BytesIO()
     load(store, exported)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out))
     export(store, "-")
     assert out.getvalue() == exported.read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out.getvalue())))
-    other = MemoryLedger()
+    other = SqliteLedger()
     assert load(other, "-").added == len(lines(exported)) - 2
     assert HOSTILE in {move.label for move in map(other.session, [HOSTILE]) if move}
 
@@ -323,7 +323,7 @@ def test_progress_rises_to_the_end(tmp_path: Path) -> None:
     export(store, tmp_path / "x.jsonl", progress=lambda done, total: told.append((done, total)))
     assert told == [(1_000, 0), (2_000, 0)]
     told.clear()
-    load(MemoryLedger(), tmp_path / "x.jsonl", progress=lambda done, total: told.append((done, total)))
+    load(SqliteLedger(), tmp_path / "x.jsonl", progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert {total for _, total in told} == {2 * (tmp_path / "x.jsonl").stat().st_size}
     assert 0 < told[-1][0] <= told[-1][1]

@@ -15,14 +15,13 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection, files
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
 
 
 @pytest.fixture(params=["file", "memory"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
-    return Ledger(SqliteLedger(str(tmp_path / "l.db")) if request.param == "file" else MemoryLedger())
+    return Ledger(SqliteLedger(str(tmp_path / "l.db")) if request.param == "file" else SqliteLedger())
 
 
 def said(*messages: Message | str) -> tuple[SizedMessage, ...]:
@@ -342,7 +341,7 @@ def test_what_is_left_after_rewinds_and_a_deletion_can_be_taken_elsewhere(ledger
     ledger.rewind("a", turn=1)
     talk(ledger, "b", "kept")
     ledger.erase("a")
-    other = MemoryLedger()
+    other = SqliteLedger()
     other.load(ledger.store.dump())
     assert list(other.dump()) == list(ledger.store.dump())
     assert texts(Ledger(other), "b") == ["kept", "to kept"]

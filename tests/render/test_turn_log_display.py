@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.interop.turnlog import console_lines
-from nexus.testing.memory_ledger import MemoryLedger
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Message, Text, TokenSize, ToolCall, assistant, tool, user
 from render.tagged.making import HOSTILE
@@ -20,7 +20,7 @@ ASKED = user("Why?", at_ms=AT)
 
 def lines(*messages: Message, full: bool = False) -> list[str]:
     """The display of a session of these messages."""
-    ledger = MemoryLedger(clock_ms=lambda: AT)
+    ledger = SqliteLedger(clock_ms=lambda: AT)
     rows = tuple(SizedMessage(message, TokenSize(1, 1, 1)) for message in messages)
     ledger.commit("s", Commit((NewEntry("messages", rows),)))
     return list(console_lines(ledger.entries(1), full=full))

@@ -19,6 +19,7 @@ from nexus.assembly.formats.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
 from nexus.render.turnlog.lines import (
     entry_line,
@@ -28,7 +29,6 @@ from nexus.render.turnlog.lines import (
     parse_note_line,
     with_entry_text,
 )
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
@@ -50,7 +50,7 @@ OWN = ("", "[System message]", "[The conversation starts with the assistant.]")
 
 def opened(workspace: Path | None = None, ledger: Any = None, **options: Any) -> nexus.Engine:
     ticks = count(START_MS, 60_000)
-    return nexus.open(workspace, ledger=ledger or MemoryLedger(), clock_ms=lambda: next(ticks), **options)
+    return nexus.open(workspace, ledger=ledger or SqliteLedger(), clock_ms=lambda: next(ticks), **options)
 
 
 def asked(nx: nexus.Engine, event: Any, **given: Any) -> nexus.AssembledContext:

@@ -15,7 +15,6 @@ from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, create_summary_message
 from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, Text, ToolResult, user
 from support.validity import check_anthropic
@@ -36,7 +35,7 @@ def talk(context: ContextManager) -> None:
 
 
 def test_messages_become_entries_in_order_with_their_turn() -> None:
-    context = manager(logger=LedgerLogger(MemoryLedger(), "agent"))
+    context = manager(logger=LedgerLogger(SqliteLedger(), "agent"))
     talk(context)
     entries = context.log.ledger.entries("agent")
     said = [(entry.turn, [row.message.role for row in entry.rows]) for entry in entries if entry.rows]
@@ -123,7 +122,7 @@ def test_a_session_in_a_file_goes_on_where_it_stood(tmp_path: Path) -> None:
 
 
 def test_a_compaction_shows_the_same_bytes_when_its_session_is_opened_again() -> None:
-    store, clock = MemoryLedger(), Clock()
+    store, clock = SqliteLedger(), Clock()
     context = manager(logger=LedgerLogger(store), timezone="Asia/Shanghai", clock_ms=clock)
     talk(context)
     for summary in (create_summary_message("They read a.py.", at_ms=AT), user("In a program's own words.")):
@@ -135,7 +134,7 @@ def test_a_compaction_shows_the_same_bytes_when_its_session_is_opened_again() ->
 
 
 def test_a_session_that_began_elsewhere_gets_no_first_line_of_ours() -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     nx = nexus.open(ledger=store)
     ctx = nx.assemble("Hello!", profile="bare")
     nx.record(ctx, nexus.AgentResult((nexus.assistant("Hi."),)))
@@ -146,7 +145,7 @@ def test_a_session_that_began_elsewhere_gets_no_first_line_of_ours() -> None:
 
 
 def test_a_system_message_among_the_preserved_ones_is_not_taken_for_the_system_prompt() -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     context = manager(logger=LedgerLogger(store))
     talk(context)
     note = Message("system", (Text("A note."),))
@@ -156,7 +155,7 @@ def test_a_system_message_among_the_preserved_ones_is_not_taken_for_the_system_p
 
 
 def test_a_sessions_own_instructions_are_its_system_prompt() -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     begun = (Message("system", (Text("Be brief."),)), user("Hello!"))
     LedgerLogger(store).ledger.open_turn("main", with_sizes(begun, get_counter()))
     context = manager(logger=LedgerLogger(store))
@@ -164,7 +163,7 @@ def test_a_sessions_own_instructions_are_its_system_prompt() -> None:
 
 
 def test_the_engine_goes_on_with_a_session_of_the_door() -> None:
-    store = MemoryLedger()
+    store = SqliteLedger()
     context = manager(logger=LedgerLogger(store, "main"))
     talk(context)
     context.apply_compaction(create_summary_message("They read a.py.", at_ms=AT), context.messages[-1:])
@@ -180,7 +179,7 @@ def test_the_engine_goes_on_with_a_session_of_the_door() -> None:
 
 def test_the_first_line_is_part_of_the_first_user_turn_where_a_wire_wants_turns_to_alternate() -> None:
     """Decided on 004: "merged into the first user turn where a wire wants it"."""
-    store = MemoryLedger()
+    store = SqliteLedger()
     talk(manager(logger=LedgerLogger(store)))
     body = nexus.open(ledger=store).assemble("And b.py?", profile="bare", model="claude-sonnet-4-5").to_anthropic()
     assert check_anthropic(body) == []
@@ -190,7 +189,7 @@ def test_the_first_line_is_part_of_the_first_user_turn_where_a_wire_wants_turns_
 
 def test_it_can_be_used_as_a_logger_alone() -> None:
     """Decided on 004: "`logger=` takes the documented `SessionLogger` protocol, a ledger-backed one ships"."""
-    logger = LedgerLogger(MemoryLedger())
+    logger = LedgerLogger(SqliteLedger())
     told: SessionLogger = logger
     told.log_system("Be brief.")
     told.log_user("Hello!")
@@ -202,7 +201,7 @@ def test_it_can_be_used_as_a_logger_alone() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=14))
 def test_whatever_was_done_a_new_manager_on_the_ledger_shows_the_same(steps: list[Any]) -> None:
-    store, clock = MemoryLedger(), Clock()
+    store, clock = SqliteLedger(), Clock()
     context = manager(1_000_000, logger=LedgerLogger(store, "main"), clock_ms=clock)
     for step in steps:
         take(context, step, clock)

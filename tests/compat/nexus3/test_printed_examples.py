@@ -26,7 +26,6 @@ from nexus.compat.nexus3.context.compaction import CompactionResult, compact_mes
 from nexus.compat.nexus3.context.logger import LedgerLogger as SessionLogger
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource, get_system_info
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.tools import ToolRegistry
 from nexus.workspace.sources.session_blocks import this_system
 
@@ -50,7 +49,7 @@ def read_file(path: str) -> str:
 
 def test_creation_in_a_repl() -> None:
     """Document 004, "Creation Patterns", 1: `set_tool_definitions(registry.get_definitions())` and what is before it."""
-    logger, registry = SessionLogger(MemoryLedger()), ToolRegistry([read_file])
+    logger, registry = SessionLogger(SqliteLedger()), ToolRegistry([read_file])
 
     prompt_loader = PromptLoader()
     loaded_prompt = prompt_loader.load()
@@ -71,7 +70,7 @@ def test_creation_in_a_repl() -> None:
 @pytest.mark.parametrize("override", [None, "You are a specialized assistant."])
 def test_creation_for_an_agent_with_a_prompt_of_its_own_or_the_shared_one(override: str | None) -> None:
     """Document 004, "Creation Patterns", 2, and "Integration with AgentPool": "System Prompt Override"."""
-    shared, logger, registry = PromptLoader(), SessionLogger(MemoryLedger()), ToolRegistry([read_file])
+    shared, logger, registry = PromptLoader(), SessionLogger(SqliteLedger()), ToolRegistry([read_file])
 
     if override is not None:
         system_prompt = override
@@ -91,7 +90,7 @@ def test_creation_for_an_agent_with_a_prompt_of_its_own_or_the_shared_one(overri
 
 def test_agents_of_one_ledger_have_each_a_history_of_its_own() -> None:
     """Document 004, "Key points": "Each agent has its own ContextManager with independent message history"."""
-    store = MemoryLedger()
+    store = SqliteLedger()
     one, other = (ContextManager(logger=SessionLogger(store, name)) for name in ("worker-1", "worker-2"))
     one.set_system_prompt("One.")
     one.add_user_message("Hello, one!")

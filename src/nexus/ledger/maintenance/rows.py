@@ -1,4 +1,4 @@
-"""Rows of a damaged ledger file, as they were found: by table, before anything is checked."""
+"""Rows found on the pages of a SQLite ledger, sorted by tenant and kind."""
 
 from __future__ import annotations
 

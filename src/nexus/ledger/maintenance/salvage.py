@@ -1,4 +1,7 @@
-"""What the rows of threads prove of each other and of entries: how far a thread reached, and chain values on it."""
+"""Threads put together from salvaged entries, and the decisions and manifests that belong to them.
+
+A view's decisions are kept up to the first damaged one. After that the view decides again.
+"""
 
 from __future__ import annotations
 

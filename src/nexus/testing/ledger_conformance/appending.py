@@ -207,7 +207,7 @@ def ranges(case: Case) -> None:
 def clocks(case: Case) -> None:
     """Times are the clock's or the caller's, and order is by seq though clocks go backwards."""
     for now in (5_000, 1_000, 9_000, 0):
-        case.clock.now = now
+        case.clock.now_ms = now
         append(case.store, "main", f"at {now}")
     append(case.store, "main", "as told", at_ms=3)
     read = entries(case.store, "main")
@@ -246,7 +246,7 @@ def turns(case: Case) -> None:
 def totals(case: Case) -> None:
     """A thread's row has the totals of its own rows: messages, base tokens, marks, first and last time."""
     put(case.store, "main", entry("four", "eight ...", at_ms=50), mark("pin", seq=1, ord=0))
-    case.clock.now = 20
+    case.clock.now_ms = 20
     put(case.store, "main", entry("x", at_ms=90), mark("clear"))
     row = case.store.thread(1)
     equal((row.messages, row.tokens, row.marks), (3, 4 + 9 + 1 + 3 * 3, 2), "messages, tokens and marks")

@@ -20,6 +20,7 @@ from nexus.ledger.records import (
     ThreadRecord,
 )
 from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.expecting import equal, holds, raises
 from nexus.testing.ledger_conformance.making import (
@@ -34,7 +35,6 @@ from nexus.testing.ledger_conformance.making import (
     texts,
 )
 from nexus.testing.ledger_conformance.running import Case, Checks
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit, StoredCalibration
 from nexus.types.message import Image, Message, ToolCall, assistant
 
@@ -66,9 +66,9 @@ def fill(store: LedgerStore) -> None:
         store.calibrate(provider, model, StoredCalibration(factor, 3, 4 if factor == 61 else 0))
 
 
-def filled(case: Case) -> tuple[MemoryLedger, list[Record]]:
-    """A memory ledger on the case's clock with something of every kind, and its records."""
-    source = MemoryLedger(clock_ms=case.clock)
+def filled(case: Case) -> tuple[LedgerStore, list[Record]]:
+    """A ledger in memory on the case's clock with something of every kind, and its records."""
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
     fill(source)
     return source, list(source.dump())
 
@@ -109,7 +109,7 @@ def _key(record: Record) -> tuple[int | str, ...]:
 
 @checks.add
 def same_records(case: Case) -> None:
-    """The same calls by the same clock give the same records as in the ledger in memory."""
+    """The same calls by the same clock give the same records as `SqliteLedger` in memory."""
     fill(case.store)
     _, wanted = filled(case)
     _same(list(case.store.dump()), wanted)
@@ -184,7 +184,7 @@ def conflicts(case: Case) -> None:
     store.move([], [Alias("m", "main", "")])
     before = list(store.dump())
     for place in range(5):
-        other = MemoryLedger(clock_ms=case.clock)
+        other = SqliteLedger(":memory:", clock_ms=case.clock)
         put(other, "first", entry("new")) if place == 0 else None
         put(other, "main", entry("one"), entry("other" if place == 1 else "two"))
         other.calibrate("p", "m", StoredCalibration(65 if place == 2 else 64, 1))
@@ -203,7 +203,7 @@ def conflicts(case: Case) -> None:
 @checks.add
 def torn_write_is_detected(case: Case) -> None:
     """Records that do not fit together are refused as a whole."""
-    source = MemoryLedger(clock_ms=case.clock)
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
     source.fork("branch", "main", 2)
     append(source, "branch", "four")
@@ -236,7 +236,7 @@ def torn_write_is_detected(case: Case) -> None:
 @checks.add
 def damage(case: Case) -> None:
     """A record that does not match its hash is loaded as it is and never served."""
-    source = MemoryLedger(clock_ms=case.clock)
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
     put(source, "other", entry("fine"))
     tampered = [
@@ -258,7 +258,7 @@ def damage(case: Case) -> None:
 @checks.add
 def lost_entries(case: Case) -> None:
     """An entry that a repair found lost is loaded, keeps its place in the chain, and holds nothing."""
-    source = MemoryLedger(clock_ms=case.clock)
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two", keys=("k",)), entry("three"))
     repaired = [
         replace(record, kind="lost", body="{}", messages=[], keys=[])

@@ -32,7 +32,7 @@ def pointer_moves(case: Case) -> None:
     store = case.store
     append(store, "main", "one")
     append(store, "other", "two")
-    case.clock.now += 5
+    case.clock.now_ms += 5
     archived = SessionMetadata(title="Done", status="archived")
     done = store.move([NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)])
     wanted = [
@@ -91,10 +91,10 @@ def listed(case: Case) -> None:
     facts = SessionMetadata(title="T", persona="p")
     put(store, "main", entry("one", at_ms=10), mark("completed"), entry("two", at_ms=20), facts=facts)
     store.fork("branch", "main", 1, facts=SessionMetadata(parent_session="main"))
-    case.clock.now = 30
+    case.clock.now_ms = 30
     append(store, "branch", "three")
     store.fork("early", "main", 1)
-    case.clock.now = START_MS + 9
+    case.clock.now_ms = START_MS + 9
     append(store, "newest", "x")
     found = {info.label: info for info in store.sessions()}
     branch = SessionInfo("branch", 2, "", 2, 2, 6 + 8, 10, 30, open_turn=True, parent_session="main")
@@ -136,7 +136,7 @@ def aliases(case: Case) -> None:
     equal(texts(store, "main"), ["one", "by m"], "the session's texts")
     held = [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter", START_MS)]
     equal(store.aliases(), held, "the aliases")
-    case.clock.now += 5
+    case.clock.now_ms += 5
     back = Alias("m", None, "back", START_MS + 5)
     store.move([], [back])
     equal((store.resolve("m"), store.resolve("mm")), (None, None), "what they stand for, taken back")

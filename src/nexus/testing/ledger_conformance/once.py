@@ -35,7 +35,7 @@ def same_payload(case: Case) -> None:
     append(case.store, "main", "two")
     before = list(case.store.dump())
     for _ in range(10):
-        case.clock.now += 1
+        case.clock.now_ms += 1
         equal(append(case.store, "main", "one", key="k1"), Committed(1, 2, 0, 2), "the commit that came again")
     equal(list(case.store.dump()), before, "what is stored")
 

@@ -8,9 +8,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from nexus.ledger.store import LedgerStore
+from nexus.testing import FixedClock
 
 START_MS = 1_700_000_000_000
-"""Where a check's clock stands at first: a moment in November 2023."""
+"""Time at the start of a check, in milliseconds since 1970."""
 
 
 class Backend(Protocol):
@@ -26,23 +27,12 @@ class Backend(Protocol):
         ...
 
 
-class Clock:
-    """A clock that stands still until a check sets it."""
-
-    def __init__(self) -> None:
-        self.now = START_MS
-
-    def __call__(self) -> int:
-        """The time that the check set, in milliseconds since 1970."""
-        return self.now
-
-
 class Case:
     """What one check works with: stores on an empty storage, and their clock. All stores are closed at its end."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.clock = Clock()
+        self.clock = FixedClock(START_MS)
         self._opened: list[LedgerStore] = []
         self.store = self.open()
 

@@ -146,7 +146,7 @@ def path_of_a_session(case: Case) -> None:
 def pages(case: Case) -> None:
     """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time."""
     for number in range(25):
-        case.clock.now = START_MS - number
+        case.clock.now_ms = START_MS - number
         append(case.store, f"session {number % 3}", f"word {number}")
     newest = [f"word {number}" for number in range(24, -1, -1)]
     for order in ("relevance", "newest"):

@@ -25,8 +25,8 @@ from nexus.compat.nexus3.context.view import (
     wants_stamp,
 )
 from nexus.errors import BadSetting
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.text_encoding import to_json
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.message import Message, Note, Text, ToolResult
 
 
@@ -56,7 +56,9 @@ class ContextManager:
         stamps.check_zone(timezone)
         self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
         self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
-        self.log = logger if isinstance(logger, LedgerLogger) else LedgerLogger(MemoryLedger(clock_ms=clock_ms))
+        self.log = (
+            logger if isinstance(logger, LedgerLogger) else LedgerLogger(SqliteLedger(":memory:", clock_ms=clock_ms))
+        )
         self._listener = None if isinstance(logger, LedgerLogger) else logger
         restored = self.log.restore(timezone)
         self._is_begun = restored.is_begun

@@ -1,4 +1,4 @@
-"""The ledger in memory: what is its own beside the promises of every store."""
+"""`SqliteLedger` in memory: clocks, snapshots, failed loads and erasures, and laws that hold after any calls."""
 
 from __future__ import annotations
 
@@ -10,49 +10,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from nexus.errors import LedgerClosed, LedgerDamaged, LedgerError
+from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.records import DecisionRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.making import append, compaction, entry, mark, put, texts
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 
 
 def test_it_is_a_store_in_memory_of_one_tenant() -> None:
-    ledger = MemoryLedger("me")
+    ledger = SqliteLedger(":memory:", tenant="me")
     store: LedgerStore = ledger
     assert (store.place, store.tenant) == (":memory:", "me")
 
 
 def test_times_are_those_of_the_machine_unless_a_clock_is_given() -> None:
-    assert append(MemoryLedger(), "main", "one").head == 1
-    ticking = MemoryLedger(clock_ms=iter(range(100, 200)).__next__)
+    assert append(SqliteLedger(), "main", "one").head == 1
+    ticking = SqliteLedger(clock_ms=lambda: 100)
     append(ticking, "main", "one")
     now = ticking.session("main")
     assert now is not None and now.at_ms == 100
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     append(ledger, "main", "one")
     assert next(ledger.entries(1)).at_ms > 1_700_000_000_000
 
 
-def test_stores_for_tenants_share_storage_and_clock_and_are_closed_by_themselves() -> None:
-    first = MemoryLedger(clock_ms=lambda: 5)
-    second, third = first.for_tenant("b"), first.for_tenant("b", clock_ms=lambda: 6)
-    append(second, "main", "one")
-    second.close()
-    with pytest.raises(LedgerClosed, match="closed"):
-        second.threads()
-    assert texts(third, "main") == ["one"]
-    append(third, "main", "two")
-    assert [read.at_ms for read in third.entries(1)] == [5, 6]
-    assert first.threads() == []
-
-
 def test_who_writes_waits_for_a_snapshot_of_another_thread() -> None:
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     append(ledger, "main", "one")
-    writer = threading.Thread(target=append, args=(ledger.for_tenant("local"), "main", "two"))
+    writer = threading.Thread(target=append, args=(ledger, "main", "two"))
     with ledger.snapshot(), ledger.snapshot():
         writer.start()
         writer.join(0.05)
@@ -63,7 +50,7 @@ def test_who_writes_waits_for_a_snapshot_of_another_thread() -> None:
 
 
 def test_values_that_were_given_out_do_not_change_what_is_stored() -> None:
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     body: dict[str, Any] = {"list": [1]}
     put(ledger, "main", NewEntry(body=body), entry("one"))
     body["list"].append(2)
@@ -76,10 +63,10 @@ def test_values_that_were_given_out_do_not_change_what_is_stored() -> None:
 
 
 def test_damaged_decisions_and_manifests_are_not_served_either() -> None:
-    source = MemoryLedger()
+    source = SqliteLedger()
     commit = Commit((entry("one"),), Cut("v", 1, 0, MessageRef(1, 0), "m", 1, 1, 1), AssemblyRow("v", {"a": 1}, 1))
     source.commit("main", commit)
-    target = MemoryLedger()
+    target = SqliteLedger()
     target.load(_tampered(source))
     with pytest.raises(LedgerDamaged, match="view decision 1 of thread 1"):
         target.last_cut(1, "v")
@@ -88,7 +75,7 @@ def test_damaged_decisions_and_manifests_are_not_served_either() -> None:
     assert texts(target, "main") == ["one"]
 
 
-def _tampered(ledger: MemoryLedger) -> list[Any]:
+def _tampered(ledger: SqliteLedger) -> list[Any]:
     from msgspec.structs import replace
 
     return [
@@ -102,7 +89,7 @@ def _tampered(ledger: MemoryLedger) -> list[Any]:
 
 
 def test_a_failed_load_or_deletion_leaves_every_list_as_it_was() -> None:
-    ledger, other = MemoryLedger(), MemoryLedger()
+    ledger, other = SqliteLedger(), SqliteLedger()
     append(ledger, "main", "one", key="k")
     put(other, "main", entry("one", keys=("k",)), entry("two"))
     before = (list(ledger.dump()), ledger.threads())
@@ -124,7 +111,7 @@ class AnyCalls(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.ledger = MemoryLedger(clock_ms=self.clock)
+        self.ledger = SqliteLedger(clock_ms=self.clock)
 
     def clock(self) -> int:
         self.now += 1
@@ -200,7 +187,7 @@ class AnyCalls(RuleBasedStateMachine):
 
     @invariant()
     def its_records_make_the_same_ledger_again(self) -> None:
-        again = MemoryLedger(clock_ms=self.clock)
+        again = SqliteLedger(clock_ms=self.clock)
         records = list(self.ledger.dump())
         again.load(records)
         assert list(again.dump()) == records
@@ -215,6 +202,6 @@ TestAnyCalls.settings = settings(max_examples=25, stateful_step_count=20, deadli
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(st.characters(codec=None), max_size=8), max_size=6))
 def test_any_text_comes_back_as_it_was(said: list[str]) -> None:
-    ledger = MemoryLedger()
+    ledger = SqliteLedger()
     put(ledger, "main", entry(*said))
     assert texts(ledger, "main") == said
