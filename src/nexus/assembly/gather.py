@@ -14,8 +14,7 @@ from nexus.types.context_record import meta_of_user
 from nexus.types.message import Message, Note
 from nexus.types.profile import Share
 from nexus.types.request import Event
-from nexus.workspace.files.dedupe import drop_repeated_files
-from nexus.workspace.source_context import Source, SourceContext
+from nexus.workspace.source_context import Source, SourceContext, drop_repeated_files
 
 
 def gather(
