@@ -16,7 +16,7 @@ from benchmarks.report import Outcome, Table, Target
 from nexus.engine import Engine
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES
 
@@ -107,7 +107,7 @@ def _look(nx: Engine) -> EnvironmentSnapshot:
 def _slot(nx: Engine, here: EnvironmentSnapshot) -> str:
     """The text of the slot, from its sources, as a call makes it."""
     desk = SourceContext(Request(Event()), nx.workspace_context, 0, "", here)
-    return "\n\n".join(block.text for name in SLOT.system for block in SOURCES[name](desk)[0])
+    return "\n\n".join(block.text for name in SLOT.system for block in SOURCES[name].function(desk)[0])
 
 
 def _after_a_change(nx: Engine, here: EnvironmentSnapshot, root: Path, number: int) -> Spent:

@@ -53,8 +53,7 @@ from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, Routing
 from nexus.types.tool_definition import ToolSource
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import Probe
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies

@@ -16,70 +16,73 @@ from msgspec import Struct
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
 from nexus.types.message import Message, ToolCall, tool
 from nexus.types.request import AgentRole
-from nexus.types.tool_definition import OWN, read_definition
+from nexus.types.tool_definition import METADATA_KEY, read_definition
 
 
 class Tool(Struct, frozen=True, gc=False):
-    """A tool. `schema` is the JSON Schema of its parameters, `category` what it is for (`messaging`, `spawning`, …).
-
-    `roles` are the agents' roles that may have it, empty for all; `function` is None for a tool that runs elsewhere.
-    Category and roles are no part of the definition: they decide whether a model is told of the tool at all.
-    """
+    """A tool. Category and roles decide whether a model is offered it; they are not part of the definition."""
 
     name: str
     description: str
     schema: dict[str, Any]
+    """JSON Schema of the parameters."""
     category: str = ""
+    """Its purpose: `messaging`, `spawning`, …"""
     roles: tuple[AgentRole, ...] = ()
+    """The agents' roles that may have it; empty for all."""
     function: Callable[..., Any] | None = None
+    """None for a tool that runs elsewhere."""
 
     def definition(self) -> dict[str, Any]:
-        """The tool in OpenAI's form, as a new dict."""
+        """Return the tool in OpenAI's dialect, as a new dict."""
         parameters = msgspec.to_builtins(self.schema)
         inner = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": inner}
 
     def offer(self) -> dict[str, Any]:
-        """The definition with what decides whether a model is told of the tool: its category and roles, if it has any."""
-        told: dict[str, Any] = {"category": self.category} if self.category else {}
+        """Return the definition with the tool's category and roles, if it has any."""
+        metadata: dict[str, Any] = {"category": self.category} if self.category else {}
         if self.roles:
-            told["roles"] = list(self.roles)
-        return {**self.definition(), OWN: told} if told else self.definition()
-
-
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            metadata["roles"] = list(self.roles)
+        return {**self.definition(), METADATA_KEY: metadata} if metadata else self.definition()
 
 
 class FunctionSchema(Struct, frozen=True):
-    """What a function says of itself. `arguments` is the type that a call's arguments are read as."""
+    """Name, description and parameters of a function, from its signature and docstring."""
 
     name: str
     description: str
     schema: dict[str, Any]
     arguments: type[Struct]
+    """Type that a call's arguments are decoded to."""
 
 
 def describe_function(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> FunctionSchema:
-    """The function as a tool; `parameters` has descriptions by name that stand before the docstring's.
+    """Describe a function as a tool. `parameters` has descriptions by name, which override the docstring's.
 
-    The description is the docstring without its sections; parameters without a type take anything. Raises BadTool: the
-    function takes any number of arguments, or one of a type that has no JSON form.
+    The description is the docstring without its sections; parameters without a type accept anything. Raises BadTool if the
+    function takes any number of arguments, or a type without a JSON form.
     """
     name = getattr(function, "__name__", "") or type(function).__name__
-    text, told = _documented(function)
-    told = {**told, **(parameters or {})}
-    signature, hints = _signature(function, name)
+    text, descriptions = _documentation(function)
+    descriptions = {**descriptions, **(parameters or {})}
+    annotated = function if isinstance(function, (types.FunctionType, types.MethodType)) else type(function).__call__
+    try:
+        signature = inspect.signature(function)
+        hints = typing.get_type_hints(annotated, include_extras=True)
+    except (NameError, TypeError, ValueError, AttributeError) as error:
+        raise BadTool(f"types of {name!r} cannot be read: {error}") from error
     if unknown := sorted(set(parameters or {}) - set(signature.parameters)):
-        raise BadTool(f"{name} has no parameter {unknown[0]!r} that could be described")
+        raise BadTool(f"{name!r} has no parameter {unknown[0]!r}")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     defaults: dict[str, Any] = {}
     for key, parameter in signature.parameters.items():
-        if parameter.kind not in _BY_NAME:
-            raise BadTool(f"{name} cannot be a tool: its parameter {key!r} cannot be given by name")
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise BadTool(f"{name!r} cannot be a tool: parameter {key!r} cannot be passed by name")
         kind = hints.get(key, Any)
         if parameter.default is None and kind is not Any:
             kind = kind | None
-        kind = Annotated[kind, msgspec.Meta(description=told[key])] if key in told else kind
+        kind = Annotated[kind, msgspec.Meta(description=descriptions[key])] if key in descriptions else kind
         if parameter.default is parameter.empty:
             fields.append((key, kind))
         else:
@@ -90,75 +93,66 @@ def describe_function(function: Callable[..., Any], parameters: Mapping[str, str
         arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
         schema = _schema(arguments, defaults)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadTool(f"{name} cannot be a tool: {error}") from error
+        raise BadTool(f"{name!r} cannot be a tool: {error}") from error
     return FunctionSchema(name, text, schema, arguments)
 
 
-def _signature(function: Callable[..., Any], name: str) -> tuple[inspect.Signature, dict[str, Any]]:
-    """The signature and the types of the parameters. Raises BadTool where they cannot be found."""
-    annotated = function if isinstance(function, (types.FunctionType, types.MethodType)) else type(function).__call__
-    try:
-        return inspect.signature(function), typing.get_type_hints(annotated, include_extras=True)
-    except (NameError, TypeError, ValueError, AttributeError) as error:
-        raise BadTool(f"the types of {name} cannot be read: {error}") from error
-
-
-def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The docstring's description, and what it says of each parameter; all of it where its form is not known."""
+def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return the docstring's description and its parameters' descriptions; the whole text if it cannot be parsed."""
     text = inspect.getdoc(function) or ""
     try:
-        found = docstring_parser.parse(text)
+        docstring = docstring_parser.parse(text)
     except docstring_parser.ParseError:
         return text, {}
-    parts = (found.short_description, found.long_description)
-    told = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
-    return "\n\n".join(part for part in parts if part), {name: said for name, said in told.items() if said}
+    parts = (docstring.short_description, docstring.long_description)
+    descriptions = {param.arg_name: " ".join((param.description or "").split()) for param in docstring.params}
+    return "\n\n".join(part for part in parts if part), {key: line for key, line in descriptions.items() if line}
 
 
 def _schema(arguments: type[Struct], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of the arguments, references put in their place, with the defaults that have a JSON form."""
-    (whole,), parts = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
-    own = parts.pop(whole["$ref"].removeprefix("#/$defs/"))
-    properties = cast("dict[str, Any]", own["properties"])
+    """Return the JSON Schema of the arguments, references inlined, with the defaults that have a JSON form."""
+    (root,), components = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
+    inner = components.pop(root["$ref"].removeprefix("#/$defs/"))
+    properties = cast("dict[str, Any]", inner["properties"])
     for key, default in defaults.items():
         try:
             properties[key]["default"] = msgspec.to_builtins(default, str_keys=True)
         except TypeError:
             continue
-    inlined = {key: _inlined(value, parts, ()) for key, value in properties.items()}
+    inlined = {key: _inline(value, components, ()) for key, value in properties.items()}
     schema: dict[str, Any] = {"type": "object", "properties": inlined, "additionalProperties": False}
-    if required := own.get("required"):
+    if required := inner.get("required"):
         schema["required"] = list(required)
     needed: dict[str, Any] = {}
-    while named := [name for name in parts if name not in needed and _refers([schema, needed], name)]:
-        needed.update({name: parts[name] for name in named})
+    while missing := [name for name in components if name not in needed and _refers([schema, needed], name)]:
+        needed.update({name: components[name] for name in missing})
     return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
 
 
-def _inlined(value: Any, parts: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    """The schema with what it refers to in the place of the reference; types that hold themselves stay references."""
+def _inline(value: Any, components: Mapping[str, Any], parents: tuple[str, ...]) -> Any:
+    """Return the schema with references replaced by their targets. Recursive types stay references."""
     if isinstance(value, list):
-        return [_inlined(one, parts, inside) for one in cast("list[Any]", value)]
+        return [_inline(item, components, parents) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     schema = cast("dict[str, Any]", value)
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if not name:
-        return {key: _inlined(one, parts, inside) for key, one in schema.items()}
-    if name in inside or _refers(parts[name], name):
+        return {key: _inline(item, components, parents) for key, item in schema.items()}
+    if name in parents or _refers(components[name], name):
         return schema
-    beside = {key: one for key, one in schema.items() if key != "$ref"}
-    named = {key: one for key, one in parts[name].items() if key != "title"}
-    return {**_inlined(named, parts, (*inside, name)), **beside}
+    target = {key: item for key, item in components[name].items() if key != "title"}
+    extra = {key: item for key, item in schema.items() if key != "$ref"}
+    return {**_inline(target, components, (*parents, name)), **extra}
 
 
 def _refers(value: Any, name: str) -> bool:
     if isinstance(value, list):
-        return any(_refers(one, name) for one in cast("list[Any]", value))
+        return any(_refers(item, name) for item in cast("list[Any]", value))
     if not isinstance(value, dict):
         return False
     schema = cast("dict[str, Any]", value)
-    return schema.get("$ref") == f"#/$defs/{name}" or any(_refers(one, name) for one in schema.values())
+    return schema.get("$ref") == f"#/$defs/{name}" or any(_refers(item, name) for item in schema.values())
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,7 +161,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class ToolRegistry:
-    """Tools by name. State over time: what was registered. `nexus.open(…).assemble(…, tools=registry)` takes it as it is."""
+    """Tools by name. `nexus.open(…).assemble(…, tools=registry)` accepts it as it is."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, tuple[Tool, type[Struct] | None]] = {}
@@ -182,7 +176,7 @@ class ToolRegistry:
 
     def register(
         self,
-        given: Callable[..., Any] | Mapping[str, Any],
+        source: Callable[..., Any] | Mapping[str, Any],
         function: Callable[..., Any] | None = None,
         *,
         name: str = "",
@@ -191,33 +185,28 @@ class ToolRegistry:
         category: str = "",
         roles: str | Iterable[str] = (),
     ) -> Tool:
-        """Adds a function, or a definition in any provider's form with the `function` behind it, if that is here.
+        """Add a function, or a definition in any provider's dialect with an optional `function` behind it.
 
-        A function's schema comes from its signature, the description and those of its parameters from its docstring;
-        `name`, `description` and `parameters` (descriptions by name) stand before these. `roles` are those that may have
-        it, none for all. Raises BadTool: no schema, a name that is taken, a role that there is not.
+        A function's schema comes from its signature, the descriptions from its docstring; `name`, `description` and
+        `parameters` (descriptions by name) override them. `roles` are those that may have the tool, none for all. Raises
+        BadTool for a missing schema, a duplicate name or an unknown role.
         """
         allowed = _roles(roles)
-        if isinstance(given, Mapping):
+        if isinstance(source, Mapping):
             if name or description or parameters:
-                raise BadTool("a definition has its name and descriptions: change them there")
-            (named, text, schema), kind = _one(cast("Mapping[str, Any]", given)), _arguments(function)
-        elif function is None and callable(given):
-            found = describe_function(given, parameters)
-            named, text, schema, kind = (
-                name or found.name,
-                description or found.description,
-                found.schema,
-                found.arguments,
-            )
-            next(read_definition({"name": named}))
-            function = given
+                raise BadTool("name and descriptions are part of the definition (change them there)")
+            (key, text, schema), kind = _single_definition(cast("Mapping[str, Any]", source)), _arguments(function)
+        elif function is None and callable(source):
+            described = describe_function(source, parameters)
+            key, text, schema = name or described.name, description or described.description, described.schema
+            kind, function = described.arguments, source
+            next(read_definition({"name": key}))
         else:
-            raise BadTool(f"{str(given)[:80]!r} is neither a function nor a tool's definition")
-        if named in self._tools:
-            raise BadTool(f"there is a tool {named!r} already: unregister it first, or give this one another name")
-        added = Tool(named, text, dict(schema), category, allowed, function)
-        self._tools[named] = (added, kind)
+            raise BadTool(f"{str(source)[:80]!r} is neither a function nor a tool definition")
+        if key in self._tools:
+            raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
+        added = Tool(key, text, dict(schema), category, allowed, function)
+        self._tools[key] = (added, kind)
         return added
 
     @overload
@@ -225,132 +214,134 @@ class ToolRegistry:
     @overload
     def tool(self, function: None = None, /, **options: Any) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
-        """Registers the function under it and leaves it as it is: `@registry.tool`, or with `register`'s options."""
+        """Register the decorated function and return it unchanged: `@registry.tool`, or with `register`'s options."""
 
-        def registered(one: F) -> F:
-            self.register(one, **options)
-            return one
+        def decorate(target: F) -> F:
+            self.register(target, **options)
+            return target
 
-        return registered if function is None else registered(function)
+        return decorate if function is None else decorate(function)
 
     def unregister(self, name: str) -> Tool:
-        """Takes the tool away and returns it. Raises UnknownTool."""
-        found = self.get(name)
+        """Remove and return a tool. Raises UnknownTool."""
+        removed = self.get(name)
         del self._tools[name]
-        return found
+        return removed
 
     def get(self, name: str) -> Tool:
-        """The tool of that name. Raises UnknownTool."""
+        """Return the tool of that name. Raises UnknownTool."""
         return self._entry(name)[0]
 
     def tools(self) -> tuple[Tool, ...]:
-        """All tools, sorted by name."""
+        """Return all tools, sorted by name."""
         return tuple(self._tools[name][0] for name in sorted(self._tools))
 
     def get_all_tool_definitions(self) -> list[dict[str, Any]]:
-        """The definitions in OpenAI's form, sorted by name: the same tools give the same, in whatever order they came."""
-        return [one.definition() for one in self.tools()]
+        """Return the definitions in OpenAI's dialect, sorted by name, so that the order of registration has no effect."""
+        return [entry.definition() for entry in self.tools()]
 
     def get_definitions(self) -> list[dict[str, Any]]:
-        """The same, under the name that document 004's `ContextManager.set_tool_definitions` is shown with."""
+        """Return the same definitions; document 004's `ContextManager.set_tool_definitions` uses this name."""
         return self.get_all_tool_definitions()
 
     def offers(self) -> list[dict[str, Any]]:
-        """The same with each tool's category and roles, by which `nx.assemble(tools=registry)` leaves out some."""
-        return [one.offer() for one in self.tools()]
+        """Return the definitions with categories and roles, by which `nx.assemble(tools=registry)` omits tools."""
+        return [entry.offer() for entry in self.tools()]
 
     def definitions(self) -> list[dict[str, Any]]:
-        """The definitions in the plain form, `{"name": …, "description": …, "parameters": …}`, sorted by name."""
-        return [one.definition()["function"] for one in self.tools()]
+        """Return the definitions in plain form, `{"name": …, "description": …, "parameters": …}`, sorted by name."""
+        return [entry.definition()["function"] for entry in self.tools()]
 
     def call(self, name: str, arguments: str = "") -> str:
-        """Calls the tool with the JSON text of its arguments and returns the result as text.
+        """Call a tool with the JSON text of its arguments and return the result as text.
 
-        Texts stay as they are, all else becomes JSON, None is empty. A function that is asynchronous is run to its end.
-        Raises UnknownTool, BadArguments, and ToolCallFailed where the function raises.
+        Text is returned as it is, None as "", anything else as JSON. Async functions are run to completion. Raises
+        UnknownTool, BadArguments, and ToolCallFailed if the function raises.
         """
-        with _failing(name):
-            result = self._begin(name, arguments)
-            return _text(_finished(name, result) if inspect.isawaitable(result) else result)
+        with _wrap_errors(name):
+            result = self._start(name, arguments)
+            return _text(_run(name, result) if inspect.isawaitable(result) else result)
 
     async def call_async(self, name: str, arguments: str = "") -> str:
-        """The same as `call`, for programs with an event loop: functions that are not asynchronous run in it as they are."""
-        with _failing(name):
-            result = self._begin(name, arguments)
+        """Call a tool from an event loop. Functions that are not async run in the loop's thread."""
+        with _wrap_errors(name):
+            result = self._start(name, arguments)
             return _text(await result if inspect.isawaitable(result) else result)
 
     def answer(self, call: ToolCall) -> Message:
-        """The result of a model's call as a message for the next event; what `call` raises is an `is_error` result."""
+        """Return the result of a model's call as a message for the next event; errors become `is_error` results."""
         try:
             return tool(call.id, self.call(call.name, call.arguments), call.name)
         except ToolCallFailed as error:
             return tool(call.id, str(error), call.name, is_error=True)
 
     async def answer_async(self, call: ToolCall) -> Message:
-        """The same as `answer`, for programs with an event loop."""
+        """Do the same as `answer` from an event loop."""
         try:
             return tool(call.id, await self.call_async(call.name, call.arguments), call.name)
         except ToolCallFailed as error:
             return tool(call.id, str(error), call.name, is_error=True)
 
-    def _entry(self, name: str) -> tuple[Tool, type[Struct] | None]:
-        found = self._tools.get(name)
-        if found is None:
-            raise UnknownTool(f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}")
-        return found
+    # `answer` sends the texts of ToolCallFailed, UnknownTool and BadArguments to the model: they keep their bytes.
 
-    def _begin(self, name: str, arguments: str) -> Any:
-        """What the function returns: its result, or what is to be awaited for it."""
-        found, kind = self._entry(name)
-        if found.function is None:
+    def _entry(self, name: str) -> tuple[Tool, type[Struct] | None]:
+        entry = self._tools.get(name)
+        if entry is None:
+            raise UnknownTool(f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}")
+        return entry
+
+    def _start(self, name: str, arguments: str) -> Any:
+        """Call the function and return its result, which may be awaitable."""
+        entry, kind = self._entry(name)
+        if entry.function is None:
             raise ToolCallFailed(f"{name} cannot be called here: it was registered without a function")
-        return found.function(**_given(found, kind, arguments))
+        return entry.function(**_decode_arguments(entry, kind, arguments))
 
 
 def _roles(roles: str | Iterable[str]) -> tuple[AgentRole, ...]:
-    named = {roles} if isinstance(roles, str) else set(roles)
-    known: tuple[AgentRole, ...] = get_args(AgentRole)
-    if strange := sorted(named.difference(known)):
-        raise BadTool(f"there is no role {strange[0]!r}; there are: {', '.join(known)}")
-    return tuple(role for role in known if role in named)
+    names = {roles} if isinstance(roles, str) else set(roles)
+    valid: tuple[AgentRole, ...] = get_args(AgentRole)
+    if unknown := sorted(names.difference(valid)):
+        raise BadTool(f"role {unknown[0]!r} not found (available: {', '.join(valid)})")
+    return tuple(role for role in valid if role in names)
 
 
-def _one(given: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
-    found = list(read_definition(given))
-    if len(found) != 1:
-        raise BadTool(f"one definition declares {len(found)} tools: register each by itself")
-    name, description, schema = found[0]
+def _single_definition(definition: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    tools = list(read_definition(definition))
+    if len(tools) != 1:
+        raise BadTool(f"definition declares {len(tools)} tools (register each separately)")
+    name, description, schema = tools[0]
     return name, description, {"type": "object", "properties": {}, **schema}
 
 
 def _arguments(function: Callable[..., Any] | None) -> type[Struct] | None:
-    """The type of the arguments of a function that was given with a definition; None where it takes any (`**names`)."""
+    """Return the argument type of a function behind a definition; None if it takes any (`**names`)."""
     if function is None:
         return None
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
     return None if inspect.Parameter.VAR_KEYWORD in kinds else describe_function(function).arguments
 
 
-def _given(found: Tool, kind: type[Struct] | None, arguments: str) -> dict[str, Any]:
-    """The arguments by name. Raises BadArguments."""
+def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str) -> dict[str, Any]:
+    """Return the arguments by name. Raises BadArguments."""
     text = arguments if arguments.strip() else "{}"
     try:
         if kind is not None:
-            read = msgspec.json.decode(text, type=kind)
-            values = {key: getattr(read, key) for key in kind.__struct_fields__}
-            return {key: value for key, value in values.items() if value is not msgspec.UNSET}
-        given = _OBJECT.decode(text)
+            decoded = msgspec.json.decode(text, type=kind)
+            fields = {key: getattr(decoded, key) for key in kind.__struct_fields__}
+            return {key: value for key, value in fields.items() if value is not msgspec.UNSET}
+        values = _OBJECT.decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        raise BadArguments(f"{found.name} was not called, its arguments are not what it takes: {error}") from error
-    needed = cast("list[str]", found.schema.get("required") or [])
-    if missing := [key for key in needed if key not in given]:
-        raise BadArguments(f"{found.name} was not called: its argument {missing[0]!r} is missing")
-    return given
+        raise BadArguments(f"{entry.name} was not called, its arguments are not what it takes: {error}") from error
+    required = cast("list[str]", entry.schema.get("required") or [])
+    if missing := [key for key in required if key not in values]:
+        raise BadArguments(f"{entry.name} was not called: its argument {missing[0]!r} is missing")
+    return values
 
 
 @contextmanager
-def _failing(name: str) -> Generator[None]:
-    """Turns what a tool raises into ToolCallFailed."""
+def _wrap_errors(name: str) -> Generator[None]:
+    """Convert exceptions of a tool into ToolCallFailed."""
     try:
         yield
     except ToolCallFailed:
@@ -359,21 +350,20 @@ def _failing(name: str) -> Generator[None]:
         raise ToolCallFailed(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
-def _finished(name: str, awaited: Any) -> Any:
-    """The result of an asynchronous function, run to its end where no event loop runs."""
+def _run(name: str, result: Any) -> Any:
+    """Run an async function's result to completion. Raises ToolCallFailed inside an event loop."""
     import asyncio
+
+    async def wait() -> Any:  # `asyncio.run` accepts coroutines only, and a tool may return any awaitable
+        return await result
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_await(awaited))
-    if inspect.iscoroutine(awaited):
-        awaited.close()
+        return asyncio.run(wait())
+    if inspect.iscoroutine(result):
+        result.close()
     raise ToolCallFailed(f"{name} is asynchronous, and an event loop runs here: await call_async() or answer_async()")
-
-
-async def _await(awaited: Any) -> Any:
-    return await awaited
 
 
 def _text(value: Any) -> str:

@@ -129,7 +129,7 @@ def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
     def told(persona: str) -> list[str]:
         return [note.message for note in nx.assemble(EVENT, persona=persona).warnings if note.source == "nexus:persona"]
 
-    assert told("nigth") == ["there is no SOUL.md or IDENTITY.md in personas/nigth: those of the workspace answer"]
+    assert told("nigth") == ["SOUL.md and IDENTITY.md not found in personas/nigth; the workspace's files are used"]
     assert told("night") == told("") == []
 
 

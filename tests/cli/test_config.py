@@ -32,7 +32,7 @@ def test_every_value_is_a_line_with_where_it_comes_from(root: Path, words: tuple
     assert [key for key in values_of(Config()) if not any(line[:1] == [key] for line in lines)] == []
     assert "Files read: .nexus/config.toml, .nexus/mcp.json" in shown.out
     assert "files" in shown.out and "npx -y files" in shown.out and "TOKEN" in shown.out
-    assert "Warning: .nexus/config.toml: hooks.disabled is not taken" in shown.out
+    assert "Warning: .nexus/config.toml: hooks.disabled ignored" in shown.out
     assert "SECRET" not in shown.out
     assert not (root / ".nexus" / "ledger.db").exists()
 

@@ -102,7 +102,7 @@ HOSTILE = ["../../x", "a/b", "a\nb", "A_B", "x" * 300, "-", "sk-LIVE_abc", "\x1b
 def test_a_name_that_is_none_is_refused_and_not_repeated(nexus_here: Nexus, name: str, args: tuple[str, ...]) -> None:
     done = nexus_here("credential", *args, "--", name, stdin=b"x")
     assert done.code == 2
-    assert "a credential's name" in done.err
+    assert "invalid credential name" in done.err
     assert len(name) < 3 or name not in done.err
 
 
@@ -166,7 +166,7 @@ def test_without_a_keyring_the_error_names_the_ways_that_are_left(nexus_here: Ne
     keyring.set_keyring(fail.Keyring())
     done = nexus_here("credential", "set", "twitter", stdin=CANARY.encode())
     assert done.code == 1
-    assert "no keyring to use" in done.err
+    assert "no usable system keyring" in done.err
     assert OWN in done.err
     assert "--variable" in done.err
     assert nexus_here("credential", "set", "twitter", "--variable", "MY_KEY").out.endswith("variable MY_KEY.\n")
@@ -183,10 +183,10 @@ def test_a_damaged_list_is_an_error_of_unreadable_input_and_stays(nexus_here: Ne
     file.write_text("{")
     for args in (("list",), ("check",), ("set", "twitter"), ("remove", "twitter"), ("check", "twitter", "--ok")):
         done = nexus_here("credential", *args, stdin=b"x")
-        assert (done.code, "not touched" in done.err) == (4, True)
+        assert (done.code, "left unchanged" in done.err) == (4, True)
     assert file.read_text() == "{"
     done = nexus_here("status")
-    assert (done.code, "not touched" in done.out) == (0, True)
+    assert (done.code, "left unchanged" in done.out) == (0, True)
 
 
 def test_no_command_shows_a_value_or_leaves_it_in_a_file(

@@ -48,13 +48,13 @@ def test_a_secret_needs_force_and_is_then_warned_of_on_standard_error(empty: Pat
     assert (refused.code, "--force" in refused.err) == (2, True)
     forced = run("memory", "add", "password=hunter2xyz", "--force", folder=empty)
     assert forced.code == 0
-    assert "warning: the text looks as if it held a secret" in forced.err
+    assert "warning: text may contain a secret" in forced.err
 
 
 def test_several_facts_that_could_be_meant_are_listed_and_nothing_is_changed(empty: Path) -> None:
     (empty / "MEMORY.md").write_text("- twin\n- 2026-01-01: twin\n")
     ran = run("memory", "forget", "twin", folder=empty)
-    assert (ran.code, "could be meant, 1, 2: nothing was changed" in ran.err) == (2, True)
+    assert (ran.code, "facts match: 1, 2 (nothing was changed" in ran.err) == (2, True)
     assert run("memory", "forget", "win", folder=empty).code == 2
     assert (empty / "MEMORY.md").read_text() == "- twin\n- 2026-01-01: twin\n"
 
@@ -74,8 +74,8 @@ def test_show_says_what_contexts_do_not_show(empty: Path) -> None:
     (empty / "memory/MEMORY.md").write_text("- " + "x" * 30_000 + "\n")
     (empty / "MEMORY.md").write_text("- other\n")
     shown = run("memory", "show", folder=empty).out
-    assert "the cap is 20,000 for a file" in shown
-    assert "MEMORY.md: not used: memory/MEMORY.md stands in its place" in shown
+    assert "cap per file: 20,000" in shown
+    assert "MEMORY.md: not used: memory/MEMORY.md has precedence" in shown
     found = run("memory", "show", "--json", folder=empty).json
     assert found["shown"]["left_out_chars"] > 10_000
     assert len(found["warnings"]) == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cli.running import TRACEBACK, Ran, run
 from nexus.cli.skill_making import skill_text
 from nexus.workspace.skills.skill_file import UNWRITTEN, printable_line, validate_skill
-from nexus.workspace.skills.usage import MOST_NAMES, record_use, used_skills
+from nexus.workspace.skills.usage import MAX_NAMES, record_use, used_skills
 from workspace.skills.making import skill, written
 
 
@@ -101,7 +101,7 @@ def test_an_unknown_name_is_an_error_that_names_what_is_near(ws: Path, command: 
     assert (ran.code, ran.out) == (2, "")
     assert "did you mean past-conversations?" in ran.err
     written(ws, "broken", "x")
-    assert "its first line is not ---" in nexus(ws, command, "broken").err
+    assert "the first line is not ---" in nexus(ws, command, "broken").err
 
 
 def test_use_works_where_nothing_can_be_noted_and_says_so_on_standard_error(ws: Path, tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_a_damaged_note_of_uses_counts_as_empty_and_is_replaced(ws: Path, text: 
 
 
 def test_of_uses_the_newest_thousand_names_are_kept(ws: Path) -> None:
-    (ws / ".nexus" / "used.json").write_text(json.dumps({f"n{at}": at for at in range(MOST_NAMES)}))
-    record_use(ws, "new", MOST_NAMES)
+    (ws / ".nexus" / "used.json").write_text(json.dumps({f"n{at}": at for at in range(MAX_NAMES)}))
+    record_use(ws, "new", MAX_NAMES)
     found = used_skills(ws)[0]
-    assert (len(found), "n0" in found, found["new"]) == (MOST_NAMES, False, MOST_NAMES)
+    assert (len(found), "n0" in found, found["new"]) == (MAX_NAMES, False, MAX_NAMES)
 
 
 def test_new_makes_a_skill_that_keeps_the_standard_and_can_be_used_at_once(ws: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_new_skill_whose_description_nobody_wrote_is_a_warning_of_lint(ws: Pat
     assert nexus(ws, "new", "notes").code == 0
     ran = nexus(ws, "lint", "skills/notes")
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "Skills: 1. Errors: 0, warnings: 1")
-    assert "skills/notes/SKILL.md:3: warning: `description` is still the one that `nexus skill new` wrote" in ran.out
+    assert "skills/notes/SKILL.md:3: warning: `description` is the placeholder of `nexus skill new`" in ran.out
     assert nexus(ws, "show", "notes", "--json").json["description"] == UNWRITTEN
 
 
@@ -229,7 +229,7 @@ def test_lint_says_so_where_there_is_no_skill(ws: Path) -> None:
     for path in ("nowhere", "README.md", ".nexus"):
         assert nexus(ws, "lint", path).code == 4
     ran = nexus(ws, "lint")
-    assert (ran.code, "skills/empty/SKILL.md:1: error: there is no SKILL.md" in ran.out) == (1, True)
+    assert (ran.code, "skills/empty/SKILL.md:1: error: SKILL.md missing" in ran.out) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -238,18 +238,18 @@ def test_lint_says_so_where_there_is_no_skill(ws: Path) -> None:
         (
             b"\xff\xfe" + "---\nname: a\ndescription: d\n---\nText.\n".encode("utf-16-le"),
             1,
-            "1: error: the file is UTF-16",
+            "1: error: file is UTF-16",
         ),
         (
             b"\xef\xbb\xbf---\nname: a\ndescription: d\n---\nText.\n",
             0,
-            "1: warning: the file begins with a byte order mark",
+            "1: warning: byte order mark",
         ),
-        (b"\n\n---\nname: B\ndescription: d\n---\nText.\n", 1, "1: error: empty lines stand before"),
-        (b"\n\n---\nname: B\ndescription: d\n---\nText.\n", 1, "4: error: the name 'B' has capital"),
-        (b"---\nname: a\ndescription: d \xff\n---\nText.\n", 1, "1: error: is not valid UTF-8"),
-        (b"---\nname: a\ndescription: d\n---\n" + b"x " * 15_000, 0, "1: warning: the file has 30,03"),
-        (b"", 1, "1: error: there is no SKILL.md, or it is empty"),
+        (b"\n\n---\nname: B\ndescription: d\n---\nText.\n", 1, "1: error: empty lines before"),
+        (b"\n\n---\nname: B\ndescription: d\n---\nText.\n", 1, "4: error: name 'B' has capital"),
+        (b"---\nname: a\ndescription: d \xff\n---\nText.\n", 1, "1: error: not valid UTF-8"),
+        (b"---\nname: a\ndescription: d\n---\n" + b"x " * 15_000, 0, "1: warning: 30,03"),
+        (b"", 1, "1: error: SKILL.md missing or empty"),
     ],
 )
 def test_lint_sees_what_is_lost_when_a_file_is_read_as_text(ws: Path, data: bytes, code: int, why: str) -> None:

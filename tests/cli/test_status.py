@@ -90,9 +90,7 @@ def test_what_the_context_says_is_what_the_status_says(here: Path) -> None:
 def test_warnings_are_shown(here: Path) -> None:
     (here / ".nexus").mkdir(exist_ok=True)
     (here / ".nexus" / "used.json").write_text("[]")
-    assert status(here).out.endswith(
-        "Warnings\n  .nexus/used.json: not used: it is no JSON object of names and times\n"
-    )
+    assert status(here).out.endswith("Warnings\n  .nexus/used.json: not used: not a JSON object of names and times\n")
     assert status(here, "--json").json["warnings"][0]["origin"] == ".nexus/used.json"
 
 

@@ -198,7 +198,7 @@ def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> No
     nx = workspace(tmp_path, AGENTS="a line of rules\n" * 2_000)
     ctx = nx.assemble("hi")
     assert "more characters of AGENTS.md left out (cap 20,000)" in ctx.system_prompt
-    assert any(note.source == "AGENTS.md" and "the cap is 20,000" in note.message for note in ctx.warnings)
+    assert any(note.source == "AGENTS.md" and "cap per file: 20,000" in note.message for note in ctx.warnings)
     assert "AGENTS.md" in ctx.report.split("Out:")[1]
 
 

@@ -143,7 +143,7 @@ def test_named_skills_stay_with_another_profile_and_can_be_changed(root: Path) -
         assert "# Skill: video" not in changed.system_prompt
         assert "# Skill:" not in nx.what_if("main", 1, ReplayOverrides(skills=())).system_prompt
         unknown = nx.what_if("main", 1, ReplayOverrides(skills=("nothing",)))
-        assert any("there is no skill nothing" in note.message for note in unknown.warnings)
+        assert any("skill 'nothing' not found" in note.message for note in unknown.warnings)
 
 
 def test_another_profile_answers_as_the_same_persona(root: Path) -> None:

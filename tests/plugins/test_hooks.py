@@ -217,7 +217,7 @@ def test_a_source_can_use_those_of_nexus_and_sees_what_stands_around_the_call(tm
     class Around:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
-            return {"again": lambda desk: "\n".join(block.text for block in SOURCES["instructions"](desk)[0])}
+            return {"again": lambda desk: "\n".join(block.text for block in SOURCES["instructions"].function(desk)[0])}
 
     profile = Profile("around", "for tests", ("again",), ())
     nx = opened(Around(), root=tmp_path, profiles={"around": profile}, mode="repl")
@@ -351,14 +351,14 @@ def test_data_of_the_moment_over_the_cap_are_left_out_and_reported() -> None:
 
     ctx = opened(Long()).assemble("hi")
     assert "[left out, over the cap of 20,000 characters: Long (20,012 characters)]" in current(ctx)
-    assert said(ctx) == {"hook:Long": "'Long' is left out: 20,012 characters, and the cap is 20,000"}
+    assert said(ctx) == {"hook:Long": "'Long' omitted: 20,012 characters (cap: 20,000)"}
 
 
 @pytest.mark.parametrize(
     ("definition", "told"),
     [
         ({"name": "no name!"}, "needs a name of letters"),
-        ({"name": "a", "parameters": "none"}, "are no JSON schema"),
+        ({"name": "a", "parameters": "none"}, "are not a JSON schema"),
         ({"name": "a", "parameters": {"x": {1}}}, "is set and no JSON value"),
         ({"function_declarations": ["a"]}, "has no attribute 'get'"),
         ("a", "returned str and not a tool's definition"),

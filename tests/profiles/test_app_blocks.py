@@ -20,7 +20,7 @@ from nexus.types.request import Attachment, Event, Request
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.setup import workspace_context
 from nexus.workspace.source_context import SourceContext
-from nexus.workspace.sources.registry import SOURCES, VOLATILITY
+from nexus.workspace.sources.registry import SOURCES
 from workspace.sources.gathering import told, write
 
 MINE = Profile("mine", "for tests", ("rules", "fed:house-rules"), ("moment", "fed:ticket", "attachments"))
@@ -65,8 +65,8 @@ def test_a_block_that_the_profile_does_not_place_is_a_warning() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi", profile="mine", blocks={"mood": "calm", "a\nb": "x"})
     assert told(ctx.warnings) == {
-        "fed:mood": "left out: profile 'mine' has no place for it",
-        "fed:a b": "left out: profile 'mine' has no place for it",
+        "fed:mood": "omitted: profile 'mine' has no source for it",
+        "fed:a b": "omitted: profile 'mine' has no source for it",
     }
 
 
@@ -74,8 +74,8 @@ def test_what_is_no_text_is_left_out_with_a_warning_and_more_than_the_cap_is_cut
     with opened() as nx:
         ctx = nx.assemble("hi", blocks={"mood": 3, "constraints": "x" * (FILE_CHARS + 1_234)})  # pyright: ignore[reportArgumentType] - on purpose
     assert told(ctx.warnings) == {
-        "fed:mood": "left out: it is int and no text",
-        "fed:constraints": "1,234 characters left out: the cap is 20,000",
+        "fed:mood": "omitted: int is not text",
+        "fed:constraints": "1,234 characters omitted (cap: 20,000)",
     }
     assert notes(ctx)["fed:constraints"].endswith("[1,234 more characters of constraints left out (cap 20,000)]")
 
@@ -130,14 +130,13 @@ def test_a_context_that_is_made_smaller_after_a_refusal_keeps_its_blocks() -> No
 # how often texts change ----------------------------------------------------------------------------------------------
 
 
-def test_every_source_says_how_often_its_text_changes_and_every_profile_names_known_ones() -> None:
-    assert VOLATILITY.keys() == SOURCES.keys()
+def test_every_profile_names_registered_sources() -> None:
     for profile in PROFILES.values():
         assert {*profile.system, *profile.current} <= SOURCES.keys()
 
 
 def texts(name: str, desk: SourceContext) -> list[Block]:
-    return SOURCES[name](dataclasses.replace(desk, skills_cache=[]))[0]
+    return SOURCES[name].function(dataclasses.replace(desk, skills_cache=[]))[0]
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
@@ -178,4 +177,4 @@ def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_
     earlier = PreviousTurns([(1, said)]) if name != "shared_memory_parts" else PreviousTurns()
     after = SourceContext(later, around, event.at_ms, "Asia/Shanghai", previous_turns=earlier)
     same = texts(name, before) == texts(name, after)
-    assert same == (VOLATILITY[name] != "turn")
+    assert same == (SOURCES[name].changes != "turn")

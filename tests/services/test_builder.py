@@ -211,7 +211,7 @@ def test_what_is_wrong_is_said_once_and_the_context_is_made() -> None:
     assert "yesterday" not in str(messages)
     assert [(note.source, note.message) for note in builder.warnings] == [
         ("nexus:history", "rows without a time that can be read (1)"),
-        ("nexus:moment", "there is no time zone 'Mars/Olympus': UTC is shown"),
+        ("nexus:moment", "time zone 'Mars/Olympus' not found: UTC is shown"),
         ("nexus:moment", "the timestamp is no time that can be read: the clock's is shown"),
         ("nexus:user_profile", "not shown: friends_profile is no text, and has none as its content"),
     ]

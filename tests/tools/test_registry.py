@@ -177,13 +177,13 @@ def test_what_is_given_stands_before_the_docstring() -> None:
 @pytest.mark.parametrize(
     ("given", "options", "told"),
     [
-        (lambda *names: names, {"name": "x"}, "'names' cannot be given by name"),
-        (lambda **names: names, {"name": "x"}, "'names' cannot be given by name"),
-        (eval("lambda a, /: a"), {"name": "x"}, "'a' cannot be given by name"),
+        (lambda *names: names, {"name": "x"}, "'names' cannot be passed by name"),
+        (lambda **names: names, {"name": "x"}, "'names' cannot be passed by name"),
+        (eval("lambda a, /: a"), {"name": "x"}, "'a' cannot be passed by name"),
         (lambda a: a, {}, "needs a name of letters"),
         (web_search, {"name": "no spaces"}, "needs a name of letters"),
         (web_search, {"parameters": {"nope": "x"}}, "no parameter 'nope'"),
-        (web_search, {"roles": ("worker", "chief")}, "no role 'chief'"),
+        (web_search, {"roles": ("worker", "chief")}, "role 'chief' not found"),
         (7, {}, "neither a function nor"),
         ({"name": "x"}, {"description": "other"}, "change them there"),
         ({"function_declarations": [{"name": "x"}, {"name": "y"}]}, {}, "declares 2 tools"),
@@ -230,7 +230,7 @@ def test_a_changed_definition_does_not_change_the_registry() -> None:
 def test_a_tool_that_is_unregistered_is_gone_and_its_name_is_free() -> None:
     """Document 000, [CAPABILITIES], "Stability": changes when tools are registered/unregistered."""
     registry = ToolRegistry([web_search])
-    with pytest.raises(BadTool, match="there is a tool 'web_search' already"):
+    with pytest.raises(BadTool, match="tool 'web_search' already exists"):
         registry.register(web_search)
     assert isinstance(registry.unregister("web_search"), Tool)
     assert ("web_search" in registry, registry.definitions()) == (False, [])
@@ -409,5 +409,5 @@ def test_any_object_with_the_documented_method_will_do_and_a_wrong_answer_is_an_
     plain = {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}
     assert [tool.name for tool in nx.assemble("hi", tools=Foreign([plain])).tools] == ["look"]
     for wrong in (None, "text", {"look": plain}, [1]):
-        with pytest.raises(BadTool, match="gave no list of definitions"):
+        with pytest.raises(BadTool, match="did not return a list of definitions"):
             nx.assemble("hi", tools=Foreign(wrong))

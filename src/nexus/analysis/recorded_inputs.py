@@ -35,9 +35,9 @@ from nexus.types.message import Message, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
-from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.registry import source_functions
 
 _blocks = msgspec.json.Decoder(list[Block])
 _tools = msgspec.json.Decoder(list[ToolSpec])
@@ -66,7 +66,10 @@ class ReplayDeps:
     max_tool_result_tokens: int | None = None
     survey: Callable[[], EnvironmentSnapshot] = EnvironmentSnapshot
     authorize: Callable[[Request], AuthorizedRequest] = AuthorizedRequest
-    resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (find_profile(name), SOURCES)
+    resolved: Callable[[str], tuple[Profile, Mapping[str, Source]]] = lambda name: (
+        find_profile(name),
+        source_functions(),
+    )
 
 
 class RecordedCallInputs:

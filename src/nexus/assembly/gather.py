@@ -24,8 +24,7 @@ from nexus.types.profile import STORED_NOTES, Profile, Share
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSpec, canonical
-from nexus.workspace.files.dedupe import drop_repeated_files
-from nexus.workspace.source_context import Source, SourceContext
+from nexus.workspace.source_context import Source, SourceContext, drop_repeated_files
 from nexus.workspace.sources.session_blocks import SURROUNDINGS_SOURCE
 from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
 

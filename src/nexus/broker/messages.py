@@ -29,7 +29,7 @@ def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
         raise EmptyEvent("an event of tool results has no current message: the results are the messages")
     at_ms = event.at_ms or time.time_ns() // 1_000_000
     desk = SourceContext(Request(event, Routing(role=role)), WorkspaceContext(), at_ms, str(event.timezone))
-    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name](desk)[0]]
+    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(desk)[0]]
     return event_messages(event, notes, at_ms)[-1]
 
 

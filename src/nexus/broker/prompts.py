@@ -16,7 +16,7 @@ from nexus.profiles.builtin import LAYERED
 from nexus.types.environment import Environment
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.source_context import SourceContext
@@ -97,4 +97,4 @@ def _desk(
 
 def _texts(desk: SourceContext, names: Iterable[str]) -> list[str]:
     """The texts of the named sources, empty ones left out."""
-    return [sanitize_text(block.text) for name in names for block in SOURCES[name](desk)[0] if block.text]
+    return [sanitize_text(block.text) for name in names for block in SOURCES[name].function(desk)[0] if block.text]

@@ -13,7 +13,7 @@ from nexus.cli.table import print_table
 from nexus.engine import LEDGER_FILE
 from nexus.render.console import printable
 from nexus.types.environment import Environment
-from nexus.workspace.sources.environment import capability_lines, credentials_line
+from nexus.workspace.sources.session_blocks import capability_lines, credentials_line
 from nexus.workspace.sources.skills import discover_skills
 
 

@@ -17,7 +17,7 @@ from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.registry import source_functions
 
 Ask = Callable[..., Any]
 """Calls one plugin's hook; None where it has no answer."""
@@ -48,7 +48,7 @@ class Hooks:
 
     guard: Guard
     plugins: tuple[Plugin, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=lambda: SOURCES)
+    sources: Mapping[str, Source] = field(default_factory=source_functions)
     profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
     asks: Mapping[str, Mapping[str, Ask]] = field(default_factory=dict[str, Mapping[str, Ask]])
 

@@ -24,7 +24,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import Source, SourceContext, SourceResult
-from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.registry import source_functions
 
 HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
@@ -69,7 +69,7 @@ def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collectio
     guard = Guard(config.timeout_ms)
     plugins: dict[str, Plugin] = {}
     doubles: list[Plugin] = []
-    sources: dict[str, Source] = dict(SOURCES)
+    sources: dict[str, Source] = source_functions()
     forms: dict[str, Profile] = {}
     asks: dict[str, dict[str, Ask]] = {}
     for plugin, load in (*_given(given), *_installed()):

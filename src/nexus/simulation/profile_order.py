@@ -25,7 +25,7 @@ from nexus.types.message import Text
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.sources.app_blocks import app_block_name
-from nexus.workspace.sources.registry import VOLATILITY, Volatility
+from nexus.workspace.sources.registry import SOURCES, Volatility
 
 ORDER: tuple[Volatility, ...] = ("never", "files", "session", "turn")
 
@@ -112,7 +112,9 @@ def check_profile_order(
 
 def changes_of(source: str) -> Volatility | Literal[""]:
     """When a source's text changes; empty where nobody declared it."""
-    return "turn" if app_block_name(source) else VOLATILITY.get(source, "")
+    if app_block_name(source):
+        return "turn"
+    return SOURCES[source].changes if source in SOURCES else ""
 
 
 def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator[SlotRow]:

@@ -1,7 +1,7 @@
-"""What the agent can do here: capabilities by category with their states, and how many credentials there are.
+"""Environment of an agent: capabilities by category with their states, and the number of credentials.
 
-It is a value that is taken once, at a session's start, at a compaction or when asked for, so that the system slot does
-not move because a program was installed meanwhile (document 002).
+A survey is taken at a session's start, at a compaction or on request, so that the system slot does not change because a
+program was installed in between (document 002).
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from msgspec.structs import replace
 from nexus.types.block import ContextWarning
 
 ORIGIN = "nexus:environment"
-"""The origin of the block that tells of it."""
+"""Source name of the environment block."""
 
 CapabilityState: TypeAlias = Literal["active", "ready", "setup", "broken"]
-"""`active`: works and was used or checked. `ready`: all that it needs is there. `setup`: something is missing.
-`broken`: a credential was refused when it was checked."""
-
+"""`active`: used or checked. `ready`: all requirements are met. `setup`: a requirement is missing.
+`broken`: a service rejected its credential."""
 
 _ORDER: tuple[CapabilityState, ...] = ("active", "ready", "setup", "broken")
 
 
 class Capability(Struct, frozen=True):
-    """One thing that a skill makes possible. `needs` says in a few words what is missing, e.g. `needs API key`.
-
-    `why` has a sentence for each thing that is missing or broken. `credentials` are the configured ones that it uses.
-    """
+    """Something that a skill makes possible."""
 
     name: str
     category: str
     state: CapabilityState
     needs: str = ""
+    """The missing requirements in a few words, e.g. `needs API key`."""
     skill: str = ""
     why: tuple[str, ...] = ()
+    """One sentence for each missing or broken requirement."""
     credentials: tuple[str, ...] = ()
+    """The configured credentials that it uses."""
 
 
 class Group(Struct, frozen=True):
-    """Capabilities of one category in one state, with the same need; names sorted."""
+    """Capabilities of one category with the same state and needs, names sorted."""
 
     category: str
     state: CapabilityState
@@ -50,31 +49,30 @@ class Group(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True):
-    """Capabilities sorted by category and name, the number of configured credentials, and those that are broken.
-
-    The broken ones are among the configured. `at_ms` is when it was found to be so.
-    """
+    """Capabilities sorted by category and name, and the configured credentials."""
 
     capabilities: tuple[Capability, ...] = ()
     credentials: int = 0
+    """Number of configured credentials, broken ones included."""
     broken: tuple[str, ...] = ()
     at_ms: int = 0
+    """Time of the survey."""
     warnings: tuple[ContextWarning, ...] = ()
 
     def groups(self) -> tuple[Group, ...]:
-        """The capabilities in groups: by category, then active, ready, setup (by need), broken."""
-        places = sorted({(one.category, _ORDER.index(one.state), one.needs) for one in self.capabilities})
-        names: dict[tuple[str, int, str], list[str]] = {place: [] for place in places}
-        for one in self.capabilities:
-            names[one.category, _ORDER.index(one.state), one.needs].append(one.name)
+        """Return the capabilities grouped by category, then active, ready, setup (by need), broken."""
+        names: dict[tuple[str, int, str], list[str]] = {}
+        for capability in self.capabilities:
+            key = (capability.category, _ORDER.index(capability.state), capability.needs)
+            names.setdefault(key, []).append(capability.name)
         return tuple(
-            Group(category, _ORDER[at], needs, tuple(sorted(names[category, at, needs])))
-            for category, at, needs in places
+            Group(category, _ORDER[rank], needs, tuple(sorted(names[category, rank, needs])))
+            for category, rank, needs in sorted(names)
         )
 
     def scoped(self, names: Collection[str]) -> Environment:
-        """The part that capabilities of these names need: themselves, and the credentials that they use."""
-        chosen = tuple(one for one in self.capabilities if one.name in names)
-        used = {name for one in chosen for name in one.credentials}
+        """Return the capabilities of these names, with the credentials that they use."""
+        chosen = tuple(capability for capability in self.capabilities if capability.name in names)
+        used = {name for capability in chosen for name in capability.credentials}
         broken = tuple(name for name in self.broken if name in used)
         return replace(self, capabilities=chosen, credentials=len(used), broken=broken)

@@ -1,4 +1,4 @@
-"""A skill: a folder with a SKILL.md as the Agent Skills standard has it, read and judged."""
+"""Skills: folders with a SKILL.md in the form of the Agent Skills standard, after parsing and validation."""
 
 from __future__ import annotations
 
@@ -9,35 +9,32 @@ from msgspec import Struct
 from nexus.types.block import ContextWarning
 
 SkillPlace: TypeAlias = Literal["workspace", "user", "packaged"]
-"""Where a skill lies: in the workspace's `skills`, in the user's, or with the package. The first of a name counts."""
+"""Folder of a skill: the workspace's `skills`, the user's, or the package's. The first skill of a name counts."""
 
 
 class Requires(Struct, frozen=True):
-    """What has to be there before a skill can be used: programs on the path, variables, credentials by name.
-
-    Of `any_bins` one is enough.
-    """
+    """Requirements of a skill: programs on the path, environment variables and credentials, by name."""
 
     bins: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     any_bins: tuple[str, ...] = ()
+    """Programs of which one is enough."""
 
 
 class Skill(Struct, frozen=True):
-    """A skill's front matter. `origin` is its SKILL.md: relative to the workspace, else `~/.nexus/…` or `nexus:…`.
-
-    `always` puts its text into every context. `provides` are the capabilities that it gives (its own name if it names
-    none), listed under `category`.
-    """
+    """Front matter of a skill."""
 
     name: str
     description: str
     origin: str
+    """Its SKILL.md: relative to the workspace, or `~/.nexus/…`, or `nexus:…` for a packaged one."""
     place: SkillPlace = "workspace"
     always: bool = False
+    """Include the full text in every context."""
     requires: Requires = Requires()
     provides: tuple[str, ...] = ()
+    """Capabilities, listed under `category`. A skill that names none provides its own name."""
     category: str = ""
     license: str = ""
     compatibility: str = ""
@@ -46,17 +43,16 @@ class Skill(Struct, frozen=True):
 
 
 class SkillInstructions(Struct, frozen=True):
-    """A skill with its file's text, within the cap for files, and the file's size in characters.
-
-    `capped` says what the cap kept out ("": nothing).
-    """
+    """A skill with the text of its file, within the cap for files."""
 
     skill: Skill
     text: str
     body_at: int = 0
     omitted_chars: int = 0
-    is_truncated: str = ""
+    truncation: str = ""
+    """Warning about the omitted characters, "" if there are none."""
     chars: int = 0
+    """Size of the whole file."""
 
     @property
     def body(self) -> str:
@@ -65,12 +61,11 @@ class SkillInstructions(Struct, frozen=True):
 
 
 class SkillsFound(Struct, frozen=True):
-    """The skills of all places, one of a name, sorted by name; `guides` has them with their texts, by name.
-
-    `unread` counts folders that were not looked at because there are too many.
-    """
+    """The skills of all places, sorted by name, one per name."""
 
     skills: tuple[Skill, ...] = ()
     warnings: tuple[ContextWarning, ...] = ()
     instructions: dict[str, SkillInstructions] = {}
+    """The skills with their texts, by name."""
     unread: int = 0
+    """Number of folders that were not read because there are too many."""

@@ -1,4 +1,4 @@
-"""What is known of the user, as text: document 000's profile, whose text stands under the frame [FRIENDS_INFO]."""
+"""The user's profile (document 000) as the text under the frame [FRIENDS_INFO]."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ from typing import Any, cast
 FRIEND_HEADING = "About this friend:"
 NOTHING_KNOWN = "(Nothing is known about this friend yet.)"
 FIELDS = ("friends_profile", "learning")
-"""Where the text is looked for, in this order; the second is the name that earlier profiles have."""
+"""Fields with the text, in order of precedence; older profiles use the second."""
 
-_DEEPEST = 8
-"""So many times a text may be wrapped in `{"content": …}`."""
+_MAX_DEPTH = 8
+"""Limit for `{"content": …}` wrappers and nested lists."""
 
 
 def friend_text(profile: object) -> str:
-    """The user's profile as text, or the placeholder where there is none.
+    """Return the user's profile as text, or the placeholder.
 
     `friends_profile` counts, then `learning`, each in the profile itself, then under `prompt_overrides`: a text, a number,
-    a list of these (one a line), or either as `{"content": …}`. Anything else is as if it were not there.
+    a list of these (one per line), or either as `{"content": …}`. Other values are ignored.
     """
     return known_of(profile)[0] or NOTHING_KNOWN
 
 
 def friend_info(profile: object) -> str:
-    """All that stands under the frame [FRIENDS_INFO]: the heading, a blank line, and `friend_text`."""
+    """Return the content of the frame [FRIENDS_INFO]: the heading, a blank line, and `friend_text`."""
     return f"{FRIEND_HEADING}\n\n{friend_text(profile)}"
 
 
 def known_of(profile: object) -> tuple[str, str]:
-    """The text that is known ("" for none), and the name of a field whose value is no text ("" if all are)."""
-    strange = ""
+    """Return the profile's text ("" for none), and the name of a field whose value is not text ("" for none)."""
+    invalid = ""
     for field in FIELDS:
-        for place in (profile, _field(profile, "prompt_overrides")):
-            value = _field(place, field)
-            text = _text(value, _DEEPEST).strip()
+        for source in (profile, _field(profile, "prompt_overrides")):
+            value = _field(source, field)
+            text = _text(value, _MAX_DEPTH).strip()
             if text:
-                return text, strange
-            if not _empty(value):
-                strange = strange or field
-    return "", strange
+                return text, invalid
+            if not _is_empty(value):
+                invalid = invalid or field
+    return "", invalid
 
 
 def _field(value: object, name: str) -> Any:
     return cast("Mapping[str, Any]", value).get(name) if isinstance(value, Mapping) else None
 
 
-def _empty(value: object) -> bool:
-    """Whether a field says nothing: not there, a blank text, an empty list, `{"content": ""}` with settings beside it."""
+def _is_empty(value: object) -> bool:
+    # Profiles written by other programs have `{"content": "", …}` with settings next to it for an empty field.
     if isinstance(value, Mapping) and "content" in value:
         return not cast("Mapping[str, Any]", value)["content"]
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
-def _text(value: object, deeper: int) -> str:
+def _text(value: object, depth: int) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    if not deeper:
+    if not depth:
         return ""
     if isinstance(value, Mapping):
-        return _text(_field(cast("object", value), "content"), deeper - 1)
+        return _text(_field(cast("object", value), "content"), depth - 1)
     if isinstance(value, (list, tuple)):
-        lines = (_text(item, deeper - 1).strip() for item in cast("Sequence[object]", value))
+        lines = (_text(item, depth - 1).strip() for item in cast("Sequence[object]", value))
         return "\n".join(line for line in lines if line)
     return ""

@@ -1,1 +1,1 @@
-"""What is read from and written to the user's folders, and the sources that turn it into blocks."""
+"""Readers and writers of the user's folders, and the sources that turn their content into blocks."""

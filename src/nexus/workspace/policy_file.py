@@ -1,7 +1,7 @@
 """The policy files: the user's `policy.toml` in the home folder, and `.nexus/policy.toml` of the workspace.
 
-Both hold, and each only takes away. A workspace may be a copy of somebody else's, so its file cannot grant what the
-user's does not. One that is there and cannot be read is an error, never an absent one.
+Both apply, and each can only restrict. A workspace may be a copy of another person's, so its file cannot grant what the
+user's does not. A file that exists but cannot be read is an error, never treated as absent.
 """
 
 from __future__ import annotations
@@ -14,73 +14,77 @@ from nexus.errors import BadPolicy
 from nexus.policy import Policy
 from nexus.policy.parse import merge_policies, parse_policy
 from nexus.workspace.config.files import OutsideFolder, SettingsFile, describe_error
+from nexus.workspace.files.containment import State, state_of
 
 FILE = "policy.toml"
 
 
 @dataclass(slots=True)
 class Policies:
-    """The policies that hold: of files, first the user's, or those that were `given`. State over time: what was read.
+    """The policies of an engine, reread when a file's device, inode, times or size change.
 
-    `inside` is the folder that its files' links may not leave; `required` makes a file that is not there an error.
-
-    A file is read again when its device, inode, times or size change, so a warm call costs one `stat` for each.
+    A warm call costs one `stat` per file.
     """
 
     files: tuple[tuple[Path, str], ...] = ()
+    """Paths with displayed names, the user's first."""
     app_policy: tuple[Policy, ...] = ()
+    """The application's policy, used without files."""
     inside: Path | None = None
+    """Folder that links of its files may not leave."""
     required: bool = False
-    _state: tuple[tuple[int, ...] | None, ...] | None = None
-    _read: tuple[Policy, ...] = field(default=())
+    """Treat a missing file as an error."""
+    _state: tuple[State | None, ...] | None = None
+    _cached: tuple[Policy, ...] = field(default=())
 
     def read(self) -> tuple[Policy, ...]:
-        """The policies, the user's before the workspace's. Raises BadPolicy where a file cannot be used."""
+        """Return the policies, the user's before the workspace's. Raises BadPolicy for an unusable file."""
         if not self.files:
             return self.app_policy
-        state = tuple(_state(path, name) for path, name in self.files)
-        if state != self._state:
-            there = [file for file, one in zip(self.files, state, strict=True) if one is not None or self.required]
-            self._read = merge_policies([self.given_by(path, name) for path, name in there])
-            self._state = state
-        return self._read
+        states = tuple(_state(path, name) for path, name in self.files)
+        if states != self._state:
+            existing = [
+                file for file, state in zip(self.files, states, strict=True) if state is not None or self.required
+            ]
+            self._cached = merge_policies([self.given_by(path, name) for path, name in existing])
+            self._state = states
+        return self._cached
 
     def given_by(self, path: Path, name: str) -> Policy:
-        """The policy of one file. Raises BadPolicy."""
+        """Return the policy of one file. Raises BadPolicy."""
         inside = self.inside if self.inside is not None and path.is_relative_to(self.inside) else None
         try:
             text = SettingsFile(path, name, inside).text()
         except OutsideFolder as error:
-            raise BadPolicy(name, "", "a file inside the workspace, not a link that leads out of it") from error
+            raise BadPolicy(name, "", "a file inside the workspace, not a link out of it") from error
         except (OSError, ValueError) as error:
-            raise BadPolicy(name, "", f"a file of text that can be read ({describe_error(error)})") from error
+            raise BadPolicy(name, "", f"a readable text file ({describe_error(error)})") from error
         if text is None:
-            raise BadPolicy(name, "", "a file that is there")
+            raise BadPolicy(name, "", "an existing file")
         return parse_policy(text, name)
 
 
-def load_policies(given: Policy | str | Path | None, home: Path | None, workspace: Path | None) -> Policies:
-    """What holds for an engine: the policy or file that was given, alone; else the user's file and the workspace's."""
-    if isinstance(given, Policy):
-        return Policies(app_policy=merge_policies([given]))
-    if given is not None:
-        return Policies(((Path(given).expanduser().absolute(), str(given)),), required=True)
-    found: list[tuple[Path, str]] = []
+def load_policies(source: Policy | str | Path | None, home: Path | None, workspace: Path | None) -> Policies:
+    """Return the policies of an engine: `source` alone, if it is a policy or a file, else the user's and the workspace's."""
+    if isinstance(source, Policy):
+        return Policies(app_policy=merge_policies([source]))
+    if source is not None:
+        return Policies(((Path(source).expanduser().absolute(), str(source)),), required=True)
+    files: list[tuple[Path, str]] = []
     if home is not None:
-        found.append((home / FILE, f"~/.nexus/{FILE}"))
+        files.append((home / FILE, f"~/.nexus/{FILE}"))
     if workspace is not None:
-        found.append((workspace / ".nexus" / FILE, f".nexus/{FILE}"))
-    return Policies(tuple(found), inside=workspace)
+        files.append((workspace / ".nexus" / FILE, f".nexus/{FILE}"))
+    return Policies(tuple(files), inside=workspace)
 
 
-def _state(path: Path, name: str) -> tuple[int, ...] | None:
-    """The file's state; None if it is not there."""
+def _state(path: Path, name: str) -> State | None:
+    """Return the file's state, or None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - hot path
+        return state_of(os.stat(path))  # noqa: PTH116 - hot path
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
-            raise BadPolicy(name, "", "a file, not a link that leads nowhere") from None
+            raise BadPolicy(name, "", "a file, not a broken link") from None
         return None
     except (OSError, ValueError) as error:
-        raise BadPolicy(name, "", f"a file that can be read ({error})") from error
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+        raise BadPolicy(name, "", f"a readable file ({error})") from error

@@ -1,8 +1,8 @@
-"""What every source is given, and what it gives back."""
+"""Input and output of sources: the context of a call, and blocks with warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -12,54 +12,52 @@ from nexus.types.config import Config
 from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
 from nexus.types.skill import SkillsFound
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.instruction_layers import FileLayer
 from nexus.workspace.skills.discovery import SkillIndex
 
 Mode: TypeAlias = Literal["", "repl", "server"]
-"""How an agent is run, where that is known: in a terminal, or behind HTTP (document 004)."""
+"""How an agent is run: in a terminal, behind HTTP (document 004), or unknown."""
 
 Clock: TypeAlias = Literal["message", "system"]
-"""Where the profile `repl` tells the time: with each message, or in the system slot, as document 004 prints it."""
+"""Where the profile `repl` shows the time: in each message, or in the system slot as document 004 prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceContext:
-    """What stands around all calls of one engine: the workspace's files, the user's own, the machine, the configuration.
-
-    Without a workspace there are no files. `home` is the user's folder, `~/.nexus`. `layers` are the places of instruction
-    files, `mode` how the agent is run, `clock` where it is told the time, `warned` what is to be said of the configuration in every context. `shelves` has
-    the skills as they were last read.
-    """
+    """Everything that the calls of one engine share: files, machine facts, configuration."""
 
     files: Files | None = None
+    """The workspace's files; None without a workspace."""
     home: Files | None = None
+    """The user's folder, `~/.nexus`."""
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
     layers: tuple[FileLayer, ...] = ()
+    """Possible locations of instruction files."""
     mode: Mode = ""
     warnings: tuple[ContextWarning, ...] = ()
+    """Warnings about the configuration, repeated in every context."""
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
     clock: Clock = field(default="message", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """The material at hand for one call: the request, what stands around it, and the moment.
-
-    `at_ms` is the event's time; `timezone` the zone to show it in, empty if unknown (`nexus.workspace.times`). `here` is
-    what was found to work here. `earlier` is what was said before the turn, for forms that tell of it. `seen_skills` is
-    what the call's first look at the skills found.
-    """
+    """Per-call context passed to every source: request, workspace and time."""
 
     request: Request
     workspace: WorkspaceContext
     at_ms: int
+    """Time of the event."""
     timezone: str
+    """Zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown."""
     environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
+    """The conversation before this turn, for formats that show it as blocks."""
     skills_cache: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
+    """Skills discovered by the first source of the call that needs them."""
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
 
     @property
@@ -72,22 +70,41 @@ SourceResult: TypeAlias = tuple[list[Block], list[ContextWarning]]
 Source: TypeAlias = Callable[[SourceContext], SourceResult]
 
 
-def file_block(desk: SourceContext, name: str, title: str, block: Block) -> SourceResult:
-    """The file as `block` with its text under a heading; nothing if it is absent."""
-    if desk.files is None:
+def file_block(context: SourceContext, name: str, title: str, block: Block) -> SourceResult:
+    """Return `block` with the file's text under a heading; no block if the file is absent. Raises OverCap."""
+    if context.files is None:
         return [], []
-    found, warned = desk.files.read(name)
-    notes = [warned] if warned else []
-    if found is None:
-        return [], notes
-    check_cap(desk, found)
-    text = f"# {title}\n\n{found.text}"
-    left_out, files = found.left_out_chars, (found.hash,)
-    return [Block(block.layer, block.name, text, name, block.slot, block.trust, left_out, files)], notes
+    file, warning = context.files.read(name)
+    warnings = [warning] if warning else []
+    if file is None:
+        return [], warnings
+    check_cap(context, file)
+    text, hashes = f"# {title}\n\n{file.text}", (file.hash,)
+    return [Block(block.layer, block.name, text, name, block.slot, block.trust, file.left_out_chars, hashes)], warnings
 
 
-def check_cap(desk: SourceContext, found: FileText) -> None:
-    """Raises OverCap for a file that a cap shortened, where the configuration does not want that."""
-    config = desk.workspace.config.instructions
-    if found.left_out_chars and config.caps == "error":
-        raise OverCap(found.origin, found.chars, config.file_chars)
+def check_cap(context: SourceContext, file: FileText) -> None:
+    """Raise OverCap for a truncated file if the configuration says `caps = "error"`."""
+    config = context.workspace.config.instructions
+    if file.left_out_chars and config.caps == "error":
+        raise OverCap(file.origin, file.chars, config.file_chars)
+
+
+def drop_repeated_files(blocks: Iterable[Block], sources: dict[str, str]) -> tuple[list[Block], list[ContextWarning]]:
+    """Return the blocks without files that an earlier block shows, and a warning for each omitted one.
+
+    `sources` maps the hash of each file's text to the source that shows it, and is updated. A block's first hash is its own
+    file's, further ones are of included files. Blocks without files stay.
+    """
+    unique: list[Block] = []
+    warnings: list[ContextWarning] = []
+    for block in blocks:
+        first = sources.get(block.files[0]) if block.files else None
+        if first is None:
+            unique.append(block)
+            for file_hash in block.files:
+                sources.setdefault(file_hash, block.source)
+        else:
+            duplicate = "duplicate of an earlier block" if first == block.source else f"same text as {first}"
+            warnings.append(ContextWarning(block.source, f"omitted: {duplicate}"))
+    return unique, warnings

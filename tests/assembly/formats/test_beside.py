@@ -133,7 +133,7 @@ def test_a_time_that_no_calendar_has_is_the_clocks_with_a_warning(at_ms: int) ->
     with opened() as nx:
         ctx = nx.assemble(Event((Text("hi"),), at_ms=at_ms), profile="tagged")
         assert parse_moment(texts(ctx.messages[-1])[0]) == ("2025-12-10 16:00:00+08:00", "hi")
-        assert [(one.source, "the clock's is shown" in one.message) for one in ctx.warnings] == [
+        assert [(one.source, "the clock's time is shown" in one.message) for one in ctx.warnings] == [
             ("nexus:this_moment", True)
         ]
         assert str(at_ms) not in json.dumps(ctx.to_openai())
@@ -153,7 +153,7 @@ def test_a_zone_that_there_is_not_is_said_once_though_two_blocks_show_times() ->
     """Decided on all documents: times are "in the user's zone"; one that there is not is a warning."""
     with opened() as nx:
         ctx = nx.assemble(Event((Text("hi"),), timezone="Mars/Base"), profile="tagged")
-        assert [one.message for one in ctx.warnings] == ["there is no time zone 'Mars/Base': UTC is shown"]
+        assert [one.message for one in ctx.warnings] == ["time zone 'Mars/Base' not found; UTC is shown"]
 
 
 def test_a_sessions_first_line_and_a_time_alone_are_no_entries_of_the_memory() -> None:

@@ -281,7 +281,7 @@ def test_mood_and_constraints_are_blocks_that_an_application_feeds(profile: str)
         assert texts(ctx)[3:5] == ["[MOOD]\ntired <\\/human_input>", "[CONSTRAINTS]\nat most 50 words"]
         assert len(ctx.to_openai()["messages"]) == 7
         told = nx.assemble("hello", profile=profile, blocks={"plan": "x"}, **ASK)
-        assert [one.message for one in told.warnings] == [f"left out: profile {profile!r} has no place for it"]
+        assert [one.message for one in told.warnings] == [f"omitted: profile {profile!r} has no source for it"]
 
 
 def test_no_text_of_a_user_or_model_can_forge_a_block() -> None:

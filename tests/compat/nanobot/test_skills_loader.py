@@ -40,7 +40,7 @@ def test_skills_for_the_context_are_in_full_sorted_without_repeats_and_unknown_n
 ) -> None:
     text = loader.load_skills_for_context(["quiet", "loud", "quiet", "nope"])
     assert text == "# Skill: loud\n\nLOUD GUIDE\n\n# Skill: quiet\n\nQUIET GUIDE"
-    assert ["no skill nope" in note.message for note in loader.warnings] == [True]
+    assert ["skill 'nope' not found" in note.message for note in loader.warnings] == [True]
     assert loader.load_skills_for_context([]) == ""
     assert loader.warnings == ()
 
@@ -64,7 +64,7 @@ def test_files_are_read_at_each_call_and_untouched_templates_count_as_absent(
     path = skill(tmp_path, "note-taking")
     path.write_text(templates()["skills/note-taking/SKILL.md"])
     assert loader.load_skill("note-taking") is None
-    assert "untouched template" in loader.warnings[0].message
+    assert "unchanged template" in loader.warnings[0].message
 
 
 def test_a_workspace_that_is_not_there_has_the_packaged_skills(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_two_files_with_one_text_are_shown_once(tmp_path: Path) -> None:
     write(tmp_path, SOUL="the same", USER="the same")
     context = built(tmp_path)
     assert context.build_system_prompt().count("the same") == 1
-    assert any("the same text as SOUL.md" in note.message for note in context.warnings)
+    assert any("same text as SOUL.md" in note.message for note in context.warnings)
 
 
 def test_a_file_over_the_cap_is_refused_where_caps_are_errors(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_the_zone_is_the_configurations_where_none_is_given(tmp_path: Path) -> N
     assert "Timezone: UTC\n\nhi" in built(tmp_path, timezone="").build_messages([], "hi")[-1]["content"]
     context = built(tmp_path, timezone="Mars/Olympus")
     context.build_messages([], "hi")
-    assert ["no time zone" in note.message for note in context.warnings] == [True]
+    assert ["not found; UTC is shown" in note.message for note in context.warnings] == [True]
 
 
 def test_images_stand_between_the_metadata_and_the_text(tmp_path: Path) -> None:

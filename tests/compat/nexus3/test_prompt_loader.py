@@ -11,7 +11,7 @@ from nexus.compat.nexus3.context import LoadedPrompt, PromptLoader
 from nexus.compat.nexus3.context.loader import ContextLoader
 from nexus.compat.nexus3.context.prompt_loader import DEFAULTS, FilePromptSource, PromptSource, get_system_info
 from nexus.errors import WorkspaceMissing
-from nexus.workspace.sources.session_blocks import operating_system, terminal_name
+from nexus.workspace.environment.system_info import operating_system, terminal_name
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_text_over_the_cap_is_cut_with_a_line_and_a_warning() -> None:
     write(Path.cwd() / "NEXUS.md", "line\n" * 6_000)
     loaded = PromptLoader().load()
     assert "more characters of NEXUS.md left out (cap 20,000)" in loaded.content
-    assert "left out" in loaded.warnings[0].message
+    assert "omitted" in loaded.warnings[0].message
 
 
 def test_a_projects_file_may_not_lead_out_of_the_project_and_ones_own_may(home: Path) -> None:

@@ -128,9 +128,9 @@ def test_without_a_workspace_the_users_own_file_holds(home: Path) -> None:
         (
             "[instructions]\nfile_char = 1",
             "instructions.file_char",
-            "there is no such setting; did you mean instructions.file_chars?",
+            "unknown setting (did you mean instructions.file_chars?)",
         ),
-        ("colour = 1", "colour", "there is no such setting; there are: instructions.names, "),
+        ("colour = 1", "colour", "unknown setting (available: instructions.names, "),
         ('[instructions]\nfile_chars = "many"', "instructions.file_chars", "Expected `int`, got `str`"),
         ("[instructions]\nfile_chars = -1", "instructions.file_chars", "Expected `int` >= 1000"),
         ("[instructions]\nfile_chars = true", "instructions.file_chars", "Expected `int`, got `bool`"),
@@ -144,9 +144,9 @@ def test_without_a_workspace_the_users_own_file_holds(home: Path) -> None:
         ('persona = "../../other"', "persona", "expected the name of a folder in personas/"),
         ('timezone = "Mars/Olympus"', "timezone", "expected an IANA name such as Europe/Lisbon, not 'Mars/Olympus'"),
         ("model = 2026-01-13", "model", "Expected `str`"),
-        ("model = =", "", "it is not TOML: Invalid value (at line 1, column 9)"),
+        ("model = =", "", "not TOML: Invalid value (at line 1, column 9)"),
         ("\n\n[a\n", "", "(at line 3, column 3)"),
-        ("a = " + "[" * 20_000, "", "it is not TOML"),
+        ("a = " + "[" * 20_000, "", "not TOML"),
     ],
 )
 def test_a_bad_file_is_one_error_that_names_file_key_and_what_was_expected(
@@ -172,14 +172,14 @@ def test_files_that_are_no_files_or_no_text_are_errors_and_a_mark_is_none(root: 
     place = put(root / ".nexus" / "config.toml", "")
     place.unlink()
     os.mkfifo(place)
-    with pytest.raises(BadConfig, match="it is no regular file"):
+    with pytest.raises(BadConfig, match="not a regular file"):
         read(root, home)
     place.unlink()
     place.write_bytes('model = "ü"'.encode("utf-16"))
-    with pytest.raises(BadConfig, match="it is not UTF-8"):
+    with pytest.raises(BadConfig, match="not UTF-8"):
         read(root, home)
     place.write_bytes(b"#" * 100_001)
-    with pytest.raises(BadConfig, match="more than 100,000 bytes"):
+    with pytest.raises(BadConfig, match="larger than 100,000 bytes"):
         read(root, home)
     place.write_bytes(b'\xef\xbb\xbfmodel = "gpt-5"\r\n')
     assert read(root, home).config.model == "gpt-5"
@@ -198,7 +198,7 @@ def test_a_workspaces_file_that_leads_out_of_it_is_not_read(root: Path, home: Pa
     found = read(root, home)
     assert found.origins["model"] == f"{home}/config.toml", "the user's own may be a link"
     assert set(told(found.warnings)) == {".nexus/config.toml", ".nexus/mcp.json"}
-    assert "leads outside" in told(found.warnings)[".nexus/config.toml"]
+    assert "leads out of its folder" in told(found.warnings)[".nexus/config.toml"]
 
 
 def test_every_setting_says_whether_a_workspace_may_set_it() -> None:
@@ -236,7 +236,7 @@ def test_a_workspaces_file_may_narrow_what_is_read_and_shown_and_never_widen_it(
     taken = found.origins[key] == ".nexus/config.toml"
     assert bool(found.warnings) != taken
     if not taken:
-        assert told(found.warnings)[".nexus/config.toml"].startswith(f"{key} is not taken from a workspace's file")
+        assert told(found.warnings)[".nexus/config.toml"].startswith(f"{key} ignored in a workspace's file")
     mine(home, text)
     (root / ".nexus" / "config.toml").unlink()
     assert read(root, home).origins[key] == f"{home}/config.toml", "the user's own file sets everything"
@@ -256,8 +256,8 @@ def test_a_workspaces_file_leaves_the_users_own_instructions_as_they_are(root: P
 def test_what_is_wrong_with_the_configuration_stands_in_every_report(root: Path, home: Path) -> None:
     theirs(root, "[hooks]\ndisabled = []\ntimeout_ms = 5")
     ctx = context(root, "surroundings", home=home)
-    assert "hooks.timeout_ms is not taken" in told(ctx.warnings)[".nexus/config.toml"]
-    assert "hooks.timeout_ms is not taken" in ctx.report
+    assert "hooks.timeout_ms ignored" in told(ctx.warnings)[".nexus/config.toml"]
+    assert "hooks.timeout_ms ignored" in ctx.report
 
 
 def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, home: Path) -> None:
@@ -268,7 +268,7 @@ def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, h
     put(root / ".nexus" / "mcp.json", json.dumps({"mcpServers": {"web": web, "mail": {"command": "other"}}}))
     found = read(root, home)
     own = f"{home}/mcp.json"
-    shown = [(one.name, one.command, one.args, one.url, one.origin, one.own) for one in found.servers]
+    shown = [(one.name, one.command, one.args, one.url, one.origin, one.is_users) for one in found.servers]
     assert shown == [
         ("files", "npx", ("-y", "files"), "", own, True),
         ("mail", "other", (), "", ".nexus/mcp.json", False),
@@ -276,23 +276,23 @@ def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, h
     ]
     assert found.servers[0].other == {"disabled": True}
     assert found.files == (own, ".nexus/mcp.json")
-    note = f"the MCP server 'mail' takes the place of the one in {own}"
+    note = f"MCP server 'mail' replaces the one in {own}"
     assert told(found.warnings) == {".nexus/mcp.json": note}
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("not json", "it is not JSON: Expecting value: line 1 column 1"),
-        ("[]", 'it has no object "mcpServers"'),
-        ('{"mcpServers": []}', 'it has no object "mcpServers"'),
-        ("[" * 50_000, "it is not JSON"),
-        ('{"mcpServers": {"a": {}}}', 'it needs either "command" or "url"'),
-        ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', 'it needs either "command" or "url"'),
+        ("not json", "not JSON: Expecting value: line 1 column 1"),
+        ("[]", 'object "mcpServers" missing'),
+        ('{"mcpServers": []}', 'object "mcpServers" missing'),
+        ("[" * 50_000, "not JSON"),
+        ('{"mcpServers": {"a": {}}}', 'needs either "command" or "url"'),
+        ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', 'needs either "command" or "url"'),
         ('{"mcpServers": {"a": {"command": 3}}}', "Expected `str`, got `int`"),
         ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "Expected `array`, got `str`"),
         ('{"mcpServers": {"a": 1}}', "an object as its entry"),
-        ('{"mcpServers": {" ": {"command": "x"}}}', "it needs a name"),
+        ('{"mcpServers": {" ": {"command": "x"}}}', "needs a name"),
         ('{"mcpServers": {"a": {"command": "x", "own": true, "origin": "~/.nexus/mcp.json"}, "b": 1}}', "an object"),
     ],
 )
@@ -303,7 +303,9 @@ def test_an_invalid_entry_or_file_is_a_warning_and_the_others_stand(
     put(root / ".nexus" / "mcp.json", text)
     found = read(root, home)
     assert "good" in [one.name for one in found.servers]
-    assert all(one.own == (one.name == "good") for one in found.servers), "an entry cannot say that it is the user's"
+    assert all(one.is_users == (one.name == "good") for one in found.servers), (
+        "an entry cannot say that it is the user's"
+    )
     assert why in told(found.warnings)[".nexus/mcp.json"]
 
 

@@ -56,7 +56,7 @@ DAMAGED = {
     "line": b'{"form": 1, "credentials": [{"name": "a\\nhunter2", "where": "keyring", "service": "s"}]}',
     "variable": b'{"form": 1, "credentials": [{"name": "a", "where": "variable", "variable": "hunter2 x"}]}',
     "twice": b'{"form": 1, "credentials": [{"name": "a", "where": "keyring", "service": "s"}, {"name": "a", "where": "keyring", "service": "s"}]}',
-    "number": b'{"form": 1, "credentials": [{"name": 5, "where": "keyring"}]}', "huge": b" " * (index.MOST_BYTES + 1),
+    "number": b'{"form": 1, "credentials": [{"name": 5, "where": "keyring"}]}', "huge": b" " * (index.MAX_BYTES + 1),
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_damaged_file_is_an_error_that_changes_and_repeats_nothing(home: Path,
     home.mkdir()
     (home / FILE).write_bytes(data)
     for touch in (read, add):
-        with pytest.raises(CredentialsDamaged, match="not touched") as caught:
+        with pytest.raises(CredentialsDamaged, match="left unchanged") as caught:
             touch(home)
         assert "hunter2" not in str(caught.value)
     assert (home / FILE).read_bytes() == data
@@ -79,7 +79,7 @@ def test_a_link_a_folder_and_a_pipe_are_no_list(home: Path, tmp_path: Path) -> N
     for make in (lambda: (home / FILE).symlink_to(outside), (home / FILE).mkdir, lambda: os.mkfifo(home / FILE)):
         make()
         for touch in (read, add):
-            with pytest.raises(CredentialsDamaged, match="not touched"):
+            with pytest.raises(CredentialsDamaged, match="left unchanged"):
                 touch(home)
         (home / FILE).rmdir() if (home / FILE).is_dir() else (home / FILE).unlink()
     assert outside.read_text() == '{"form": 1}'

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Permissions, Request
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext, WorkspaceContext
-from nexus.workspace.sources.environment import capability_lines, credentials_line, environment_text
 from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.session_blocks import capability_lines, credentials_line, environment_text
 
 DOCUMENTED = """## Nexus Environment
 
@@ -115,19 +115,19 @@ def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None)
 def test_the_source_gives_one_block_of_the_workspace_layer() -> None:
     """Document 002, "Physical Layer 1": Nexus environment (capabilities, skills summary)."""
     found = Environment(EXAMPLE.capabilities, 12, ("twitter",), 5, (ContextWarning("x", "odd"),))
-    (block,), warned = SOURCES["environment"](desk(found))
+    (block,), warned = SOURCES["environment"].function(desk(found))
     assert (block.layer, block.name, block.source, block.slot, block.trust) == (
         "Workspace", "environment", "nexus:environment", "system", "system"
     )  # fmt: skip
     assert block.text == DOCUMENTED
     assert warned == [ContextWarning("x", "odd")]
-    assert SOURCES["environment"](desk(None)) == ([], [])
-    assert SOURCES["environment"](desk(Environment())) == ([], [])
+    assert SOURCES["environment"].function(desk(None)) == ([], [])
+    assert SOURCES["environment"].function(desk(Environment())) == ([], [])
 
 
 @pytest.mark.parametrize("names", [(), ("none",)])
 def test_a_worker_whose_toolset_needs_nothing_gets_no_block(names: tuple[str, ...]) -> None:
-    assert SOURCES["environment"](desk(EXAMPLE, names))[0] == []
+    assert SOURCES["environment"].function(desk(EXAMPLE, names))[0] == []
 
 
 def test_a_worker_gets_what_its_toolset_needs() -> None:
@@ -135,9 +135,9 @@ def test_a_worker_gets_what_its_toolset_needs() -> None:
     mail = Capability("email-read", "Communication", "ready", credentials=("mail",))
     post = Capability("social-x", "Social", "broken", credentials=("twitter",))
     found = Environment((mail, post), credentials=12, broken=("twitter",))
-    (block,), _ = SOURCES["environment"](desk(found, ("email-read",)))
+    (block,), _ = SOURCES["environment"].function(desk(found, ("email-read",)))
     assert "Communication: email-read ⭐ (ready)\n\n" in block.text
     assert block.text.endswith("### Credentials\n1 configured")
     assert "social-x" not in block.text
-    (block,), _ = SOURCES["environment"](desk(found, ("social-x",)))
+    (block,), _ = SOURCES["environment"].function(desk(found, ("social-x",)))
     assert block.text.endswith("1 configured | 1 broken (twitter)")

@@ -13,13 +13,12 @@ from nexus.types.environment import Capability, Environment
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.index import CredentialEntry
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import Probe
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
-from nexus.workspace.environment.survey import MOST_KEPT, Surveys, survey
+from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe
+from nexus.workspace.environment.survey import MAX_SNAPSHOTS, Surveys, survey
 from nexus.workspace.files.reader import Files
 from nexus.workspace.skills.discovery import SkillIndex
 from nexus.workspace.source_context import WorkspaceContext
-from nexus.workspace.sources.environment import environment_text
+from nexus.workspace.sources.session_blocks import environment_text
 from support.skills import write_skill
 
 OWN = "NEXUS_CREDENTIAL_TWITTER"
@@ -86,11 +85,11 @@ MISSING: list[tuple[dict[str, list[str]], str, tuple[str, ...]]] = [
     ({"env": ["NEWS_TOKEN"]}, "needs token", ("variable NEWS_TOKEN is not set",)),
     ({"env": ["NEWS_HOST"]}, "needs NEWS_HOST", ("variable NEWS_HOST is not set",)),
     ({"bins": ["no-such-program"]}, "needs no-such-program", ("program no-such-program is not on the path",)),
-    ({"bins": ["../../bin/sh"]}, "needs a program", ("'../../bin/sh' is no name of a program",)),
-    ({"bins": ["/bin/sh"]}, "needs a program", ("'/bin/sh' is no name of a program",)),
-    ({"env": ["A=B"]}, "needs a variable", ("'A=B' is no name of a variable",)),
+    ({"bins": ["../../bin/sh"]}, "needs a program", ("'../../bin/sh' is not a valid program name",)),
+    ({"bins": ["/bin/sh"]}, "needs a program", ("'/bin/sh' is not a valid program name",)),
+    ({"env": ["A=B"]}, "needs a variable", ("'A=B' is not a valid variable name",)),
     ({"credentials": ["twitter"]}, "needs twitter credential", ("credential twitter is not configured",)),
-    ({"credentials": ["../x\n"]}, "needs a credential", ("'../x' is no name of a credential",)),
+    ({"credentials": ["../x\n"]}, "needs a credential", ("'../x' is not a valid credential name",)),
     ({"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]}, "needs token", ("variable TWITTER_TOKEN is not set",)),
     ({"any_bins": ["no-a", "no-b"]}, "needs no-a or no-b", ("none of the programs no-a, no-b is on the path",)),
 ]
@@ -168,7 +167,7 @@ def test_a_time_that_is_none_does_not_count(place: Place, value: Any) -> None:
     place.use(json.dumps({"notes": value, "other": 5}))
     found = place.look()
     assert [one.state for one in found.capabilities] == ["ready", "active"]
-    assert [one.message for one in found.warnings] == ["1 of its 2 times are none; they do not count"]
+    assert [one.message for one in found.warnings] == ["1 of 2 times are invalid and ignored"]
 
 
 def test_a_time_too_large_for_any_clock_is_no_trouble(place: Place) -> None:
@@ -218,7 +217,7 @@ def test_a_damaged_list_of_credentials_is_a_warning_and_variables_are_not_believ
     (place.home / index.FILE).write_text("{")
     found = place.look()
     assert (found.credentials, found.capabilities[0].state) == (0, "setup")
-    assert "credentials.json is no JSON. It was not touched" in found.warnings[0].message
+    assert "credentials.json is not JSON (left unchanged" in found.warnings[0].message
 
 
 def test_no_value_is_in_what_was_found(place: Place) -> None:
@@ -237,6 +236,6 @@ def test_a_survey_is_kept_for_a_session_and_its_mark_and_few_are_kept() -> None:
     assert surveys.of("main", 8, 0) is not first, "a new session of that name"
     surveys.forget()
     assert surveys.of("main", 7, 0) is not first
-    for number in range(MOST_KEPT):
+    for number in range(MAX_SNAPSHOTS):
         surveys.of(f"s{number}", None, 0)
-    assert len(surveys._kept) == MOST_KEPT
+    assert len(surveys._snapshots) == MAX_SNAPSHOTS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadSkill
-from nexus.workspace.files.front_matter import FRONT_MATTER_CHARS, MOST_LEVELS, Content, front_matter
+from nexus.workspace.files.front_matter import FRONT_MATTER_CHARS, MAX_LEVELS, Content, front_matter
 
 
 def plain(content: Content) -> Any:
@@ -50,18 +50,18 @@ def test_what_stands_below_the_second_line_of_dashes_is_the_body_whatever_is_in_
         ("# Title\n", 1, "first line is not ---"),
         ("before\n---\nname: a\n---\n", 1, "first line is not ---"),
         ("", 1, "first line is not ---"),
-        ("---\nname: a\n", 1, "no closing ---"),
-        ("---", 1, "no closing ---"),
-        ("---\nname: a\n----\n", 1, "no closing ---"),
+        ("---\nname: a\n", 1, "without a closing ---"),
+        ("---", 1, "without a closing ---"),
+        ("---\nname: a\n----\n", 1, "without a closing ---"),
         ("---\nname: a\nx: [\n---\n", 4, "not YAML"),
         ("---\nname: a\ndescription: Use this: now\n---\n", 3, "needs quotes"),
         ("---\nname: a\nx: \x1b[31m\n---\n", 1, "not YAML"),
         ("---\nname: a\nx: '\ud800'\n---\n", 1, "not YAML"),
-        ("---\n- a\n---\n", 2, "no map"),
-        ("---\njust words\n---\n", 2, "no map"),
+        ("---\n- a\n---\n", 2, "not a map"),
+        ("---\njust words\n---\n", 2, "not a map"),
         ("---\na: 1\n...\nb: 2\n---\n", 4, "not YAML"),
         ("---\na: 1\n--- b\n---\n", 3, "more than one"),
-        ("---\n[a, b]: c\n---\n", 2, "whose name is a list"),
+        ("---\n[a, b]: c\n---\n", 2, "name that is a list"),
         ("---\nname: a\nx: !!python/object/apply:os.system [ls]\n---\n", 3, "tag"),
         ("---\nname: !!str a\n---\n", 2, "tag"),
         ("---\nname: ! a\n---\n", 2, "tag"),
@@ -81,20 +81,20 @@ def test_an_alias_bomb_is_refused_at_its_first_alias() -> None:
 
 
 def test_a_megabyte_of_front_matter_is_not_parsed() -> None:
-    with pytest.raises(BadSkill, match=f"longer than {FRONT_MATTER_CHARS:,}"):
+    with pytest.raises(BadSkill, match=f"over {FRONT_MATTER_CHARS:,}"):
         front_matter("---\n" + "x: y\n" * 200_000 + "---\n")
 
 
 @pytest.mark.parametrize("deep", ["[" * 3_000 + "]" * 3_000, "{a: " * 400 + "1" + "}" * 400])
 def test_front_matter_nests_only_so_deep(deep: str) -> None:
-    with pytest.raises(BadSkill, match=f"deeper than {MOST_LEVELS}"):
+    with pytest.raises(BadSkill, match=f"deeper than {MAX_LEVELS}"):
         front_matter(f"---\nx: {deep}\n---\n")
 
 
 def test_of_a_field_that_stands_there_twice_the_first_counts_and_the_second_is_told() -> None:
     found = front_matter("---\nname: a\nname: b\n---\n")
     assert plain(found.fields) == {"name": "a"}
-    assert found.twice == (("name", 3),)
+    assert found.duplicates == (("name", 3),)
 
 
 @given(st.text(max_size=200))

@@ -10,7 +10,7 @@ import pytest
 import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.files.includes import MOST_INCLUDES, MOST_LOOKED_FOR, include_lines
+from nexus.workspace.files.includes import MAX_INCLUDES, MAX_LOOKUPS, include_lines
 from workspace.sources.gathering import context, told, write
 
 
@@ -61,16 +61,14 @@ def test_paths_are_relative_to_the_file_that_includes_them_and_a_file_is_put_in_
     text, warned = shown(tmp_path)
     assert text.count("2\n<!-- end of docs/two.md -->") == 1
     assert text.endswith("\n@docs/two.md")
-    assert warned == {"NEXUS.md": "@docs/two.md is not included: its text stands already, from docs/two.md"}
+    assert warned == {"NEXUS.md": "'@docs/two.md' omitted: duplicate of docs/two.md"}
 
 
 def test_cycles_stay_as_text_with_a_warning(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="n\n@a.md", a="a\n@b.md", b="b\n@./a.md\n@NEXUS.md")
     text, warned = shown(tmp_path)
     assert "b\n@./a.md\n@NEXUS.md\n<!-- end of b.md -->" in text
-    assert (
-        warned["b.md"] == "@./a.md is not included: it includes itself; @NEXUS.md is not included: it includes itself"
-    )
+    assert warned["b.md"] == "'@./a.md' omitted: circular include; '@NEXUS.md' omitted: circular include"
 
 
 def test_what_cannot_be_included_stays_as_text_with_a_warning(tmp_path: Path) -> None:
@@ -93,17 +91,17 @@ def test_what_cannot_be_included_stays_as_text_with_a_warning(tmp_path: Path) ->
     text, warned = shown(root)
     assert text == "\n".join(lines)
     notes = warned["NEXUS.md"].split("; ")
-    assert [note.partition(" is not included: ")[0] for note in notes] == lines
-    why = [note.partition(" is not included: ")[2] for note in notes]
+    assert [note.partition(" omitted: ")[0] for note in notes] == [f"'{line}'" for line in lines]
+    why = [note.partition(" omitted: ")[2] for note in notes]
     assert why[:4] == [
-        "there is no such file, or it is empty",
-        "it is not a regular file",
-        "it is no text (3 of 16 characters are NUL)",
-        "it is outside of this folder",
+        "file not found or empty",
+        "not a regular file",
+        "not text (3 of 16 characters are NUL)",
+        "outside this folder",
     ]
-    assert why[4] == "it is outside of this folder"
-    assert why[5].startswith("it points outside the workspace")
-    assert why[7] == "there is no such file, or it is empty"
+    assert why[4] == "outside this folder"
+    assert why[5].startswith("path outside the workspace")
+    assert why[7] == "file not found or empty"
 
 
 def test_a_lone_word_that_names_no_file_is_a_mention(tmp_path: Path) -> None:
@@ -122,7 +120,7 @@ def test_an_ancestors_file_includes_from_its_own_folder_only(tmp_path: Path) -> 
     texts = {block.source: block.text for block in ctx.provenance.blocks}
     assert "<!-- ../docs/style.md -->\nTabs." in texts["../AGENTS.md"]
     assert texts["AGENTS.md"].endswith("\n\n@../docs/style.md")
-    assert "outside of this folder" in told(ctx.warnings)["AGENTS.md"]
+    assert "outside this folder" in told(ctx.warnings)["AGENTS.md"]
 
 
 def test_includes_lead_as_deep_as_configured(tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_includes_lead_as_deep_as_configured(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@f1.md")
     text, warned = shown(tmp_path)
     assert "text 5\n@f6.md" in text
-    assert warned == {"f5.md": "@f6.md is not included: files include each other more than 5 deep"}
+    assert warned == {"f5.md": "'@f6.md' omitted: nested more than 5 deep"}
     text, warned = shown(tmp_path, config=with_depth(1))
     assert "text 1\n@f2.md" in text
     assert shown(tmp_path, config=with_depth(0)) == ("@f1.md", {})
@@ -141,14 +139,14 @@ def test_a_claude_md_that_only_includes_agents_md_adds_nothing(tmp_path: Path) -
     write(tmp_path, AGENTS="The rules.", CLAUDE="@AGENTS.md\n")
     ctx = context(tmp_path, "instructions")
     assert [block.source for block in ctx.provenance.blocks if block.trust == "workspace"] == ["AGENTS.md"]
-    assert told(ctx.warnings) == {"CLAUDE.md": "@AGENTS.md is not included: its text stands already, from AGENTS.md"}
+    assert told(ctx.warnings) == {"CLAUDE.md": "'@AGENTS.md' omitted: duplicate of AGENTS.md"}
 
 
 def test_a_file_that_was_included_stands_once_though_it_is_an_instruction_or_bootstrap_file_too(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@AGENTS.md\n@SOUL.md", AGENTS="The rules.", SOUL="Kind.")
     ctx = context(tmp_path, "instructions", "bootstrap")
     assert ctx.system_prompt.count("The rules.") == ctx.system_prompt.count("Kind.") == 1
-    assert told(ctx.warnings)["SOUL.md"] == "left out: it has the same text as NEXUS.md, and a text is shown once"
+    assert told(ctx.warnings)["SOUL.md"] == "omitted: same text as NEXUS.md"
 
 
 def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
@@ -157,7 +155,7 @@ def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
     block = next(block for block in ctx.provenance.blocks if block.source == "NEXUS.md")
     assert "more characters of long.md left out (cap 20,000)" in block.text
     assert block.omitted_chars > 20_000
-    assert "the cap is 20,000" in told(ctx.warnings)["long.md"]
+    assert "cap per file: 20,000" in told(ctx.warnings)["long.md"]
     refusing = Config(instructions=InstructionsConfig(caps="error"))
     with pytest.raises(OverCap, match=r"long\.md has 41,999 characters"):
         context(tmp_path, "instructions", config=refusing)
@@ -173,9 +171,9 @@ def test_ten_thousand_includes_are_bounded(tmp_path: Path) -> None:
     for at in range(100):
         write(tmp_path, **{f"f{at}": f"text {at}"})
     text, warned = shown(tmp_path, config=without_caps())
-    assert text.count("<!-- end of") == MOST_INCLUDES
-    assert f"@f{MOST_INCLUDES}.md" in text.split("\n"), "the others stay as they stand"
-    assert warned == {"NEXUS.md": f"@f{MOST_INCLUDES}.md and further ones are not included: they are too many"}
+    assert text.count("<!-- end of") == MAX_INCLUDES
+    assert f"@f{MAX_INCLUDES}.md" in text.split("\n"), "the others stay as they stand"
+    assert warned == {"NEXUS.md": f"'@f{MAX_INCLUDES}.md' and later includes omitted: too many"}
 
 
 def test_ten_thousand_names_of_nothing_are_bounded(tmp_path: Path) -> None:
@@ -183,7 +181,7 @@ def test_ten_thousand_names_of_nothing_are_bounded(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="\n".join(lines))
     ctx = context(tmp_path, "instructions", config=without_caps())
     assert all(line in ctx.system_prompt for line in (lines[0], lines[-1]))
-    assert len(ctx.warnings) == MOST_LOOKED_FOR + 1
+    assert len(ctx.warnings) == MAX_LOOKUPS + 1
 
 
 def rules(root: Path, config: Config | None = None) -> tuple[str, dict[str, str]]:
@@ -211,12 +209,9 @@ def test_the_rules_of_layered_include_files_by_the_same_law(tmp_path: Path) -> N
     )
     assert text.endswith("\n@../secret.md\nAsk @alice.\n@alice\n@AGENTS.md")
     assert warned["AGENTS.md"] == (
-        "@../secret.md is not included: it is outside of this folder; @AGENTS.md is not included: it includes itself"
+        "'@../secret.md' omitted: outside this folder; '@AGENTS.md' omitted: circular include"
     )
-    assert (
-        "@deep.md is not included: files include each other more than 1 deep"
-        in rules(root, with_depth(1))[1]["docs/style.md"]
-    )
+    assert "'@deep.md' omitted: nested more than 1 deep" in rules(root, with_depth(1))[1]["docs/style.md"]
     assert "@docs/style.md" in rules(root, with_depth(0))[0]
 
 
@@ -225,8 +220,8 @@ def test_the_rules_of_layered_with_what_they_include_keep_to_the_caps(tmp_path: 
     both = Config(instructions=InstructionsConfig(file_chars=1_000, total_chars=1_500))
     text, warned = rules(tmp_path, both)
     assert len(text) < 1_900
-    assert "the cap is 1,000 for a file" in warned["a.md"]
-    assert "all instruction files together may have 1,500" in warned["AGENTS.md"]
+    assert "cap per file: 1,000" in warned["a.md"]
+    assert "cap: 1,500 for all instruction files" in warned["AGENTS.md"]
     strict = Config(instructions=InstructionsConfig(file_chars=1_000, caps="error"))
     with pytest.raises(OverCap, match=r"a\.md"):
         rules(tmp_path, strict)
@@ -237,7 +232,7 @@ def test_what_the_rules_of_layered_include_is_not_shown_again(tmp_path: Path) ->
     with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
         ctx = nx.assemble("hi")
     assert ctx.system_prompt.count("Use the saw.") == 1
-    assert told(ctx.warnings)["TOOLS.md"] == "left out: it has the same text as AGENTS.md, and a text is shown once"
+    assert told(ctx.warnings)["TOOLS.md"] == "omitted: same text as AGENTS.md"
 
 
 def test_rules_that_are_no_text_are_left_out_and_reported(tmp_path: Path) -> None:
@@ -245,4 +240,4 @@ def test_rules_that_are_no_text_are_left_out_and_reported(tmp_path: Path) -> Non
     with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
         ctx = nx.assemble("hi")
     assert "rules" not in [block.name for block in ctx.provenance.blocks]
-    assert "it is no text" in told(ctx.warnings)["AGENTS.md"]
+    assert "not text" in told(ctx.warnings)["AGENTS.md"]

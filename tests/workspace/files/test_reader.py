@@ -56,7 +56,7 @@ def shown(root: Path, name: str = "AGENTS.md", **options: object) -> str:
 def said(root: Path, name: str = "AGENTS.md", **options: object) -> str:
     """The warning, empty if none. What is refused shows nothing."""
     found, warned = Files(root, **options).read(name)  # pyright: ignore[reportArgumentType]
-    assert warned is None or not warned.message.startswith("left out") or found is None
+    assert warned is None or not warned.message.startswith("omitted") or found is None
     return warned.message if warned else ""
 
 
@@ -65,24 +65,24 @@ def said(root: Path, name: str = "AGENTS.md", **options: object) -> str:
 
 def test_a_link_to_a_file_outside_is_refused(root: Path, outside: Path) -> None:
     (root / "AGENTS.md").symlink_to(outside / "secret.md")
-    assert said(root) == f"left out: it points outside the workspace, to {outside / 'secret.md'}"
+    assert said(root) == f"omitted: path outside the workspace: {outside / 'secret.md'}"
 
 
 @pytest.mark.usefixtures("outside")
 def test_a_relative_link_that_climbs_out_is_refused(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("../outside/secret.md")
-    assert said(root).startswith("left out: it points outside the workspace")
+    assert said(root).startswith("omitted: path outside the workspace")
 
 
 def test_a_file_in_a_folder_that_is_a_link_to_outside_is_refused(root: Path, outside: Path) -> None:
     (root / "memory").symlink_to(outside, target_is_directory=True)
-    assert said(root, "memory/secret.md").startswith("left out: it points outside the workspace")
+    assert said(root, "memory/secret.md").startswith("omitted: path outside the workspace")
 
 
 def test_a_chain_of_links_is_followed_to_its_end(root: Path, outside: Path) -> None:
     (root / "two.md").symlink_to(outside / "secret.md")
     (root / "AGENTS.md").symlink_to("two.md")
-    assert said(root).startswith("left out: it points outside the workspace")
+    assert said(root).startswith("omitted: path outside the workspace")
 
 
 @pytest.mark.parametrize("absolute", [True, False])
@@ -114,7 +114,7 @@ def test_a_link_that_leads_nowhere_is_an_absent_file(root: Path) -> None:
 
 def test_a_link_of_proc_to_this_process_is_refused(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("/proc/self/environ")
-    assert said(root).startswith("left out: it points outside the workspace")
+    assert said(root).startswith("omitted: path outside the workspace")
 
 
 # hard links ----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_a_link_of_proc_to_this_process_is_refused(root: Path) -> None:
 def test_a_hard_link_to_a_file_elsewhere_is_refused_and_the_warning_says_what_to_do(root: Path, outside: Path) -> None:
     (root / "AGENTS.md").hardlink_to(outside / "secret.md")
     text = said(root)
-    assert text.startswith("left out: it is a hard link with further names in other folders (1)")
+    assert text.startswith("omitted: hard link with 1 names in other folders")
     assert "files.hard_links" in text
 
 
@@ -184,7 +184,7 @@ def test_a_folder_that_becomes_a_link_between_check_and_opening_leads_nowhere(
     found, warned = Files(root).read("memory/AGENTS.md")
     assert found is None
     assert warned is not None
-    assert warned.message.startswith("left out: it")
+    assert warned.message.startswith("omitted: ")
 
 
 def test_a_file_that_becomes_a_link_between_check_and_opening_leads_nowhere(
@@ -254,7 +254,7 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(root: Path) -> 
         place = os.path.relpath(root / "socket.md")
         one.bind(place if len(place) < 100 else str(root / "socket.md"))
         for name in ("fifo.md", "folder.md", "socket.md"):
-            assert said(root, name) == "left out: it is not a regular file"
+            assert said(root, name) == "omitted: not a regular file"
 
 
 def test_a_device_is_refused_without_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +263,12 @@ def test_a_device_is_refused_without_being_opened(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         os, "open", lambda path, *rest, **named: (was_opened.append(path), real(path, *rest, **named))[1]
     )
-    assert said(Path("/dev"), "zero") == "left out: it is not a regular file"
+    assert said(Path("/dev"), "zero") == "omitted: not a regular file"
     assert not {"zero", "/dev/zero"} & set(was_opened)
 
 
 def test_the_root_itself_is_no_file(root: Path) -> None:
-    assert said(root, ".") == "left out: it is not a regular file"
+    assert said(root, ".") == "omitted: not a regular file"
 
 
 # sizes ---------------------------------------------------------------------------------------------------------------
@@ -277,13 +277,13 @@ def test_the_root_itself_is_no_file(root: Path) -> None:
 def test_of_a_sparse_file_of_ten_gigabytes_only_the_first_bytes_are_read(root: Path) -> None:
     with (root / "AGENTS.md").open("wb") as stream:
         stream.truncate(10_000_000_000)
-    assert said(root).startswith("left out: it is no text")
+    assert said(root).startswith("omitted: not text")
 
 
 def test_of_a_huge_text_the_beginning_is_shown_and_the_rest_reported(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"rule\n" * 1_000_000)
     assert shown(root).startswith("rule\nrule\n")
-    assert "only the first 4,000,000 bytes were read" in said(root)
+    assert "of the first 4,000,000 bytes are shown" in said(root)
 
 
 def test_a_character_that_the_limit_cuts_in_two_is_no_fault_of_the_file(root: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_file_that_always_grows_is_shown_as_read_last_with_a_warning_and_not_k
         found, warned = reader.read("AGENTS.md")
     assert found is not None
     assert warned is not None
-    assert warned.message == "changed 3 times while it was read: it is shown as it was read last"
+    assert warned.message == "changed 3 times while being read; the last version is shown"
     again, calm = reader.read("AGENTS.md")
     assert again is not None
     assert (again.text.count("line"), calm) == (path.read_text().count("line"), None)
@@ -399,7 +399,7 @@ def test_a_workspace_that_is_gone_is_reported_for_each_file_that_it_had(root: Pa
     root.rename(tmp_path / "old")
     for _ in range(2):
         warned = {note.source: note.message for note in nx.assemble("hi").warnings}
-        assert warned["AGENTS.md"] == f"left out: the folder {root} is not there any more"
+        assert warned["AGENTS.md"] == f"omitted: folder {root} no longer exists"
 
 
 def test_a_workspace_that_was_never_there_has_no_files(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_what_may_not_be_read_is_reported() -> None:
         (root / "memory").mkdir()
         (root / "memory").chmod(0)
         with as_nobody(root):
-            assert said(root) == "left out: Permission denied"
+            assert said(root) == "omitted: Permission denied"
             assert said(root, "memory/MEMORY.md") == "cannot be read: Permission denied"
         (root / "memory").chmod(0o755)
 
@@ -472,23 +472,23 @@ TEXT = "Grüße, 你好 🙂"
         pytest.param(TEXT.encode("utf-16"), TEXT, "", id="UTF-16 with BOM"),
         pytest.param(b"\xfe\xff" + TEXT.encode("utf-16-be"), TEXT, "", id="UTF-16, big end first"),
         pytest.param(TEXT.encode("utf-32"), TEXT, "", id="UTF-32 with BOM"),
-        pytest.param("plain rules".encode("utf-16-le"), "plain rules", "taken for UTF-16", id="UTF-16 without BOM"),
-        pytest.param("plain rules".encode("utf-16-be"), "plain rules", "taken for UTF-16", id="the same, big end first"),
-        pytest.param("Grüße".encode("latin-1"), "Gr\ufffd\ufffde", "is not valid UTF-8", id="Latin-1"),
-        pytest.param(b"a" * 200 + b"\0b", "a" * 200 + "\ufffdb", "has 1 NUL", id="a NUL"),
-        pytest.param(b"\x7fELF\0\0\0\1" * 20, "", "left out: it is no text", id="a program"),
+        pytest.param("plain rules".encode("utf-16-le"), "plain rules", "read as UTF-16", id="UTF-16 without BOM"),
+        pytest.param("plain rules".encode("utf-16-be"), "plain rules", "read as UTF-16", id="the same, big end first"),
+        pytest.param("Grüße".encode("latin-1"), "Gr\ufffd\ufffde", "not valid UTF-8", id="Latin-1"),
+        pytest.param(b"a" * 200 + b"\0b", "a" * 200 + "\ufffdb", "1 NUL", id="a NUL"),
+        pytest.param(b"\x7fELF\0\0\0\1" * 20, "", "omitted: not text", id="a program"),
         pytest.param(b"one\rtwo\rthree", "one\ntwo\nthree", "", id="lone CR"),
         pytest.param(b"one\r\ntwo\r\n", "one\ntwo", "", id="CRLF"),
         pytest.param("don\u00e2\u20ac\u2122t".encode(), "don\u00e2\u20ac\u2122t", "encoded twice", id="mojibake"),
         pytest.param("Â» fin de citation".encode(), "Â» fin de citation", "encoded twice", id="mojibake of Latin-1"),
         pytest.param("Tâche: œuvre, « ça »".encode(), "Tâche: œuvre, « ça »", "", id="French is none"),
-        pytest.param("a\u202eb".encode(), "a\u202eb", "does not see and a model does (U+202E)", id="bidi override"),
+        pytest.param("a\u202eb".encode(), "a\u202eb", "that a model reads (U+202E)", id="bidi override"),
         pytest.param("a\U000e0041".encode(), "a\U000e0041", "(U+E0041)", id="tag characters"),
         pytest.param("\U0001f3f4\U000e0067\U000e0062\U000e007f".encode(), "\U0001f3f4\U000e0067\U000e0062\U000e007f", "", id="a flag"),
         pytest.param("👩\u200d💻 می\u200cخواهم".encode(), "👩\u200d💻 می\u200cخواهم", "", id="joiners that are needed"),
         pytest.param(b"\xef\xbb\xbf", "", "", id="nothing but a BOM"),
         pytest.param(b"", "", "", id="nothing"),
-        pytest.param(b"\xff\xfe\x00", "\ufffd", "is not valid UTF-16", id="half a character"),
+        pytest.param(b"\xff\xfe\x00", "\ufffd", "not valid UTF-16", id="half a character"),
     ],
 )  # fmt: skip
 def test_the_text_of_a_file_in_any_encoding(root: Path, data: bytes, text: str, warned: str) -> None:
@@ -500,12 +500,12 @@ def test_the_text_of_a_file_in_any_encoding(root: Path, data: bytes, text: str, 
 
 def test_two_doubts_about_one_file_are_both_said(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"\xff" + b"line of rules\n" * 3_000)
-    assert "is not valid UTF-8" in said(root)
-    assert "the cap is 20,000" in said(root)
+    assert "not valid UTF-8" in said(root)
+    assert "cap per file: 20,000" in said(root)
 
 
 def test_a_character_encoded_twice_is_found_among_others() -> None:
-    assert decode.decode_text("Ã©€".encode())[1] == ("seems to be encoded twice ('Ã©' for 'é'): it is shown as it is",)
+    assert decode.decode_text("Ã©€".encode())[1] == ("probably encoded twice ('Ã©' for 'é'); shown unchanged",)
 
 
 # names ---------------------------------------------------------------------------------------------------------------
@@ -515,24 +515,24 @@ def test_a_character_encoded_twice_is_found_among_others() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("../outside/secret.md", "it points outside the workspace"),
-        ("a/../../outside/secret.md", "it points outside the workspace"),
-        ("..", "it points outside the workspace"),
-        ("/etc/passwd", "it names a place outside the workspace"),
-        ("C:\\Windows\\win.ini", "it names a place outside the workspace"),
-        ("c:rules.md", "it names a place outside the workspace"),
-        ("\\\\?\\C:\\rules.md", "it names a place outside the workspace"),
-        ("a\nb.md", "its name has control characters"),
-        ("a\0b.md", "its name has control characters"),
-        ("a\udcffb.md", "its name has control characters"),
-        ("a\u2028b.md", "its name has control characters"),
+        ("../outside/secret.md", "path outside the workspace"),
+        ("a/../../outside/secret.md", "path outside the workspace"),
+        ("..", "path outside the workspace"),
+        ("/etc/passwd", "path outside the workspace"),
+        ("C:\\Windows\\win.ini", "path outside the workspace"),
+        ("c:rules.md", "path outside the workspace"),
+        ("\\\\?\\C:\\rules.md", "path outside the workspace"),
+        ("a\nb.md", "name has control characters"),
+        ("a\0b.md", "name has control characters"),
+        ("a\udcffb.md", "name has control characters"),
+        ("a\u2028b.md", "name has control characters"),
     ],
 )
 def test_a_name_that_leads_out_or_cannot_be_shown_is_refused(root: Path, name: str, why: str) -> None:
     found, warned = Files(root).read(name)
     assert found is None
     assert warned is not None
-    assert warned.message.startswith(f"left out: {why}")
+    assert warned.message.startswith(f"omitted: {why}")
     assert warned.source.isprintable()
     names, trouble = Files(root).listed(name)
     assert names == []
@@ -555,14 +555,14 @@ def test_a_persona_cannot_name_a_file_outside_the_workspace(root: Path, tmp_path
     (root / "personas").mkdir()
     ctx = nexus.open(root, ledger=":memory:").assemble("hi", persona="../..")
     assert SECRET not in json.dumps(ctx.to_openai())
-    assert any("points outside the workspace" in note.message for note in ctx.warnings)
+    assert any("path outside the workspace" in note.message for note in ctx.warnings)
 
 
 def test_two_names_that_differ_only_in_capitals_are_reported_and_the_right_one_is_read(root: Path) -> None:
     (root / "AGENTS.md").write_text("right")
     (root / "Agents.md").write_text("other")
     assert shown(root) == "right"
-    assert said(root) == "differs only in capitals from Agents.md: on some systems they are one file"
+    assert said(root) == "differs only in case from Agents.md (the same file on some systems)"
 
 
 def test_a_file_that_is_only_there_in_other_capitals_is_named(root: Path) -> None:
@@ -572,7 +572,7 @@ def test_a_file_that_is_only_there_in_other_capitals_is_named(root: Path) -> Non
     for _ in range(2):
         _, warned = reader.read("AGENTS.md")
         assert warned is not None
-        assert warned.message == "is not there, but agents.md is: capitals count in names"
+        assert warned.message == "not found, but agents.md exists (names are case-sensitive)"
     (root / "agents.md").rename(root / "AGENTS.md")
     assert reader.read("AGENTS.md")[1] is None
 
@@ -595,7 +595,7 @@ def test_a_folder_that_is_a_link_to_outside_is_not_listed(root: Path, outside: P
     names, warned = Files(root).listed("skills")
     assert names == []
     assert warned is not None
-    assert warned.message.startswith("left out: it points outside the workspace")
+    assert warned.message.startswith("omitted: path outside the workspace")
     ctx = nexus.open(root, ledger=":memory:").assemble("hi")
     assert "skills/" in {note.source for note in ctx.warnings}
 
@@ -609,7 +609,7 @@ def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
     names, warned = Files(root).listed("skills")
     assert len(names) == 10
     assert warned is not None
-    assert warned.message == "has too many entries: not all were looked at"
+    assert warned.message == "too many entries: some were not read"
 
 
 def test_a_new_folder_is_seen_in_the_next_call(root: Path) -> None:

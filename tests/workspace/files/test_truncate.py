@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.workspace.files.markdown import fences
-from nexus.workspace.files.truncate import TruncatedText, share_limits, truncate_text
+from nexus.workspace.files.truncate import TruncatedText, fences, share_limits, truncate_text
 
 FILLER = "\n".join(f"Plain words in line {number} of the text." for number in range(400))
 OWN = re.compile(r"^\[(?:[\d,]+ more characters of .*|headings and rules of what is left out.*)\]$")
@@ -32,10 +31,10 @@ def test_head_first_then_headings_and_rules_of_the_rest_in_order_then_what_is_le
     lines = digest.split("\n")
     assert lines[:4] == ["## Deploy", "You MUST ask before a deploy.", "## Secrets", "- never print a key"]
     assert lines[4] == ""
-    told = f"[{short.left_out_chars:,} more characters of AGENTS.md left out (cap 4,000); read the file for the rest]"
+    told = f"[{short.omitted_chars:,} more characters of AGENTS.md left out (cap 4,000); read the file for the rest]"
     assert lines[5:] == [told]
     kept = len(head) + sum(len(line) + 1 for line in lines[:4])
-    assert short.left_out_chars == len(text) - kept
+    assert short.omitted_chars == len(text) - kept
 
 
 @pytest.mark.parametrize(
@@ -124,11 +123,11 @@ def test_a_very_long_line_is_cut_at_a_word_and_a_long_rule_does_not_take_all_of_
 def test_a_second_cut_counts_what_the_first_one_left_out() -> None:
     text = long_file("- NEVER push")
     once = truncate_text(text, 8_000, "AGENTS.md")
-    twice = truncate_text(once.text, 2_000, "AGENTS.md", once.left_out_chars)
+    twice = truncate_text(once.text, 2_000, "AGENTS.md", once.omitted_chars)
     assert twice.text.count("more characters of AGENTS.md") == 1
     told = re.search(r"\[([\d,]+) more characters of AGENTS.md left out \(cap 2,000\)", twice.text)
     assert told is not None
-    assert int(told[1].replace(",", "")) == once.left_out_chars + twice.left_out_chars
+    assert int(told[1].replace(",", "")) == once.omitted_chars + twice.omitted_chars
     assert "- NEVER push" in twice.text
 
 
@@ -160,7 +159,7 @@ def test_what_is_kept_is_within_the_cap_in_order_and_from_the_text(text: str, ca
         return
     own = [line for line in short.text.split("\n") if not OWN.match(line)]
     assert short.text.rstrip("\n").endswith("read the file for the rest]")
-    assert len(text) - short.left_out_chars <= cap + 1
+    assert len(text) - short.omitted_chars <= cap + 1
     head, found, digest = short.text.partition("\n\n[headings and rules of what is left out")
     assert not any(fence.open for fence in fences(head if found else "\n".join(own)))
     if found:

@@ -28,7 +28,7 @@ from nexus.workspace.images.load import (
     media_parts,
     read_image,
 )
-from nexus.workspace.images.prepare import MOST_BYTES
+from nexus.workspace.images.prepare import MAX_BYTES
 from nexus.workspace.source_context import WorkspaceContext
 from support.validity import CHECKS
 
@@ -289,7 +289,7 @@ def test_the_longest_edge_of_the_configuration_goes_before_the_models_own() -> N
 
 def test_no_image_is_larger_than_a_provider_takes() -> None:
     image = image_from_bytes(saved(noise(1_400, 1_100), "PNG", compress_level=1), model="gpt-5.6")
-    assert len(data_of(image)) <= MOST_BYTES and len(image.data) <= 5_000_000
+    assert len(data_of(image)) <= MAX_BYTES and len(image.data) <= 5_000_000
     assert image.width < 1_400 and abs(image.width / image.height - 1_400 / 1_100) < 0.01
 
 

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from nexus.errors import BadFact, NoSuchFact
 from nexus.workspace.files.templates import templates
-from nexus.workspace.memory.facts import Fact, facts_of, with_fact, without_fact
-from nexus.workspace.memory.log import log_entries, log_line
-from nexus.workspace.memory.normalize import comparison_key, normalize_fact
+from nexus.workspace.memory.facts import (
+    Fact,
+    comparison_key,
+    facts_of,
+    log_entries,
+    log_line,
+    normalize_fact,
+    with_fact,
+    without_fact,
+)
 from workspace.memory.comparing import shared
 
 DAY = "2026-03-06"
@@ -112,12 +119,12 @@ def test_line_ends_are_those_of_the_file() -> None:
 def test_where_a_comment_or_a_fence_is_open_the_fact_goes_before_it_or_is_refused() -> None:
     for text in ("# Memory\n\n<!-- never closed\n", "## Facts\n```\ncode\n"):
         assert with_fact(text, "one", DAY) == f"## Facts\n\n- 2026-03-06: one\n\n{text}"
-    with pytest.raises(BadFact, match="is a comment or a block of code open there"):
+    with pytest.raises(BadFact, match="close an open comment or code block"):
         with_fact("a note of no section\n\n<!-- never closed\n", "one", DAY)
 
 
 def test_what_is_known_already_is_refused_whatever_its_case_white_space_and_date() -> None:
-    with pytest.raises(BadFact, match=r"known already: it is fact 1, of 2026-01-01"):
+    with pytest.raises(BadFact, match=r"already known as fact 1, of 2026-01-01"):
         with_fact("- 2026-01-01: The index  is GIN.", "the INDEX is\ngin.", DAY)
 
 
@@ -131,7 +138,7 @@ def test_adding_puts_one_fact_in_at_one_place_and_leaves_every_other_byte_and_fa
     try:
         changed = with_fact(text, fact, DAY, section)
     except BadFact as error:
-        assert "known already" in str(error) or "no place" in str(error)
+        assert "already known" in str(error) or "no position" in str(error)
         return
     after = facts_of(changed)
     new = [one for one in after if (one.date, one.text) == (DAY, fact) and one.section.casefold() == section.casefold()]
@@ -208,5 +215,5 @@ def test_what_nobody_sees_is_escaped_and_line_breaks_of_any_kind_are_lines() -> 
 
 @pytest.mark.parametrize("text", ["", " \n\t\u3000", "x" * 101])
 def test_nothing_and_too_much_are_refused(text: str) -> None:
-    with pytest.raises(BadFact, match=r"empty|101 characters, and 100 are the most"):
+    with pytest.raises(BadFact, match=r"empty|101 characters, over the limit of 100"):
         normalize_fact(text, 100)

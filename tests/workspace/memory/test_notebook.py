@@ -53,7 +53,7 @@ def test_history_is_beside_the_memory_file_that_contexts_show(tmp_path: Path) ->
     put(tmp_path, "memory/MEMORY.md", "- in the folder\n")
     notes = book(tmp_path)
     assert (notes.file, notes.log) == ("memory/MEMORY.md", "memory/HISTORY.md")
-    assert [note.message for note in notes.display_text()[1]] == ["not used: memory/MEMORY.md stands in its place"]
+    assert [note.message for note in notes.display_text()[1]] == ["not used: memory/MEMORY.md has precedence"]
 
 
 def test_the_first_fact_of_a_template_takes_away_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_secrets_are_refused_unless_forced_and_then_warned_of(tmp_path: Path) ->
         assert caught.value.kinds == ("anthropic key",)
     assert list(tmp_path.rglob("*.md")) == []
     done = notes.add("password=hunter2xyz", force=True)
-    assert "looks as if it held a secret (password)" in done.warnings[0]
+    assert "may contain a secret (password)" in done.warnings[0]
 
 
 def test_a_fact_that_contexts_would_not_show_is_added_with_a_warning(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_files_that_are_too_large_damaged_outside_or_no_files_are_refused_and_st
     root.mkdir()
     path = root / "MEMORY.md"
     cases = {
-        "more than 1,000,000 bytes": lambda: path.write_bytes(b"- x\n" * 2_500_000),
+        "larger than 1,000,000 bytes": lambda: path.write_bytes(b"- x\n" * 2_500_000),
         "not valid UTF-16": lambda: path.write_bytes(b"\xff\xfe\x00\xd8x"),
         "leads out of the workspace": lambda: path.symlink_to(outside),
-        "no regular file": lambda: os.mkfifo(path),
+        "not a regular file": lambda: os.mkfifo(path),
         "cannot be used": path.mkdir,
     }
     for told, make in cases.items():
@@ -253,9 +253,9 @@ def test_programs_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_workspace_that_is_not_there_and_a_zone_that_does_not_exist_are_errors(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceMissing):
         MemoryStore(tmp_path / "none")
-    with pytest.raises(BadSetting, match="no time zone 'Mars/Base'"):
+    with pytest.raises(BadSetting, match="time zone 'Mars/Base' not found"):
         MemoryStore(tmp_path, timezone="Mars/Base")
-    with pytest.raises(BadSetting, match="no time that has a date"):
+    with pytest.raises(BadSetting, match="clock returns an invalid time"):
         Notebook(tmp_path, clock_ms=lambda: 10**18).add("x")
 
 

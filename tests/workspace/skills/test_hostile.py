@@ -67,10 +67,10 @@ def test_a_pipe_and_a_folder_in_the_files_place_are_left_out_at_once(root: Path)
     [
         ("---\nname: a\ndescription: !!python/object/apply:os.system ['touch pwned']\n---\n", "tag"),
         ("---\na: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\nname: a\ndescription: d\n---\n", "alias"),
-        ("---\n" + "x: y\n" * 200_000 + "name: a\ndescription: d\n---\n", "longer than 10,000"),
-        ("---\nname: a\ndescription: d\n", "no closing ---"),
-        ("name: a\ndescription: d\n", "no front matter"),
-        (b"\x80\x81\x82\xff" * 50, "no front matter"),
+        ("---\n" + "x: y\n" * 200_000 + "name: a\ndescription: d\n---\n", "over 10,000"),
+        ("---\nname: a\ndescription: d\n", "without a closing ---"),
+        ("name: a\ndescription: d\n", "front matter missing"),
+        (b"\x80\x81\x82\xff" * 50, "front matter missing"),
         ("---\nname: " + "a" * 5_000 + "\ndescription: d\n---\n", "5,000 characters"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_folder_whose_name_is_no_plain_text_is_left_out(root: Path, folder: st
     skill(root, "a", folder=folder)
     ctx = opened(root).assemble("hi")
     assert "- a:" not in index(ctx)
-    assert "is no plain text" in warned(ctx, "skills")
+    assert "is not printable" in warned(ctx, "skills")
 
 
 def test_a_skill_that_breaks_rules_is_listed_once_with_all_that_is_wrong(root: Path) -> None:
@@ -112,13 +112,13 @@ def test_a_skill_that_breaks_rules_is_listed_once_with_all_that_is_wrong(root: P
     assert line_of(ctx, "PDF").startswith("- PDF: ddd")
     told = warned(ctx, "skills/other/SKILL.md")
     assert "\n" not in told
-    assert [part in told for part in ("capital letters", "not that of its folder", "1,025 characters")] == [True] * 3
+    assert [part in told for part in ("capital letters", "differs from its folder", "1,025 characters")] == [True] * 3
 
 
 def test_a_thousand_wrong_fields_are_one_short_line_of_the_report(root: Path) -> None:
     written(root, "a", "---\nname: a\ndescription: d\n" + "name: b\n" * 1_000 + "---\n")
     told = warned(opened(root).assemble("hi"), "skills/a/SKILL.md")
-    assert told.count("twice") == 3
+    assert told.count("is duplicated") == 3
     assert "997 more (`nexus skill lint` has all)" in told
 
 
@@ -132,6 +132,6 @@ def test_a_workspace_that_is_gone_has_no_skills_and_nothing_fails(root: Path) ->
 def test_a_request_can_name_thousands_of_skills_that_are_not_there(root: Path) -> None:
     request = nexus.Request(nexus.Event((nexus.Text("hi"),)), skills=tuple(f"n{at}" for at in range(3_000)))
     ctx = opened(root).assemble_request(request)
-    assert "there is no skill n0, n1, n2, n3, n4 and 2,995 more; there are: past-conversations" in [
+    assert "skill 'n0, n1, n2, n3, n4 and 2,995 more' not found (available: past-conversations)" in [
         note.message for note in ctx.warnings
     ]

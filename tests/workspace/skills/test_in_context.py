@@ -13,7 +13,7 @@ import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.snapshot import EnvironmentSnapshot
+from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.skills.discovery import PACKAGED
 from nexus.workspace.skills.lint import lint_path
 from nexus.workspace.source_context import SourceContext
@@ -101,7 +101,7 @@ def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:
     """Document 003, `skill_names`: what cannot be included is said, not passed over."""
     skill(root, "a-skill")
     ctx = opened(root).assemble("hi", skills=["nope", "a-skill"])
-    assert "there is no skill nope; there are: a-skill, past-conversations" in warned(ctx, "nexus:skills")
+    assert "skill 'nope' not found (available: a-skill, past-conversations)" in warned(ctx, "nexus:skills")
     assert "How a-skill is done." in ctx.system_prompt
 
 
@@ -158,7 +158,7 @@ def test_an_always_active_skill_that_lacks_something_is_reported_and_not_shown_u
     nx = opened(root)
     ctx = nx.assemble("hi")
     assert "LOUD GUIDE" not in ctx.system_prompt
-    assert "not shown: it needs no-such-program" in warned(ctx, "skills/loud/SKILL.md")
+    assert "omitted: needs no-such-program" in warned(ctx, "skills/loud/SKILL.md")
     named = nx.assemble("hi", skills=["loud"])
     assert "LOUD GUIDE" in named.system_prompt
     assert warned(named, "skills/loud/SKILL.md") == ""
@@ -196,7 +196,7 @@ def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path
     block = next(block for block in ctx.provenance.blocks if block.name == "skill long")
     assert len(block.text) < 20_200 and block.omitted_chars > 9_000
     assert "more characters of skills/long/SKILL.md left out" in block.text
-    assert "the cap is 20,000" in warned(ctx, "skills/long/SKILL.md")
+    assert "cap per file: 20,000" in warned(ctx, "skills/long/SKILL.md")
     assert warned(ctx, "skills/long-too/SKILL.md") == ""
 
 
@@ -212,7 +212,7 @@ def test_a_skill_in_full_over_the_cap_is_refused_where_caps_are_errors(root: Pat
 def test_an_active_skill_without_text_is_reported(root: Path) -> None:
     written(root, "a", "---\nname: a\ndescription: d\nalways: true\n---\n")
     ctx = opened(root).assemble("hi")
-    assert "no text below" in warned(ctx, "skills/a/SKILL.md")
+    assert "empty below" in warned(ctx, "skills/a/SKILL.md")
     assert "# Skill: a" not in ctx.system_prompt
 
 
@@ -257,7 +257,7 @@ def test_of_ten_thousand_folders_three_hundred_are_read_and_the_list_says_how_ma
     assert f"{201 - listed + 9_700:,} more skills are not listed; `nexus skill list` has all]" in text
     assert len(text) < 20_400
     assert "10,000 folders: only the first 300" in warned(ctx, "skills")
-    assert "no SKILL.md, or an empty one, in s-00200, s-00201, s-00202, s-00203, s-00204 and 95 more" in warned(
+    assert "SKILL.md missing or empty in s-00200, s-00201, s-00202, s-00203, s-00204 and 95 more" in warned(
         ctx, "skills"
     )
 
@@ -266,7 +266,7 @@ def test_a_folder_without_a_skill_is_reported_and_a_hidden_one_is_not(root: Path
     (root / "skills" / "empty").mkdir(parents=True)
     (root / "skills" / ".git").mkdir()
     written(root, "blank", "")
-    assert warned(opened(root).assemble("hi"), "skills") == "no SKILL.md, or an empty one, in blank, empty"
+    assert warned(opened(root).assemble("hi"), "skills") == "SKILL.md missing or empty in blank, empty"
 
 
 def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
@@ -289,7 +289,7 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
         raise AssertionError("a warm call parsed a skill or searched the path")
 
     monkeypatch.setattr(os, "stat", counted)
-    monkeypatch.setattr("nexus.workspace.skills.discovery.judged", refused)
+    monkeypatch.setattr("nexus.workspace.skills.discovery.validate_skill", refused)
     monkeypatch.setattr("nexus.workspace.environment.probe.shutil.which", refused)
     assert texts(nx, here) == first
     files = [path for path in asked if path.endswith("SKILL.md")]
@@ -297,7 +297,7 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
 
 
 def texts(nx: nexus.engine.Engine, here: EnvironmentSnapshot) -> list[str]:
-    desk = SourceContext(Request(Event()), nx.around, 0, "", here)
+    desk = SourceContext(Request(Event()), nx.workspace_context, 0, "", here)
     return [block.text for source in (active_skills, skills) for block in source(desk)[0]]
 
 

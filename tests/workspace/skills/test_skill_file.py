@@ -65,7 +65,7 @@ def test_a_name_that_breaks_the_rule_is_an_error_at_its_line(name: str, why: str
 def test_a_name_that_is_not_its_folders_is_an_error_and_the_skill_is_known_by_its_name() -> None:
     found = judge("name: a", "description: d", folder="b")
     assert found.skill is not None and found.skill.name == "a"
-    assert errors(found) == [(2, "the name 'a' is not that of its folder, 'b'")]
+    assert errors(found) == [(2, "name 'a' differs from its folder's, 'b'")]
 
 
 def test_without_a_name_the_folders_name_stands_in_and_that_is_an_error() -> None:
@@ -100,7 +100,7 @@ def test_compatibility_has_1_to_500_characters() -> None:
      ("allowed-tools: {a: b}", "text or a list of texts"), ("allowed-tools: [[a]]", "text or a list of texts"),
      ("always: maybe", "neither true nor false"), ("always: [true]", "has to be text"), ("requires: git", "has to be a map"),
      ("requires: {bins: {a: b}}", "`requires.bins` has to be text"), ("category: [a]", "`category` has to be text"),
-     ("name: again", "twice")],
+     ("name: again", "is duplicated")],
 )  # fmt: skip
 def test_a_field_of_the_wrong_shape_is_an_error_at_its_line_and_the_skill_is_used_without_it(
     line: str, why: str
@@ -114,8 +114,8 @@ def test_a_field_that_the_standard_does_not_have_is_no_error_but_a_warning() -> 
     found = judge("name: a-skill", "description: d", "version: 1", "always: true")
     assert errors(found) == []
     assert [(one.line, one.text.split(":")[0]) for one in found.findings] == [
-        (4, "`version` is no field of the standard"),
-        (5, "`always` is no field of the standard"),
+        (4, "`version` is not a field of the standard"),
+        (5, "`always` is not a field of the standard"),
     ]
 
 

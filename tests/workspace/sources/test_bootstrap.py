@@ -46,7 +46,7 @@ def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_lin
     ctx = context(tmp_path, "bootstrap")
     assert [block.source for block in ctx.provenance.blocks] == ["USER.md"]
     assert "- Name: Ada" in ctx.system_prompt
-    note = "left out: it is the untouched template that `nexus init` wrote"
+    note = "omitted: unchanged template"
     assert told(ctx.warnings) == {"AGENTS.md": note, "SOUL.md": note}
 
 
@@ -62,7 +62,7 @@ def test_one_file_over_its_cap_is_told_or_refused(tmp_path: Path) -> None:
     """Decided: over the cap is a warning and a line that says where to read the rest; `caps="error"` refuses instead."""
     write(tmp_path, TOOLS="words of tools\n" * 2_000)
     ctx = context(tmp_path, "bootstrap")
-    assert "the cap is 20,000" in told(ctx.warnings)["TOOLS.md"]
+    assert "cap per file: 20,000" in told(ctx.warnings)["TOOLS.md"]
     assert "more characters of TOOLS.md left out" in ctx.system_prompt
     with pytest.raises(OverCap, match=r"TOOLS\.md"):
         context(tmp_path, "bootstrap", config=Config(instructions=InstructionsConfig(caps="error")))
@@ -82,4 +82,4 @@ def test_all_together_have_a_cap(tmp_path: Path) -> None:
     assert len(ctx.system_prompt) < 61_500
     assert ctx.system_prompt.count("- MUST stay") == 4
     assert "# IDENTITY.md\n\nsmall" in ctx.system_prompt
-    assert all("all bootstrap files together may have 60,000" in told(ctx.warnings)[f"{name}.md"] for name in names)
+    assert all("cap: 60,000 for all bootstrap files" in told(ctx.warnings)[f"{name}.md"] for name in names)

@@ -109,9 +109,7 @@ def test_without_a_profile_there_is_no_block_and_for_one_that_is_no_text_a_warni
     assert nx.assemble("hi", profile="mine").provenance.blocks == ()
     ctx = nx.assemble("hi", profile="mine", user_profile={"friends_profile": {"likes": "tea"}})
     assert ctx.provenance.blocks == ()
-    assert [note.message for note in ctx.warnings] == [
-        "not shown: friends_profile is no text, and has none as its content"
-    ]
+    assert [note.message for note in ctx.warnings] == ["omitted: field 'friends_profile' is not text"]
 
 
 def test_in_the_current_slot_it_is_sent_once_and_replayed_as_it_was(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.instruction_layers import DEFAULTS, MOST_ANCESTORS
+from nexus.workspace.instruction_layers import DEFAULTS, MAX_ANCESTORS
 from workspace.sources.gathering import context, opened, put, told, write
 
 
@@ -145,9 +145,9 @@ def test_a_deep_chain_of_folders_with_files_is_bounded(tmp_path: Path, monkeypat
     (tmp_path / ".git").mkdir()
     ctx = context(deep, "instructions")
     assert list(own(ctx)) == ["AGENTS.md"]
-    assert f"the {MOST_ANCESTORS} folders above" in told(ctx.warnings)[".git"]
-    (deep.parents[MOST_ANCESTORS - 1] / ".git").mkdir()
-    assert len(own(context(deep, "instructions"))) == MOST_ANCESTORS + 1
+    assert f"{MAX_ANCESTORS} folders above" in told(ctx.warnings)[".git"]
+    (deep.parents[MAX_ANCESTORS - 1] / ".git").mkdir()
+    assert len(own(context(deep, "instructions"))) == MAX_ANCESTORS + 1
 
 
 @pytest.mark.usefixtures("home")
@@ -157,9 +157,7 @@ def test_a_text_that_several_names_have_stands_once(repo: Path) -> None:
     (repo / "CLAUDE.md").symlink_to("AGENTS.md")
     ctx = context(repo, "instructions")
     assert own(ctx) == {"NEXUS.md": "# Local instructions (NEXUS.md)\n\nThe rules."}
-    assert told(ctx.warnings) == dict.fromkeys(
-        ("AGENTS.md", "CLAUDE.md"), "left out: it has the same text as NEXUS.md, and a text is shown once"
-    )
+    assert told(ctx.warnings) == dict.fromkeys(("AGENTS.md", "CLAUDE.md"), "omitted: same text as NEXUS.md")
 
 
 @pytest.mark.usefixtures("home")
@@ -179,7 +177,7 @@ def test_a_file_that_another_source_reaches_stands_once_wherever_it_stands(home:
         "SOUL.md",
     ]
     assert ctx.system_prompt.count("Shared.") == 1
-    assert told(ctx.warnings)["AGENTS.md"].count("it stands above already") == 1
+    assert told(ctx.warnings)["AGENTS.md"].count("duplicate of an earlier block") == 1
     write(home, NEXUS="Shared.")
     ctx = context(repo, "instructions", "bootstrap")
     assert ctx.system_prompt.count("Shared.") == 1
@@ -218,7 +216,7 @@ def test_a_file_over_its_cap_keeps_headings_and_rules_and_the_report_says_so(rep
     ctx = context(repo, "instructions")
     assert "## Release\nYou MUST sign it.\n" in ctx.system_prompt
     assert "more characters of AGENTS.md left out (cap 20,000); read the file for the rest]" in ctx.system_prompt
-    assert "the cap is 20,000 for a file" in told(ctx.warnings)["AGENTS.md"]
+    assert "cap per file: 20,000" in told(ctx.warnings)["AGENTS.md"]
     assert "AGENTS.md" in ctx.report.split("Out:")[1]
 
 
@@ -237,7 +235,7 @@ def test_all_files_together_have_a_cap_and_the_largest_give_way(repo: Path) -> N
         assert f"- ALWAYS do {at}" in ctx.system_prompt
         assert f"small {at}" in ctx.system_prompt
     assert len(ctx.warnings) == 6
-    assert all("all instruction files together may have 60,000" in one.message for one in ctx.warnings)
+    assert all("cap: 60,000 for all instruction files" in one.message for one in ctx.warnings)
     assert all(block.omitted_chars for block in ctx.provenance.blocks if "no weight" in block.text)
 
 
@@ -306,7 +304,7 @@ def test_texts_in_utf_16_are_read_with_and_without_a_mark_and_what_is_no_text_is
     }
     assert "UTF-16 without a byte order mark" in told(ctx.warnings)["CLAUDE.md"]
     (repo / "CLAUDE.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    assert "no text" in told(context(repo, "instructions").warnings)["CLAUDE.md"]
+    assert "not text" in told(context(repo, "instructions").warnings)["CLAUDE.md"]
 
 
 @pytest.mark.usefixtures("home")
@@ -324,7 +322,7 @@ def test_an_untouched_template_is_absent_and_reported(repo: Path) -> None:
     write(repo, AGENTS=templates()["AGENTS.md"])
     ctx = context(repo / "packages", "instructions")
     assert own(ctx) == {}
-    assert "untouched template" in told(ctx.warnings)["../AGENTS.md"]
+    assert "unchanged template" in told(ctx.warnings)["../AGENTS.md"]
 
 
 @pytest.mark.usefixtures("home")

@@ -1,4 +1,4 @@
-"""Files of settings beside the texts: each layer's file of one name, read whole or not at all."""
+"""Settings files of the layers: each layer's file of one name, read completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from nexus.workspace.instruction_layers import Folders
 
 LAYER_FOLDER = ".nexus"
-MOST_BYTES = 100_000
+MAX_BYTES = 100_000
 
 
 class OutsideFolder(OSError):
@@ -19,65 +19,57 @@ class OutsideFolder(OSError):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A layer's file of settings: where it may be, how that is shown, and whether it is the user's own.
-
-    A file that is not the user's own may not lead out of its layer's folder, `inside`.
-    """
+    """Location of a layer's settings file, and its displayed name."""
 
     path: Path
     origin: str
     inside: Path | None = None
+    """Folder that a workspace's file may not lead out of; None for the user's own file."""
 
     @property
     def is_users(self) -> bool:
-        """Whether it is the user's: a workspace's may be somebody else's text."""
+        """Whether it is the user's. A workspace's file may be another person's text."""
         return self.inside is None
 
     def text(self) -> str | None:
-        """The whole text; None if there is no file. Raises OSError, ValueError for what cannot be read as UTF-8 text."""
+        """Return the whole text, or None without a file. Raises OSError, or ValueError for a text that is not UTF-8."""
         path = self.path
         if self.inside is not None:
             try:
                 path = path.resolve()
             except RuntimeError as error:
-                raise OSError("it is a circle of links") from error
+                raise OSError("circle of links") from error
             if not path.is_relative_to(self.inside.resolve()):
-                raise OutsideFolder(f"it leads outside of its folder, to {path}")
-        data = _regular(path)
-        return None if data is None else data.decode("utf-8-sig")
+                raise OutsideFolder(f"leads out of its folder, to {path}")
+        try:
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError("not a regular file")
+            with os.fdopen(handle, "rb", closefd=False) as stream:
+                data = stream.read(MAX_BYTES + 1)
+        finally:
+            os.close(handle)
+        if len(data) > MAX_BYTES:
+            raise OSError(f"larger than {MAX_BYTES:,} bytes")
+        return data.decode("utf-8-sig")
 
 
 def settings_files(folders: Folders, name: str) -> list[SettingsFile]:
-    """Each layer's file of that name, in order: the user's own, those of ancestors, the workspace's."""
-    own = SettingsFile(folders.home / name, f"{folders.display_path(folders.home)}{name}")
-    around = [*folders.ancestors, *([folders.workspace] if folders.workspace else [])]
-    found = [own]
-    for folder in around:
+    """Return each layer's file of that name, in order: the user's, the ancestors', the workspace's."""
+    users = SettingsFile(folders.home / name, f"{folders.display_path(folders.home)}{name}")
+    files = [users]
+    for folder in (*folders.ancestors, *([folders.workspace] if folders.workspace else [])):
         path = folder / LAYER_FOLDER / name
-        if path != own.path:
-            found.append(SettingsFile(path, f"{folders.display_path(folder)}{LAYER_FOLDER}/{name}", folder))
-    return found
+        if path != users.path:
+            files.append(SettingsFile(path, f"{folders.display_path(folder)}{LAYER_FOLDER}/{name}", folder))
+    return files
 
 
 def describe_error(error: OSError | ValueError) -> str:
-    """What an error of `SettingsFile.text` says, without the file's name."""
+    """Return the text of an error of `SettingsFile.text`, without the file's name."""
     if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 (byte {error.start:,})"
+        return f"not UTF-8 (byte {error.start:,})"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def _regular(path: Path) -> bytes | None:
-    try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    with os.fdopen(handle, "rb", closefd=False) as stream:
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError("it is no regular file")
-            data = stream.read(MOST_BYTES + 1)
-        finally:
-            os.close(handle)
-    if len(data) > MOST_BYTES:
-        raise OSError(f"it has more than {MOST_BYTES:,} bytes")
-    return data

@@ -1,8 +1,8 @@
-"""The configuration: `config.toml` of the user and of each layer's `.nexus`, merged, with where each value comes from.
+"""Configuration: `config.toml` of the user and of each layer's `.nexus`, merged, with the origin of each value.
 
-The user's own file comes first, then those of ancestors and the workspace, then the variables NEXUS_MODEL, NEXUS_TIMEZONE
-and NEXUS_PERSONA. Tables are merged by key, a later value wins, lists are replaced. A file in a workspace is somebody
-else's text, so it may only set what `ALLOWED` says: it may narrow what is read and shown, never widen it.
+The user's own file comes first, then the files of ancestors and the workspace, then the variables NEXUS_MODEL,
+NEXUS_TIMEZONE and NEXUS_PERSONA. Tables are merged by key, a later value wins, lists are replaced. A workspace's file may be
+another person's text, so `ALLOWED` restricts it: it may narrow what is read and shown, never widen it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nexus.workspace.instruction_layers import folders_of
 FILE_NAME = "config.toml"
 
 VARIABLES = {"NEXUS_MODEL": "model", "NEXUS_TIMEZONE": "timezone", "NEXUS_PERSONA": "persona"}
-"""Environment variables that win over files, and the keys that they set."""
+"""Environment variables that override files, and the keys that they set."""
 
 Rule: TypeAlias = Literal["any", "lower", "tighter", "fewer", "stricter"]
 
@@ -45,87 +45,89 @@ ALLOWED: dict[str, Rule] = {
     "timezone": "any",
     "model": "any",
 }
-"""What a file in a workspace may set. `lower`: a smaller number than before; `tighter`: the same where 0 means no limit;
-`fewer`: some of the names that count already, in any order, for its own layers; `stricter`: `error` where it was `report`.
-Nothing else: what shortens instruction files would shorten the user's own, a hook that the user switched off stays off,
-and one that guards the user stays on."""
+"""Keys that a workspace's file may set, and the direction.
+
+`lower`: a smaller number than before. `tighter`: the same, where 0 means no limit. `fewer`: a subset of the names so far, in
+any order, for its own layers. `stricter`: `error` instead of `report`. All other keys are the user's: caps would shorten the
+user's own instruction files too, and a workspace must not switch hooks on or off.
+"""
 
 _REASONS = {
-    "lower": "it may lower this number, not raise it",
-    "tighter": "it may lower this limit, not raise it",
-    "fewer": "it may leave names out, not add any",
-    "stricter": 'it may say "error", not "report"',
+    "lower": "it may only be lowered",
+    "tighter": "it may only be lowered",
+    "fewer": "names may only be removed",
+    "stricter": 'it may only be "error"',
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The merged configuration. `origins` says for each key, as `instructions.file_chars`, where its value comes from.
-
-    `own_names` are the instruction files' names that count in the user's own folder, whatever a workspace's file says;
-    `files` are those that were read, `servers` the MCP servers, `warned` what the user should know.
-    """
+    """The merged configuration."""
 
     config: Config = field(default_factory=Config)
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Origin of each value, by dotted key, as `instructions.file_chars`."""
     files: tuple[str, ...] = ()
+    """Files that were read."""
     servers: tuple[McpServer, ...] = ()
     warnings: tuple[ContextWarning, ...] = ()
     own_names: tuple[str, ...] = ()
+    """Names of instruction files in the user's own folder, which a workspace's file cannot change."""
 
 
 @dataclass(slots=True)
-class _Merging:
-    """What was merged so far."""
+class _Merge:
+    """Values merged so far, by dotted key, with their origins."""
 
     values: dict[str, Any]
     origins: dict[str, str]
     files: list[str] = field(default_factory=list[str])
-    warned: list[ContextWarning] = field(default_factory=list[ContextWarning])
+    warnings: list[ContextWarning] = field(default_factory=list[ContextWarning])
 
-    def take(self, given: Mapping[str, Any], origin: str, *, trusted: bool) -> None:
-        for key, value in given.items():
-            if trusted or _may(key, value, self.values[key]):
+    def add(self, values: Mapping[str, Any], origin: str, *, trusted: bool) -> None:
+        for key, value in values.items():
+            if trusted or _is_allowed(key, value, self.values[key]):
                 self.values[key], self.origins[key] = value, origin
             elif value != self.values[key]:
-                self.warned.append(ContextWarning(origin, f"{key} is not taken from a workspace's file: {_why(key)}"))
+                why = _REASONS.get(ALLOWED.get(key, ""), "only the user's own file sets it")
+                self.warnings.append(ContextWarning(origin, f"{key} ignored in a workspace's file: {why}"))
 
 
 def read_configuration(
     workspace: Path | None, home: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> Configuration:
-    """The configuration for a workspace (None: without one), from files and environment variables. Raises BadConfig."""
+    """Return the configuration for a workspace, or without one, from files and environment variables. Raises BadConfig."""
     folders = folders_of(workspace, home or home_folder())
     defaults = values_of(Config())
-    merging = _Merging(defaults, dict.fromkeys(defaults, "default"))
+    merge = _Merge(defaults, dict.fromkeys(defaults, "default"))
     own_names = Config().instructions.names
     for file in settings_files(folders, FILE_NAME):
-        given = _given(file, merging.warned)
-        if given is not None:
-            merging.files.append(file.origin)
-            merging.take(given, file.origin, trusted=file.is_users)
+        values = _read_file(file, merge.warnings)
+        if values is not None:
+            merge.files.append(file.origin)
+            merge.add(values, file.origin, trusted=file.is_users)
         if file.is_users:
-            own_names = tuple(merging.values["instructions.names"])
-    named = os.environ if variables is None else variables
+            own_names = tuple(merge.values["instructions.names"])
+    environ = os.environ if variables is None else variables
     for name, key in VARIABLES.items():
-        if named.get(name):
+        if environ.get(name):
             origin = f"variable {name}"
-            merging.take(_checked({key: named[name]}, origin), origin, trusted=True)
+            merge.add(_validated({key: environ[name]}, origin), origin, trusted=True)
     servers, files, more = read_servers(settings_files(folders, mcp.FILE_NAME))
-    warned = (*folders.warned, *merging.warned, *more)
-    config = msgspec.convert(_nested(merging.values), Config)
-    return Configuration(config, merging.origins, (*merging.files, *files), servers, warned, own_names)
+    warnings = (*folders.warnings, *merge.warnings, *more)
+    config = msgspec.convert(_nested(merge.values), Config)
+    return Configuration(config, merge.origins, (*merge.files, *files), servers, warnings, own_names)
 
 
 def values_of(config: Config) -> dict[str, Any]:
-    """Every value of a configuration by its dotted key, as plain values."""
+    """Return every value of a configuration by its dotted key, as builtin types."""
     return dict(_leaves(msgspec.to_builtins(config), Config))
 
 
-def _given(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] | None:
-    """The values that a file sets, by dotted key; None if it is not there. Raises BadConfig.
+def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, Any] | None:
+    """Return the values of a file, by dotted key; None if it is missing. Raises BadConfig.
 
-    A workspace's file that leads out of its folder is not there, with a warning.
+    A workspace's file that leads out of its folder is omitted with a warning.
     """
     import tomllib
 
@@ -133,33 +135,33 @@ def _given(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] |
         text = file.text()
     except (OSError, ValueError) as error:
         if not file.is_users and isinstance(error, OutsideFolder):
-            warned.append(ContextWarning(file.origin, f"left out: {error}"))
+            warnings.append(ContextWarning(file.origin, f"omitted: {error}"))
             return None
         raise BadConfig(file.origin, "", describe_error(error)) from error
     if text is None:
         return None
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadConfig(file.origin, "", f"it is not TOML: {error}") from error
-    return _checked(found, file.origin)
+        raise BadConfig(file.origin, "", f"not TOML: {error}") from error
+    return _validated(table, file.origin)
 
 
-def _checked(found: dict[str, Any], origin: str) -> dict[str, Any]:
-    """What a table sets, by dotted key. Raises BadConfig where a key is unknown, or its value of a wrong type or range."""
+def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Return the values of a table by dotted key. Raises BadConfig for an unknown key, or a wrong type or range."""
     try:
-        config = msgspec.convert(found, Config)
+        config = msgspec.convert(table, Config)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        key = where.strip("`.").removeprefix(".")
+        what, _, path = str(error).partition(" - at `$")
+        key = path.strip("`.").removeprefix(".")
         unknown = re.search(r"unknown field `(.*)`", what)
         if unknown:
             key = f"{key}.{unknown[1]}".removeprefix(".")
-            what = f"there is no such setting{_near(key)}"
+            what = f"unknown setting ({_suggestion(key)})"
         elif what.startswith("Invalid enum value"):
             what = f"expected one of {', '.join(map(repr, _choices(key)))}"
         raise BadConfig(origin, key, what) from error
-    negative = next((key for key, value in _leaves(found, Config) if type(value) is int and value < 0), "")
+    negative = next((key for key, value in _leaves(table, Config) if type(value) is int and value < 0), "")
     if negative:
         raise BadConfig(origin, negative, "expected a number that is not negative")
     for name in config.instructions.names:
@@ -173,39 +175,39 @@ def _checked(found: dict[str, Any], origin: str) -> dict[str, Any]:
         except (KeyError, ValueError, OSError) as error:
             text = f"expected an IANA name such as Europe/Lisbon, not {config.timezone!r}"
             raise BadConfig(origin, "timezone", text) from error
-    every = values_of(config)
-    return {key: every[key] for key, _ in _leaves(found, Config)}
+    values = values_of(config)
+    return {key: values[key] for key, _ in _leaves(table, Config)}
 
 
 def _choices(key: str) -> tuple[Any, ...]:
-    """The values that a key may have, where these are few."""
+    """Return the values of a key with a literal type."""
     kind: Any = Config
     for name in key.split("."):
-        kind = next(one.type for one in msgspec.structs.fields(kind) if one.name == name)
+        kind = next(info.type for info in msgspec.structs.fields(kind) if info.name == name)
     return get_args(kind)
 
 
-def _near(key: str) -> str:
+def _suggestion(key: str) -> str:
     import difflib
 
-    known = list(values_of(Config()))
-    close = difflib.get_close_matches(key, known, 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+    keys = list(values_of(Config()))
+    close = difflib.get_close_matches(key, keys, 1, 0.5)
+    return f"did you mean {close[0]}?" if close else f"available: {', '.join(keys)}"
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    whole: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for key, value in values.items():
         *tables, name = key.split(".")
-        table = whole
-        for one in tables:
-            table = table.setdefault(one, {})
+        table = root
+        for step in tables:
+            table = table.setdefault(step, {})
         table[name] = value
-    return whole
+    return root
 
 
-def _may(key: str, value: Any, now: Any) -> bool:
-    """Whether a workspace's file may put a value in the place of the one so far."""
+def _is_allowed(key: str, value: Any, now: Any) -> bool:
+    """Return whether a workspace's file may replace the current value of a key."""
     match ALLOWED.get(key):
         case "any":
             return True
@@ -221,16 +223,12 @@ def _may(key: str, value: Any, now: Any) -> bool:
             return False
 
 
-def _why(key: str) -> str:
-    return _REASONS.get(ALLOWED.get(key, ""), "only the user's own file sets it")
-
-
-def _leaves(values: Mapping[str, Any], kind: type[Struct], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a nested mapping that has the form of `kind`, by its dotted key."""
-    fields = {one.name: one.type for one in msgspec.structs.fields(kind)}
+def _leaves(values: Mapping[str, Any], kind: type[Struct], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of a nested mapping with the fields of `kind`, by its dotted key."""
+    types = {info.name: info.type for info in msgspec.structs.fields(kind)}
     for name, value in values.items():
-        inner = fields[name]
+        inner = types[name]
         if isinstance(inner, type) and issubclass(inner, Struct):
-            yield from _leaves(cast("Mapping[str, Any]", value), inner, f"{before}{name}.")
+            yield from _leaves(cast("Mapping[str, Any]", value), inner, f"{prefix}{name}.")
         else:
-            yield f"{before}{name}", value
+            yield f"{prefix}{name}", value

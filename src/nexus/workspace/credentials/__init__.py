@@ -1,4 +1,4 @@
-"""Credentials: secret values by name, from variables of the environment or the system's keyring, never from a plain file.
+"""Credentials: secret values by name, from environment variables or the system's keyring, never from a plain file.
 
-What is on disk is a list of names, with where each value is and how the last check went (`index`).
+On disk there is only a list of names, with the location of each value and the result of the last check (`index`).
 """

@@ -1,7 +1,7 @@
-"""The list of credentials on disk: names, where their values are, how the last check went. No values.
+"""List of credentials on disk: names, locations of their values, results of the last check. No values.
 
-It is `credentials.json` in the user's folder, mode 0600. A writer makes `credentials.json.lock` with the new text, which
-keeps others out, and puts it in the old one's place in one step. What is damaged is never written over.
+It is `credentials.json` in the user's folder, mode 0600. A writer creates `credentials.json.lock` with the new text, which
+excludes others, and renames it over the old file. A damaged file is never overwritten.
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ from nexus.workspace.credentials.names import is_name, is_variable
 
 FILE = "credentials.json"
 FORM = 1
-"""Raised when the form of the file changes."""
+"""Version of the file format."""
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 LOCK_WAIT_S = 2.0
 
 CheckState: TypeAlias = Literal["unchecked", "ok", "missing", "broken"]
-"""`ok`: the value was there. `missing`: it was not. `broken`: somebody said that it was refused."""
+"""`ok`: the value exists. `missing`: it does not. `broken`: marked as rejected."""
 
 
 class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A credential: the keyring's service or the variable that has its value, and its state when it was last checked.
-
-    `of` is the variable that the state is of, where another one came before the credential's own place.
-    """
+    """A credential: the keyring's service or the variable with its value, and the state at the last check."""
 
     name: str
     where: Literal["keyring", "variable"]
@@ -44,6 +41,7 @@ class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     state: CheckState = "unchecked"
     checked_ms: int = 0
     of: str = ""
+    """Variable that the state belongs to, if it preceded the credential's own location."""
 
 
 class _Index(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,37 +58,36 @@ _form = msgspec.json.Decoder(_Form)
 
 
 def read(home: Path) -> dict[str, CredentialEntry]:
-    """The entries by name; none where there is no file. Raises CredentialsDamaged."""
+    """Return the entries by name; none without a file. Raises CredentialsDamaged."""
     file = home / FILE
     try:
-        data = _bytes_of(file)
+        data = _file_bytes(file)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise CredentialsDamaged(f"{file} cannot be read: {error.strerror or error}. It was not touched") from None
+        raise CredentialsDamaged(f"{file} cannot be read: {error.strerror or error} (left unchanged)") from None
     if data is None:
-        raise CredentialsDamaged(f"{file} is a link, a folder, or no file of ours by its size. It was not touched")
-    problem, entries = _decoded(data)
+        raise CredentialsDamaged(f"{file} is a link, not a regular file, or too large (left unchanged)")
+    problem, entries = _decode(data)
     if problem:
         raise CredentialsDamaged(
-            f"{file} {problem}. It was not touched: mend it, or move it away and set the credentials again; their values "
-            "are not in it"
+            f"{file} {problem} (left unchanged: repair it, or move it away and set the credentials again; it has no values)"
         )
     return {entry.name: entry for entry in entries}
 
 
-def change(home: Path, changed: Callable[[dict[str, CredentialEntry]], Iterable[CredentialEntry]]) -> None:
-    """Writes what `changed` makes of the entries, while no other process does.
+def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[CredentialEntry]]) -> None:
+    """Replace the entries by the result of `update` while other processes are excluded.
 
-    Raises CredentialsDamaged, CredentialsNotSaved; then the file is as it was.
+    Raises CredentialsDamaged or CredentialsNotSaved; the file is then unchanged.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = home / f"{FILE}.lock"
-        file = os.fdopen(_exclusive(lock), "wb")
+        file = os.fdopen(_create_lock(lock), "wb")
         try:
             with file:
-                entries = sorted(changed(read(home)), key=lambda entry: entry.name)
+                entries = sorted(update(read(home)), key=lambda entry: entry.name)
                 file.write(msgspec.json.format(msgspec.json.encode(_Index(FORM, tuple(entries))), indent=2) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -100,60 +97,54 @@ def change(home: Path, changed: Callable[[dict[str, CredentialEntry]], Iterable[
                 lock.unlink()
             raise
     except OSError as error:
-        text = f"{home / FILE} cannot be written: {error.strerror or error}. It is as it was"
+        text = f"{home / FILE} cannot be written: {error.strerror or error} (left unchanged)"
         raise CredentialsNotSaved(text) from None
 
 
-def _exclusive(lock: Path) -> int:
-    """A handle on the file that keeps others out, made now."""
-    until = time.monotonic() + LOCK_WAIT_S
-    while (handle := _made(lock)) is None:
-        if time.monotonic() > until:
-            raise CredentialsNotSaved(
-                f"another process is changing the list of credentials. If none is, delete {lock}; nothing was changed"
-            )
+def _create_lock(lock: Path) -> int:
+    """Return a handle of the lock file, which must not exist yet. Raises CredentialsNotSaved after LOCK_WAIT_S."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if time.monotonic() > deadline:
+                text = f"list of credentials locked by another process (left unchanged; delete {lock} if there is none)"
+                raise CredentialsNotSaved(text) from None
         time.sleep(0.02)
-    return handle
 
 
-def _made(lock: Path) -> int | None:
-    try:
-        return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return None
-
-
-def _bytes_of(file: Path) -> bytes | None:
-    """The file's bytes; None for what is no regular file, or too large."""
+def _file_bytes(file: Path) -> bytes | None:
+    """Return the file's bytes; None if it is not a regular file, or too large."""
     if file.is_symlink():
         return None
     handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
     try:
         state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
+        if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
             return None
-        return os.read(handle, MOST_BYTES)
+        return os.read(handle, MAX_BYTES)
     finally:
         os.close(handle)
 
 
-def _decoded(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
-    """What is wrong with the file ("" if nothing), and its entries. No text of the file is repeated."""
+def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
+    """Return a problem, "" for none, and the entries. The problem quotes nothing: the file may contain a pasted value."""
     try:
         form = _form.decode(data).form
         if form != FORM:
             return f"has form {form}, this Nexus reads {FORM}", ()
         entries = _index.decode(data).credentials
     except msgspec.ValidationError as error:
-        place = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "its outermost value"
-        return f"is not in its form, at {place}", ()
+        path = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "its outermost value"
+        return f"has an invalid value at {path}", ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "is no JSON", ()
+        return "is not JSON", ()
     names = [entry.name for entry in entries]
-    if len(set(names)) < len(names) or not all(map(_sound, entries)):
-        return "has a name twice, or names and variables that cannot be such", ()
+    if len(set(names)) < len(names) or not all(map(_is_valid, entries)):
+        return "has a duplicate name, or an invalid name or variable", ()
     return "", entries
 
 
-def _sound(entry: CredentialEntry) -> bool:
+def _is_valid(entry: CredentialEntry) -> bool:
     return is_name(entry.name) and (is_variable(entry.variable) if entry.where == "variable" else bool(entry.service))

@@ -1,4 +1,4 @@
-"""A secret value that does not show itself: not when printed, formatted, logged, encoded, copied or in a traceback."""
+"""A secret value that is not shown when printed, formatted, logged, encoded, copied or in a traceback."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import NoReturn
 from nexus.errors import BadCredential
 
 MOST_BYTES = 65_536
-"""No secret is longer, in UTF-8: certificates and service accounts take a few thousand bytes."""
+"""Size limit in UTF-8. Certificates and service accounts take a few thousand bytes."""
 
 HIDDEN = "[secret]"
 
 
 class Secret:
-    """A text that only `reveal` shows. It cannot be pickled, and encoders of JSON do not know it."""
+    """A text that only `reveal` returns. It cannot be pickled, and JSON encoders reject it."""
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
-        self._value = lambda: value
+        self._value = lambda: value  # tracebacks with local variables show a function, not the value
 
     def reveal(self) -> str:
-        """The value. Give it to what needs it at once, and keep it in no variable."""
+        """Return the value. Pass it on at once, without storing it in a variable."""
         return self._value()
 
     def __repr__(self) -> str:
@@ -37,27 +37,27 @@ class Secret:
         return bool(self._value().strip())
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a Secret is not written anywhere: it cannot be pickled or copied")
+        raise TypeError("a Secret cannot be pickled or copied")
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError("a Secret is not written anywhere: it gives no state")
+        raise TypeError("a Secret has no state to copy")
 
 
 def check_secret(secret: Secret) -> Secret:
-    """The same secret. Raises BadCredential for one that is empty, too long, or that no keyring or variable can hold."""
+    """Return the secret. Raises BadCredential if it is empty, too long, or impossible for keyrings or variables."""
     problem = _problem(secret)
     if problem:
-        raise BadCredential(f"the value {problem}; nothing was stored")
+        raise BadCredential(f"value {problem} (nothing was stored)")
     return secret
 
 
 def _problem(secret: Secret) -> str:
-    """What is wrong with the value. It is looked at here, so that no frame of a traceback holds it."""
+    # In a function of its own, so that no frame of the traceback contains the value.
     value = secret.reveal()
     if not value.strip():
         return "is empty"
     if "\0" in value:
-        return "has a NUL character, which neither variables nor keyrings hold"
+        return "has a NUL character, which variables and keyrings reject"
     if len(value) > MOST_BYTES:
         return f"is longer than {MOST_BYTES:,} bytes"
     try:

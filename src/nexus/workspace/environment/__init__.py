@@ -1,1 +1,1 @@
-"""What works on this machine: probes, the survey and its snapshot, MCP server entries."""
+"""Environment of an agent: machine facts, probes, surveys, MCP server entries."""

@@ -1,7 +1,7 @@
-"""MCP servers as the layers' `mcp.json` name them: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
+"""MCP servers in the layers' `mcp.json`: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
 
-Nexus starts none of them: they are values for the program that runs the agent. A server of a workspace is somebody else's
-choice of a program to run, so each carries the file that it comes from.
+Nexus starts none of them: they are values for the program that runs the agent. A workspace's server is another person's
+choice of a program to run, so each entry has the file that it comes from.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ FILE_NAME = "mcp.json"
 
 
 class McpServer(Struct, frozen=True):
-    """One server: a program with its arguments, or an address. `env` and `headers` may hold secrets.
-
-    `origin` is the file; `own` says that it is the user's, not a workspace's; `other` has the entry's further keys.
-    """
+    """One server: a program with its arguments, or an address. `env` and `headers` may contain secrets."""
 
     name: str
     command: str = ""
@@ -34,80 +31,70 @@ class McpServer(Struct, frozen=True):
     headers: dict[str, str] = {}
     type: str = ""
     origin: str = ""
-    own: bool = False
+    """The file."""
+    is_users: bool = False
+    """From the user's own file, not a workspace's."""
     other: dict[str, Any] = {}
+    """Further keys of the entry."""
 
 
-_SET_HERE = frozenset({"name", "origin", "own", "other"})
-_KEYS = frozenset(McpServer.__struct_fields__) - _SET_HERE
+_KEYS = frozenset(McpServer.__struct_fields__) - {"name", "origin", "is_users", "other"}
 
 
 def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], tuple[str, ...], list[ContextWarning]]:
-    """The servers sorted by name, the files that were read, and a warning for each file or entry that cannot be used.
+    """Return the servers sorted by name, the files that were read, and a warning for each unusable file or entry.
 
     Of two servers with one name the later layer's counts.
     """
     servers: dict[str, McpServer] = {}
-    read: list[str] = []
-    warned: list[ContextWarning] = []
+    names: list[str] = []
+    warnings: list[ContextWarning] = []
     for file in files:
-        entries = _entries(file, warned)
+        entries = _entries(file, warnings)
         if entries is None:
             continue
-        read.append(file.origin)
+        names.append(file.origin)
         for name, entry in entries.items():
-            server = _server(name, entry, file, warned)
-            if server is None:
+            server = _server(name, entry, file)
+            if isinstance(server, str):
+                warnings.append(ContextWarning(file.origin, f"MCP server {name!r} omitted: {server}"))
                 continue
             if name in servers:
-                note = f"the MCP server {name!r} takes the place of the one in {servers[name].origin}"
-                warned.append(ContextWarning(file.origin, note))
+                text = f"MCP server {name!r} replaces the one in {servers[name].origin}"
+                warnings.append(ContextWarning(file.origin, text))
             servers[name] = server
-    return tuple(servers[name] for name in sorted(servers)), tuple(read), warned
+    return tuple(servers[name] for name in sorted(servers)), tuple(names), warnings
 
 
-def _entries(file: SettingsFile, warned: list[ContextWarning]) -> dict[str, Any] | None:
-    """The entries of a file; None if there is no such file, or it holds none, which is warned of."""
+def _entries(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, Any] | None:
+    """Return the entries of a file; None if it is missing or, with a warning, unusable."""
     try:
         text = file.text()
-        found: Any = json.loads(text) if text is not None else None
-    except (OSError, ValueError, RecursionError) as error:
-        told = (
-            f"it is not JSON: {error}"
-            if isinstance(error, (json.JSONDecodeError, RecursionError))
-            else describe_error(error)
-        )
-        warned.append(ContextWarning(file.origin, f"left out: {told}"))
-        return None
-    if text is None:
-        return None
-    servers = cast("dict[str, Any]", found).get("mcpServers") if isinstance(found, dict) else None
-    if not isinstance(servers, dict):
-        warned.append(ContextWarning(file.origin, 'left out: it has no object "mcpServers"'))
-        return None
-    return cast("dict[str, Any]", servers)
+        if text is None:
+            return None
+        data: Any = json.loads(text)
+        servers = cast("dict[str, Any]", data).get("mcpServers") if isinstance(data, dict) else None
+        if isinstance(servers, dict):
+            return cast("dict[str, Any]", servers)
+        problem = 'object "mcpServers" missing'
+    except (json.JSONDecodeError, RecursionError) as error:
+        problem = f"not JSON: {error}"
+    except (OSError, ValueError) as error:
+        problem = describe_error(error)
+    warnings.append(ContextWarning(file.origin, f"omitted: {problem}"))
+    return None
 
 
-def _server(name: str, entry: Any, file: SettingsFile, warned: list[ContextWarning]) -> McpServer | None:
+def _server(name: str, entry: Any, file: SettingsFile) -> McpServer | str:
+    """Return the server, or the problem with its entry."""
     if not isinstance(entry, dict) or not name.strip():
-        warned.append(
-            ContextWarning(
-                file.origin, f"the MCP server {name!r} is left out: it needs a name, and an object as its entry"
-            )
-        )
-        return None
+        return "needs a name, and an object as its entry"
     fields = cast("dict[str, Any]", entry)
-    known = {key: value for key, value in fields.items() if key in _KEYS}
+    values = {key: value for key, value in fields.items() if key in _KEYS}
     other = {key: value for key, value in fields.items() if key not in _KEYS}
-    made = {**known, "name": name, "origin": file.origin, "own": file.is_users, "other": other}
+    values |= {"name": name, "origin": file.origin, "is_users": file.is_users, "other": other}
     try:
-        server = msgspec.convert(made, McpServer)
+        server = msgspec.convert(values, McpServer)
     except msgspec.ValidationError as error:
-        warned.append(ContextWarning(file.origin, f"the MCP server {name!r} is left out: {error}"))
-        return None
-    if bool(server.command) == bool(server.url):
-        warned.append(
-            ContextWarning(file.origin, f'the MCP server {name!r} is left out: it needs either "command" or "url"')
-        )
-        return None
-    return server
+        return str(error)
+    return 'needs either "command" or "url"' if bool(server.command) == bool(server.url) else server

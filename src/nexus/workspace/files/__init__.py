@@ -1,1 +1,1 @@
-"""Read text files safely: containment, front matter, includes, truncation, decoding."""
+"""Safe reading of text files: containment, decoding, front matter, includes, truncation."""

@@ -1,7 +1,7 @@
-"""Reading a file that somebody named: a regular file, its size capped before it is read, inside a folder where that is asked.
+"""Safe opening of named files: regular files only, size-capped before reading, and inside a folder where required.
 
-What a user names by hand may lie anywhere; what a workspace or an event names has to lie inside the workspace. Links are
-followed and judged by where they lead.
+A file that a user names may be anywhere; one that a workspace or an event names has to be inside the workspace. Links are
+followed and judged by their targets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,29 @@ from nexus.errors import UnreadableFile
 
 
 def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
-    """The file's bytes. A path that is not absolute begins at `inside`, if that is given.
+    """Return the file's bytes. A relative path begins at `inside`, if that is given.
 
-    Raises UnreadableFile: not there, no regular file, larger than `most_bytes`, empty, or outside.
+    Raises UnreadableFile for a file that is missing, not regular, larger than `most_bytes`, empty, or outside.
     """
-    named = Path(path) if inside is None else inside / path
+    # The error texts keep their bytes: for images they become notes in the context (nexus.workspace.images.load).
+    target = Path(path) if inside is None else inside / path
     try:
-        real = named.resolve(strict=True)
+        real = target.resolve(strict=True)
         if inside is not None and not real.is_relative_to(inside.resolve(strict=True)):
             raise UnreadableFile(f"{path} lies outside the workspace")
-        _check(real.stat(), path, most_bytes)
+        _check_regular(real.stat(), path, most_bytes)  # before opening: to open a device may have an effect
         handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
         try:
-            _check(os.fstat(handle), path, most_bytes)
-            if inside is not None and not os.path.samestat(os.fstat(handle), named.resolve(strict=True).stat()):
+            _check_regular(os.fstat(handle), path, most_bytes)
+            if inside is not None and not os.path.samestat(os.fstat(handle), target.resolve(strict=True).stat()):
                 raise UnreadableFile(f"{path} was replaced while it was read")
-            data = _read(handle, most_bytes)
+            # Up to one byte over the limit: a file may grow while it is read, or have no size, as in /proc.
+            chunks: list[bytes] = []
+            remaining = most_bytes + 1
+            while remaining > 0 and (chunk := os.read(handle, min(remaining, 1 << 20))):
+                chunks.append(chunk)
+                remaining -= len(chunk)
+            data = b"".join(chunks)
         finally:
             os.close(handle)
     except (OSError, RuntimeError, ValueError) as error:
@@ -45,143 +52,127 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
     return data
 
 
-def _check(state: os.stat_result, path: str | Path, most_bytes: int) -> None:
-    """Raises UnreadableFile for what is no regular file (before it is opened: opening a device may do something)."""
-    if not stat.S_ISREG(state.st_mode):
-        kind = "a folder" if stat.S_ISDIR(state.st_mode) else "no regular file"
+def _check_regular(status: os.stat_result, path: str | Path, most_bytes: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
         raise UnreadableFile(f"{path} is {kind}")
-    if state.st_size > most_bytes:
-        raise UnreadableFile(f"{path} has {state.st_size:,} bytes, over {most_bytes:,}")
-
-
-def _read(handle: int, most_bytes: int) -> bytes:
-    """No more than one byte beyond the limit: a file may grow while it is read, or tell no size, as in /proc."""
-    chunks: list[bytes] = []
-    left = most_bytes + 1
-    while left > 0 and (chunk := os.read(handle, min(left, 1 << 20))):
-        chunks.append(chunk)
-        left -= len(chunk)
-    return b"".join(chunks)
+    if status.st_size > most_bytes:
+        raise UnreadableFile(f"{path} has {status.st_size:,} bytes, over {most_bytes:,}")
 
 
 State: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, times of content and state in nanoseconds, size in bytes: what changes when a file does."""
+"""Device, inode, times of content and status in nanoseconds, size in bytes."""
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.scandir in os.supports_fd
 """Whether this system opens files relative to an open folder."""
 
 ENTRIES = 10_000
-"""Entries of a folder that are looked at."""
+"""Number of a folder's entries that are read."""
 
 LOOKS = 16
-"""How often a path is looked at after opening where there are no handles of folders. One look can be deceived."""
+"""Checks of a path after opening, on systems without folder handles, because a race can deceive a single check."""
 
 MOVED = errno.EAGAIN
-"""The error of a path that was changed while it was opened: trying again may help."""
+"""Error number for a path that changed while it was opened; a retry may succeed."""
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = _READ | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _PASSED = _FOLDER | getattr(os, "O_PATH", 0)  # a folder on the way need not be readable
-_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def state_of(found: os.stat_result) -> State:
-    """The part of a file's status that tells whether it changed."""
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+def state_of(status: os.stat_result) -> State:
+    """Return the part of a file's status that changes with the file."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
-def trouble_with(name: str) -> str:
-    """Why a name cannot be one inside a folder; empty if it can. A leading `~` is a character like any other."""
+def path_problem(name: str) -> str:
+    """Return why a name cannot be a path inside a folder, or "". A leading `~` has no special meaning."""
     if name[:1] in ("/", "\\") or (name[1:2] == ":" and name[0].isalpha()):
-        return "it names a place outside the workspace"
-    if _UNSHOWABLE.search(name):
-        return "its name has control characters, line breaks or bytes that are no text"
-    if ".." in name and _leads_out(name):
-        return "it points outside the workspace"
+        return "path outside the workspace"
+    if _UNPRINTABLE.search(name):
+        return "name has control characters, line breaks or undecodable bytes"
+    if ".." in name:
+        depth = 0
+        for part in name.replace("\\", "/").split("/"):
+            depth += -1 if part == ".." else part not in ("", ".")
+            if depth < 0:
+                return "path outside the workspace"
     return ""
-
-
-def _leads_out(name: str) -> bool:
-    depth = 0
-    for part in name.replace("\\", "/").split("/"):
-        depth += -1 if part == ".." else part not in ("", ".")
-        if depth < 0:
-            return True
-    return False
 
 
 @contextmanager
 def open_inside(root: Path, name: str, *, hard_links: bool = False) -> Generator[int]:
-    """An open handle of the regular file `name` inside `root`. Raises OSError; its `strerror` says why.
+    """Yield an open handle of the regular file `name` inside `root`. Raises OSError with the reason as `strerror`.
 
-    A file that has further names in other folders is refused unless `hard_links`: one of them may lie outside. The
-    error's number is `MOVED` where something on the path was changed meanwhile.
+    A file with further names in other folders is rejected unless `hard_links`, because one of them may be outside. The
+    error number is `MOVED` if the path changed meanwhile.
     """
     base, parts = _contained(root, name)
     if not parts:
-        raise OSError(errno.EISDIR, "it is not a regular file")
+        raise OSError(errno.EISDIR, "not a regular file")
     with _folder(base, parts[:-1]) as folder:
-        place = parts[-1] if folder is not None else str(base.joinpath(*parts))
-        _check_kind(os.stat(place, dir_fd=folder, follow_symlinks=False))
+        path = parts[-1] if folder is not None else str(base.joinpath(*parts))
+        _check_kind(os.stat(path, dir_fd=folder, follow_symlinks=False))
         try:
-            handle = os.open(place, _FILE, dir_fd=folder)
+            handle = os.open(path, _FILE, dir_fd=folder)
         except OSError as error:
             raise _moved() if error.errno == errno.ELOOP else error from error
         try:
-            found = os.fstat(handle)
-            _check_kind(found)
+            status = os.fstat(handle)
+            _check_kind(status)
             if folder is None:
-                _check_again(root, name, place, found)
-            if found.st_nlink > 1 and not hard_links:
-                _check_names(_entries(base, parts[:-1], folder), found)
+                _check_path(root, name, path, status)
+            if status.st_nlink > 1 and not hard_links:
+                _check_names(_entries(base, parts[:-1], folder), status)
             yield handle
         finally:
             os.close(handle)
 
 
-def folders_in(root: Path, name: str) -> tuple[list[str], State | None, bool]:
-    """The names of the folders in the folder `name` inside `root`, sorted; its state; whether that is all. Raises OSError.
+def list_folders(root: Path, name: str) -> tuple[list[str], State | None, bool]:
+    """Return the sorted folder names in the folder `name`, its state, and whether the list is complete. Raises OSError.
 
-    There is no state where links are among the entries: what they lead to changes without it.
+    The state is None if there are links among the entries: their targets change without it.
     """
     base, parts = _contained(root, name)
     with _folder(base, parts) as folder:
         before = state_of(base.joinpath(*parts).stat() if folder is None else os.fstat(folder))
-        found = _entries(base, parts, folder)
-        kinds = [(entry.name, _is_folder(entry), entry.is_symlink()) for entry in islice(found, ENTRIES)]
-        whole = next(found, None) is None
-    linked = any(is_link for _, _, is_link in kinds)
-    return sorted(entry for entry, is_folder, _ in kinds if is_folder), None if linked else before, whole
+        entries = _entries(base, parts, folder)
+        kinds = [(entry.name, _is_folder(entry), entry.is_symlink()) for entry in islice(entries, ENTRIES)]
+        is_complete = next(entries, None) is None
+    has_links = any(is_link for _, _, is_link in kinds)
+    return sorted(entry for entry, is_folder, _ in kinds if is_folder), None if has_links else before, is_complete
 
 
-def alike_in(root: Path, name: str) -> list[str]:
-    """Names beside the file `name` that differ from it only in case; with its own, none. Nothing if they cannot be read."""
-    folder, _, own = name.rpartition("/")
+def names_differing_in_case(root: Path, name: str) -> list[str]:
+    """Return names in the file's folder that differ from it only in case; none if the folder cannot be read."""
+    folder, _, file = name.rpartition("/")
     try:
         base, parts = _contained(root, folder)
         with _folder(base, parts) as handle:
             names = [entry.name for entry in islice(_entries(base, parts, handle), ENTRIES)]
     except OSError:
         return []
-    return sorted(one for one in names if one != own and one.casefold() == own.casefold())
+    return sorted(other for other in names if other != file and other.casefold() == file.casefold())
 
 
 def _contained(root: Path, name: str) -> tuple[Path, tuple[str, ...]]:
-    """The resolved root, and the parts of the path below it that the name leads to."""
+    """Return the resolved root, and the parts of the resolved path below it."""
     base = root.resolve()
     try:
         path = (base / name).resolve(strict=True)
     except RuntimeError as error:  # a circle of links, before Python 3.13
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
     if not path.is_relative_to(base):
-        raise OSError(errno.EXDEV, f"it points outside the workspace, to {path}")
+        raise OSError(errno.EXDEV, f"path outside the workspace: {path}")
     return base, path.relative_to(base).parts
 
 
 @contextmanager
 def _folder(base: Path, parts: tuple[str, ...]) -> Generator[int | None]:
-    """The handle of a folder, reached without following a link; None where the system has no such handles."""
+    """Yield the handle of a folder, opened without following links; None on systems without such handles."""
     if not BY_DESCRIPTOR:
         yield None
         return
@@ -201,7 +192,7 @@ def _folder(base: Path, parts: tuple[str, ...]) -> Generator[int | None]:
 
 
 def _entries(base: Path, parts: tuple[str, ...], folder: int | None) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder, in the system's order. They can be asked while this is read."""
+    """Yield the entries of a folder, in the system's order. They are usable while the iterator is open."""
     if folder is None:
         with os.scandir(base.joinpath(*parts)) as entries:
             yield from entries
@@ -217,38 +208,38 @@ def _entries(base: Path, parts: tuple[str, ...], folder: int | None) -> Iterator
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a circle of links, or a place that may not be read
+    except OSError:  # a circle of links, or no permission
         return False
 
 
 def _moved() -> OSError:
-    return OSError(MOVED, "its path was changed while it was opened")
+    return OSError(MOVED, "path changed while it was opened")
 
 
-def _check_kind(found: os.stat_result) -> None:
-    """Devices are not even opened: that alone may have an effect."""
-    if stat.S_ISLNK(found.st_mode):
+def _check_kind(status: os.stat_result) -> None:
+    # Devices are rejected before they are opened, which may have an effect.
+    if stat.S_ISLNK(status.st_mode):
         raise _moved()
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
-def _check_again(root: Path, name: str, place: str, found: os.stat_result) -> None:
-    """Without handles of folders: what was opened is what the path leads to, still inside, however often it is asked."""
+def _check_path(root: Path, name: str, path: str, status: os.stat_result) -> None:
+    """Raise OSError unless the path repeatedly leads to the opened file, inside the root."""
     for _ in range(LOOKS):
         base, parts = _contained(root, name)
         now = str(base.joinpath(*parts))
-        if now != place or not os.path.samestat(os.lstat(now), found):
+        if now != path or not os.path.samestat(os.lstat(now), status):
             raise _moved()
 
 
-def _check_names(entries: Iterator[os.DirEntry[str]], found: os.stat_result) -> None:
-    """Raises OSError if some of a file's names are not in the folder that it was opened in."""
-    here = sum(os.path.samestat(entry.stat(follow_symlinks=False), found) for entry in islice(entries, ENTRIES))
-    others = found.st_nlink - here
+def _check_names(entries: Iterator[os.DirEntry[str]], status: os.stat_result) -> None:
+    """Raise OSError if a file has names in other folders than the one that it was opened in."""
+    local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in islice(entries, ENTRIES))
+    others = status.st_nlink - local
     if others > 0:
         raise OSError(
             errno.EMLINK,
-            f"it is a hard link with further names in other folders ({others}), which may lie outside the workspace: make it "
-            "a copy or a symbolic link, or allow hard links (files.hard_links)",
+            f"hard link with {others} names in other folders, possibly outside the workspace (use a copy or a symbolic "
+            "link, or set files.hard_links)",
         )

@@ -1,17 +1,15 @@
-"""Files that a file of instructions includes: a line that holds nothing but `@path`, alone or after a list's dash.
+"""Files that an instruction file includes: a line of nothing but `@path`, optionally after a list's dash.
 
-Claude Code and Gemini CLI document `@path` anywhere in a text. Here it takes a line of its own (several may stand on it):
-in a sentence `@name` is as often a person, a package or a decorator, and a file put into the middle of a sentence tears it
-apart. Paths are relative to the file that includes them and stay inside the folder of its layer. What cannot be included
-stays as the text stands, with a warning; a lone word that names no file is taken for a mention and left alone.
+Claude Code and Gemini CLI document `@path` anywhere in a text. Here it takes a line of its own (which may have several):
+in a sentence, `@name` is as often a person, a package or a decorator, and a file inserted there would tear the sentence
+apart. Paths are relative to the including file and stay inside the folder of its layer. A failed include stays as text,
+with a warning; a single word that names no file is taken for a mention.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,21 +18,21 @@ from msgspec import Struct
 from nexus.errors import OverCap
 from nexus.types.block import ContextWarning
 from nexus.types.config import InstructionsConfig
-from nexus.workspace.files.markdown import Fence, close_fences, fences
 from nexus.workspace.files.reader import FileText
+from nexus.workspace.files.truncate import close_fences, fences, is_fenced
 from nexus.workspace.instruction_layers import InstructionFile
 
-MOST_INCLUDES = 64
-"""Files that one context's instructions may include in all."""
+MAX_INCLUDES = 64
+"""Number of files that one context's instructions may include in all."""
 
-MOST_LOOKED_FOR = 256
-"""Paths that are looked for in all, found or not."""
+MAX_LOOKUPS = 256
+"""Number of paths that are looked up in all, existing or not."""
 
 _LINE = re.compile(r"^[ \t]{0,3}(?:[-*+][ \t]+)?(@[^\s@]+(?:[ \t]+@[^\s@]+)*)[ \t]*$", re.MULTILINE)
 
 
 class IncludeLine(Struct, frozen=True):
-    """A line that includes files: where it stands, and the paths as they are written."""
+    """Position of a line that includes files, and the paths as written."""
 
     start: int
     end: int
@@ -43,7 +41,7 @@ class IncludeLine(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def include_lines(text: str) -> tuple[IncludeLine, ...]:
-    """The lines of a text that include files, in order; none inside code fences."""
+    """Return the lines of a text that include files, in order; none inside code fences."""
     if "@" not in text:
         return ()
     spans = fences(text)
@@ -51,97 +49,88 @@ def include_lines(text: str) -> tuple[IncludeLine, ...]:
     return tuple(
         IncludeLine(line.start(), line.end(), tuple(path[1:] for path in line[1].split()))
         for line in _LINE.finditer(text)
-        if not _inside(spans, starts, line.start())
+        if not is_fenced(spans, starts, line.start())
     )
 
 
-def _inside(spans: Sequence[Fence], starts: Sequence[int], at: int) -> bool:
-    nearest = bisect_right(starts, at) - 1
-    return nearest >= 0 and at < spans[nearest].end
-
-
-_closed = lru_cache(maxsize=256)(close_fences)
+_close_fences = lru_cache(maxsize=256)(close_fences)
 
 
 @dataclass(slots=True)
 class Expansion:
-    """Puts included files into texts, each file once. State over one reading of all instruction files.
-
-    `seen` has the origin of every file's text so far by its hash; `within` the files that are being expanded, outermost
-    first. `hashes` and `left_out` grow with each file that is put in; `count` counts these, `repeated` the lines that name
-    a text that stands already.
-    """
+    """Replaces include lines by files, each file once, while one context's instruction files are read."""
 
     config: InstructionsConfig
-    seen: dict[str, str]
-    warned: list[ContextWarning] = field(default_factory=list[ContextWarning])
+    sources: dict[str, str]
+    """Source of each file's text so far, by the text's hash."""
+    warnings: list[ContextWarning] = field(default_factory=list[ContextWarning])
     hashes: list[str] = field(default_factory=list[str])
-    left_out: int = 0
+    """Hashes of the files included in the current instruction file."""
+    omitted_chars: int = 0
+    """Characters omitted from the current instruction file and its includes."""
     count: int = 0
-    repeated: int = 0
-    looked_for: int = 0
-    full: bool = False
-    _within: list[str] = field(default_factory=list[str])
+    """Number of included files."""
+    repeats: int = 0
+    """Number of include lines whose text was already shown."""
+    lookups: int = 0
+    is_full: bool = False
+    _parents: list[str] = field(default_factory=list[str])
+    """Files being expanded, outermost first."""
 
-    def expand(self, place: InstructionFile, name: str, found: FileText) -> str:
-        """The text of a file (`name` under the place's root) with the files that it includes. Raises OverCap."""
-        lines = include_lines(found.text) if self.config.include_depth else ()
+    def expand(self, file: InstructionFile, name: str, content: FileText) -> str:
+        """Return the text of a file (`name` under the root of `file`) with its includes. Raises OverCap."""
+        lines = include_lines(content.text) if self.config.include_depth else ()
         if not lines:
-            return found.text
-        self._within.append(name)
+            return content.text
+        self._parents.append(name)
         out: list[str] = []
         at = 0
         for line in lines:
-            pieces = [self._piece(place, name, path) for path in line.paths]
+            pieces = [self._piece(file, name, path) for path in line.paths]
             if any(piece is not None for piece in pieces):
-                shown = [piece or f"@{path}" for piece, path in zip(pieces, line.paths, strict=True)]
-                out += [found.text[at : line.start], "\n".join(shown)]
+                texts = [piece or f"@{path}" for piece, path in zip(pieces, line.paths, strict=True)]
+                out += [content.text[at : line.start], "\n".join(texts)]
                 at = line.end
-        self._within.pop()
-        return "".join([*out, found.text[at:]])
+        self._parents.pop()
+        return "".join([*out, content.text[at:]])
 
-    def _piece(self, place: InstructionFile, name: str, path: str) -> str | None:
-        """The included file between two lines that name it; None where it is not included."""
+    def _piece(self, file: InstructionFile, name: str, path: str) -> str | None:
+        """Return the included file between two comments that name it; None if it is not included."""
         target = os.path.normpath(os.path.join(os.path.dirname(name), os.path.expanduser(path)))  # noqa: PTH111, PTH118, PTH120 - text of paths, on the hot path
-        inner = os.path.relpath(target, place.files.root) if os.path.isabs(target) else target  # noqa: PTH117 - the same
-        asked = f"{place.prefix}{name}" if self._within[1:] else place.origin
-        if self.count >= MOST_INCLUDES or self.looked_for >= MOST_LOOKED_FOR:
-            if not self.full:
-                self.warned.append(
-                    ContextWarning(asked, f"@{path} and further ones are not included: they are too many")
-                )
-            self.full = True
+        inner = os.path.relpath(target, file.files.root) if os.path.isabs(target) else target  # noqa: PTH117 - the same
+        parent = f"{file.prefix}{name}" if self._parents[1:] else file.origin
+        if self.count >= MAX_INCLUDES or self.lookups >= MAX_LOOKUPS:
+            if not self.is_full:
+                self.warnings.append(ContextWarning(parent, f"'@{path}' and later includes omitted: too many"))
+            self.is_full = True
             return None
-        self.looked_for += 1
-        if inner in self._within:
-            return self._refused(asked, path, "it includes itself")
-        if len(self._within) > self.config.include_depth:
-            return self._refused(asked, path, f"files include each other more than {self.config.include_depth} deep")
+        self.lookups += 1
+        if inner in self._parents:
+            return self._omit(parent, path, "circular include")
+        if len(self._parents) > self.config.include_depth:
+            return self._omit(parent, path, f"nested more than {self.config.include_depth} deep")
         if inner == os.pardir or inner.startswith(f"{os.pardir}{os.sep}"):
-            return self._refused(asked, path, "it is outside of this folder")
-        found, note = place.files.read(inner)
-        if found is None and note is not None:
-            return self._refused(asked, path, note.message.removeprefix("left out: "))
-        if found is None:
+            return self._omit(parent, path, "outside this folder")
+        content, warning = file.files.read(inner)
+        if content is None:
+            if warning is not None:
+                return self._omit(parent, path, warning.message.removeprefix("omitted: "))
             is_path = "/" in path or "." in path
-            return self._refused(asked, path, "there is no such file, or it is empty") if is_path else None
-        if found.hash in self.seen:
-            self.repeated += 1
-            return self._refused(asked, path, f"its text stands already, from {self.seen[found.hash]}")
-        return self._put_in(place, inner, found, note)
-
-    def _put_in(self, place: InstructionFile, inner: str, found: FileText, note: ContextWarning | None) -> str:
-        origin = f"{place.prefix}{inner}"
-        if found.left_out_chars and self.config.caps == "error":
-            raise OverCap(origin, found.chars, self.config.file_chars)
-        if note is not None:
-            self.warned.append(ContextWarning(origin, note.message))
+            return self._omit(parent, path, "file not found or empty") if is_path else None
+        if content.hash in self.sources:
+            self.repeats += 1
+            return self._omit(parent, path, f"duplicate of {self.sources[content.hash]}")
+        origin = f"{file.prefix}{inner}"
+        if content.left_out_chars and self.config.caps == "error":
+            raise OverCap(origin, content.chars, self.config.file_chars)
+        if warning is not None:
+            self.warnings.append(ContextWarning(origin, warning.message))
         self.count += 1
-        self.seen[found.hash] = origin
-        self.hashes.append(found.hash)
-        self.left_out += found.left_out_chars
-        text = _closed(self.expand(place, inner, found))
+        self.sources[content.hash] = origin
+        self.hashes.append(content.hash)
+        self.omitted_chars += content.left_out_chars
+        text = _close_fences(self.expand(file, inner, content))
         return f"<!-- {origin} -->\n{text}\n<!-- end of {origin} -->"
 
-    def _refused(self, asked: str, path: str, why: str) -> None:
-        self.warned.append(ContextWarning(asked, f"@{path} is not included: {why}"))
+    def _omit(self, parent: str, path: str, why: str) -> None:
+        self.warnings.append(ContextWarning(parent, f"'@{path}' omitted: {why}"))

@@ -1,4 +1,4 @@
-"""The starter texts that `nexus init` writes. One that nobody touched says nothing yet, so it counts as absent."""
+"""The starter texts that `nexus init` writes. An unchanged one counts as absent."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-_UNTOUCHED = "<!-- This is an untouched template"
-"""How the first line begins that says that nobody has changed a template yet."""
+_UNCHANGED = "<!-- This is an untouched template"
+"""Start of a template's first line, which users are asked to delete."""
 
 
 @cache
 def templates() -> dict[str, str]:
-    """Each template's text by its path in a workspace."""
-    found: dict[str, str] = {}
-    _collect(files("nexus.workspace.prompts") / "templates", "", found)
-    return dict(sorted(found.items()))
+    """Return each template's text by its path in a workspace."""
+    return dict(sorted(_texts(files("nexus.workspace.prompts") / "templates", "").items()))
 
 
 @cache
 def template_texts() -> frozenset[str]:
-    """The templates' texts without outer white space, to compare a workspace's files with."""
+    """Return the templates' texts without outer white space, for comparison with a workspace's files."""
     return frozenset(text.strip() for text in templates().values())
 
 
 def is_edited(text: str) -> str:
-    """The text of a changed template, without the line that says that nobody has; any other text as it is."""
+    """Return an edited template without the line that marks it as unchanged; any other text as it is."""
     first, _, rest = text.lstrip().partition("\n")
-    return rest if first.startswith(_UNTOUCHED) and first.rstrip().endswith("-->") else text
+    return rest if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->") else text
 
 
-def _collect(folder: Traversable, prefix: str, found: dict[str, str]) -> None:
+def _texts(folder: Traversable, prefix: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for item in folder.iterdir():
         name = f"{prefix}{item.name}"
         if item.is_dir():
-            _collect(item, f"{name}/", found)
+            texts.update(_texts(item, f"{name}/"))
         elif item.name.endswith(".md"):
-            found[name] = item.read_text("utf-8")
+            texts[name] = item.read_text("utf-8")
+    return texts

@@ -1,8 +1,8 @@
-"""Shortening a text to a cap so that its rules survive. Pure functions over Markdown text.
+"""Truncation of Markdown texts that preserves their rules.
 
-Cutting blindly loses what stands in the middle or at the end of a long file of instructions. Here the beginning stays, and
-of all that follows the headings and the rules: list items and paragraphs with a word of RFC 2119 in capitals (MUST,
-SHOULD NOT, MAY, ...) or with never, always, do not, important and the like. What stands in code fences is no rule.
+A blind cut loses the middle or the end of a long instruction file. Here the beginning stays, and of the rest the headings
+and the rules: list items and paragraphs with a word of RFC 2119 in capitals (MUST, SHOULD NOT, MAY, …) or with never,
+always, do not, important and the like, outside code fences.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from nexus.workspace.files.markdown import Fence, close_fences, fences
-
 UNIT_CHARS = 600
-"""A list item or paragraph with a rule is kept whole up to this size; of a longer one only the lines with the rule."""
+"""Size up to which a list item or paragraph with a rule is kept completely; of a longer one, the lines with the rule."""
 
 SCAN_CHARS = 1_000_000
-"""Headings and rules are looked for in so much of a text: what is longer is no text that anybody wrote."""
+"""Part of a text that is searched for headings and rules. No person writes a longer one."""
 
-MOST_UNITS = 4_000
-"""No more headings and rules than these are looked at: they would not fit into any cap worth having."""
+MAX_UNITS = 4_000
+"""Number of headings and rules that are considered; more would not fit into any useful cap."""
 
 _HEADING = r"^ {0,3}\#{1,6}[ \t][^\n]*|^[^\s\#>|*+-][^\n]{0,199}\n(?:={3,}|-{3,})[ \t]*$"
 _STRONG = (
@@ -36,23 +34,66 @@ _RULE = (
     r"|必须|禁止|不得|不要|不能|务必|切勿|重要|始终"
 )
 _MARKS = re.compile(f"(?P<heading>{_HEADING})|(?P<strong>{_STRONG})|(?P<rule>{_RULE})", re.MULTILINE)
-_BEGINS = re.compile(r"[ \t]*(?:[-*+] |\d+[.)] |#{1,6}[ \t]|\||`{3,}|~{3,})")
-"""A line that begins something of its own: a list item, a heading, a table's row, a fence."""
+_ITEM_START = re.compile(r"[ \t]*(?:[-*+] |\d+[.)] |#{1,6}[ \t]|\||`{3,}|~{3,})")
+"""Start of a line that does not continue the one above: a list item, heading, table row or fence."""
 
-_LAST = re.compile(r"\n*\[[\d,]+ more characters of [^\n]* left out \(cap [\d,]+\); read the file for the rest\]\Z")
+_NOTICE = re.compile(r"\n*\[[\d,]+ more characters of [^\n]* left out \(cap [\d,]+\); read the file for the rest\]\Z")
 
 _WEIGHT = {"heading": 0, "rule": 1, "strong": 2}
 
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+
+
+class Fence(Struct, frozen=True):
+    """A code fence, from the start of its first line to the end of its last."""
+
+    start: int
+    end: int
+    run: str
+    """The characters that close it."""
+    open: bool = False
+    """Never closed."""
+
+
+def fences(text: str) -> tuple[Fence, ...]:
+    """Return the code fences of a text, in order. An open one ends with the text."""
+    result: list[Fence] = []
+    start, run = -1, ""
+    for line in _FENCE.finditer(text):
+        marks, rest = line[1], line[2]
+        if not run:
+            if marks[0] == "`" and "`" in rest:
+                continue  # code within one line
+            start, run = line.start(), marks
+        elif marks[0] == run[0] and len(marks) >= len(run) and not rest.strip():
+            result.append(Fence(start, line.end(), run))
+            run = ""
+    if run:
+        result.append(Fence(start, len(text), run, open=True))
+    return tuple(result)
+
+
+def is_fenced(spans: Sequence[Fence], starts: Sequence[int], at: int) -> bool:
+    """Return whether a position is inside one of the fences; `starts` are their starts."""
+    nearest = bisect_right(starts, at) - 1
+    return nearest >= 0 and at < spans[nearest].end
+
+
+def close_fences(text: str) -> str:
+    """Return the text with a last line that closes its code fence, if one is open."""
+    spans = fences(text)
+    return f"{text}\n{spans[-1].run}" if spans and spans[-1].open else text
+
 
 class TruncatedText(Struct, frozen=True):
-    """A text within its cap. `left_out_chars` is what is not in it; then its last line says so."""
+    """A text within its cap. If characters are omitted, the last line says so."""
 
     text: str
-    left_out_chars: int = 0
+    omitted_chars: int = 0
 
 
 class _Unit(Struct, frozen=True):
-    """A heading, or a list item or paragraph with a rule: where it stands, and how much it matters."""
+    """Span and weight of a heading, or of a list item or paragraph with a rule."""
 
     start: int
     end: int
@@ -63,117 +104,113 @@ class _Unit(Struct, frozen=True):
 
 
 def truncate_text(text: str, cap: int, name: str, before: int = 0) -> TruncatedText:
-    """The text if it has at most `cap` characters, else its beginning, then headings and rules of the rest, in order.
+    """Return a text of at most `cap` characters as it is, else its beginning, then headings and rules of the rest.
 
-    What is kept of the text takes at most `cap` characters; Nexus's own lines come on top: one before the headings and
-    rules, one that closes a fence, and the last one, which says how much of `name` is left out and where to read it
-    (with `before` characters that were left out of it already, whose line goes).
+    At most `cap` characters of the text are kept. Nexus's own lines are added: one before the headings and rules, one that
+    closes a fence, and the last one, which says how much of `name` is omitted. `before` characters were omitted earlier:
+    the earlier notice is replaced.
     """
     if len(text) <= cap:
         return TruncatedText(text)
-    text = _LAST.sub("", text) if before else text
-    blocks = fences(text[:SCAN_CHARS])
-    units = [unit for unit in _units(text, blocks, cap // 2) if unit.size() <= cap // 4]
-    head_end = _head(text, units, cap)
+    text = _NOTICE.sub("", text) if before else text
+    spans = fences(text[:SCAN_CHARS])
+    units = [unit for unit in _units(text, spans, cap // 2) if unit.size() <= cap // 4]
+    head_end = _head_end(text, units, cap)
     head = text[:head_end].rstrip()
     rest = [unit for unit in units if unit.start >= head_end]
-    kept = _chosen(rest, cap - len(head))
-    left_out = len(text) - len(head) - sum(unit.size() for unit in kept)
-    lines = [_closed(head, blocks)] if head else []
-    if kept:
-        missed = len(rest) - len(kept)
-        more = f"; {missed:,} more had no room" if missed else ""
+    chosen = _choose(rest, cap - len(head))
+    omitted = len(text) - len(head) - sum(unit.size() for unit in chosen)
+    ends_in_fence = any(fence.start < len(head) < fence.end for fence in spans)
+    lines = [close_fences(head) if ends_in_fence else head] if head else []
+    if chosen:
+        missing = len(rest) - len(chosen)
+        more = f"; {missing:,} more had no room" if missing else ""
         more += f"; looked for in the first {SCAN_CHARS:,} characters" if len(text) > SCAN_CHARS else ""
         lines += ["", f"[headings and rules of what is left out{more}:]"]
-        lines += [text[unit.start : unit.end] for unit in kept]
+        lines += [text[unit.start : unit.end] for unit in chosen]
     lines += [
         "",
-        f"[{left_out + before:,} more characters of {name} left out (cap {cap:,}); read the file for the rest]",
+        f"[{omitted + before:,} more characters of {name} left out (cap {cap:,}); read the file for the rest]",
     ]
-    return TruncatedText("\n".join(lines).lstrip("\n"), left_out)
+    return TruncatedText("\n".join(lines).lstrip("\n"), omitted)
 
 
 def share_limits(sizes: Sequence[int], total: int) -> list[int]:
-    """How much each of several texts may take so that all of them take at most `total`: the largest give way first.
+    """Return limits for several texts that add up to at most `total`. The largest texts are cut first.
 
-    What a small text does not need goes to the others, so those that are shortened all get the same.
+    Unused shares of small texts go to the others, so that all cut texts have the same limit.
     """
-    given = list(sizes)
-    left = total
+    limits = list(sizes)
+    remaining = total
     for rank, at in enumerate(sorted(range(len(sizes)), key=lambda at: sizes[at])):
-        given[at] = min(sizes[at], left // (len(sizes) - rank))
-        left -= given[at]
-    return given
+        limits[at] = min(sizes[at], remaining // (len(sizes) - rank))
+        remaining -= limits[at]
+    return limits
 
 
-def _head(text: str, units: list[_Unit], cap: int) -> int:
-    """Where the beginning ends: as late as all headings and rules after it have room, but not before half of the cap."""
-    after = [*accumulate((unit.size() for unit in reversed(units)), initial=0)][::-1]
+def _head_end(text: str, units: list[_Unit], cap: int) -> int:
+    """Return the end of the beginning: as late as all units after it fit, but not before half of the cap."""
+    sizes_after = [*accumulate((unit.size() for unit in reversed(units)), initial=0)][::-1]
     end = 0
-    for at, room in enumerate(after):
-        begins = units[at - 1].end if at else 0
-        if begins + room > cap:
+    for at, size in enumerate(sizes_after):
+        start = units[at - 1].end if at else 0
+        if start + size > cap:
             break
-        end = max(begins, min(units[at].start if at < len(units) else len(text), cap - room))
+        end = max(start, min(units[at].start if at < len(units) else len(text), cap - size))
     end = max(end, cap // 2)
-    inside = next((unit for unit in units if unit.start < end < unit.end), None)
-    if inside is not None and inside.start >= cap // 4:
-        return inside.start
-    return _line_end(text, end)
+    cut_unit = next((unit for unit in units if unit.start < end < unit.end), None)
+    if cut_unit is not None and cut_unit.start >= cap // 4:
+        return cut_unit.start
+    # At the end of a line; in a very long line, of a word.
+    line_end = text.rfind("\n", 0, end + 1)
+    if line_end >= end * 3 // 4:
+        return line_end
+    word_end = text.rfind(" ", end - 80 if end > 80 else 0, end)
+    return word_end if word_end > 0 else end
 
 
-def _line_end(text: str, most: int) -> int:
-    """The last end of a line up to `most`, or the end of a word where the line is a very long one."""
-    line = text.rfind("\n", 0, most + 1)
-    if line >= most * 3 // 4:
-        return line
-    word = text.rfind(" ", most - 80 if most > 80 else 0, most)
-    return word if word > 0 else most
-
-
-def _chosen(units: list[_Unit], room: int) -> list[_Unit]:
-    """The units that fit, in order: rules in capitals first, other rules, then headings."""
-    if sum(unit.size() for unit in units) <= room:
+def _choose(units: list[_Unit], available: int) -> list[_Unit]:
+    """Return the units that fit, in order: strong rules first, then other rules, then headings."""
+    if sum(unit.size() for unit in units) <= available:
         return units
     chosen: list[_Unit] = []
     for unit in sorted(units, key=lambda unit: (-unit.weight, unit.start)):
-        if unit.size() <= room:
+        if unit.size() <= available:
             chosen.append(unit)
-            room -= unit.size()
+            available -= unit.size()
     return sorted(chosen, key=lambda unit: unit.start)
 
 
 def _units(text: str, spans: Sequence[Fence], after: int) -> list[_Unit]:
-    """The headings and rules outside of code fences from a place on, in order, without overlaps."""
+    """Return the headings and rules outside code fences from a position on, in order, without overlaps."""
     starts = [fence.start for fence in spans]
-    found: list[_Unit] = []
+    units: list[_Unit] = []
     for mark in _MARKS.finditer(text, text.rfind("\n", 0, after) + 1, SCAN_CHARS):
-        if len(found) == MOST_UNITS:
+        if len(units) == MAX_UNITS:
             break
         kind, at = str(mark.lastgroup), mark.start()
-        fence = bisect_right(starts, at) - 1
-        if fence >= 0 and at < spans[fence].end:
+        if is_fenced(spans, starts, at):
             continue
-        if found and at < found[-1].end:
-            found[-1] = _Unit(found[-1].start, found[-1].end, max(found[-1].weight, _WEIGHT[kind]))
+        if units and at < units[-1].end:
+            units[-1] = _Unit(units[-1].start, units[-1].end, max(units[-1].weight, _WEIGHT[kind]))
             continue
-        start, end = (mark.start(), mark.end()) if kind == "heading" else _around(text, at)
-        found.append(_Unit(max(start, found[-1].end if found else 0), end, _WEIGHT[kind]))
-    return found
+        start, end = mark.span() if kind == "heading" else _paragraph(text, at)
+        units.append(_Unit(max(start, units[-1].end if units else 0), end, _WEIGHT[kind]))
+    return units
 
 
-def _around(text: str, at: int) -> tuple[int, int]:
-    """The list item or paragraph around a place, or only its line where that is longer than UNIT_CHARS."""
+def _paragraph(text: str, at: int) -> tuple[int, int]:
+    """Return the span of the list item or paragraph around a position, or of its line if it is over UNIT_CHARS."""
     start, end = _line(text, at)
     first, last = start, end
-    while first > 0 and not _BEGINS.match(text, first) and end - first <= UNIT_CHARS:
+    while first > 0 and not _ITEM_START.match(text, first) and end - first <= UNIT_CHARS:
         above = _line(text, first - 1)
         if not text[above[0] : above[1]].strip() or text.startswith("#", above[0]):
             break
         first = above[0]
     while last < len(text) and last - first <= UNIT_CHARS:
         below = _line(text, last + 1)
-        if not text[below[0] : below[1]].strip() or _BEGINS.match(text, below[0]):
+        if not text[below[0] : below[1]].strip() or _ITEM_START.match(text, below[0]):
             break
         last = below[1]
     return (first, last) if last - first <= UNIT_CHARS else (start, end)
@@ -182,8 +219,3 @@ def _around(text: str, at: int) -> tuple[int, int]:
 def _line(text: str, at: int) -> tuple[int, int]:
     end = text.find("\n", at)
     return text.rfind("\n", 0, at) + 1, len(text) if end < 0 else end
-
-
-def _closed(head: str, spans: Sequence[Fence]) -> str:
-    """The beginning, with a line that closes the code fence in which it ends."""
-    return close_fences(head) if any(fence.start < len(head) < fence.end for fence in spans) else head

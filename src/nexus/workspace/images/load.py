@@ -1,8 +1,8 @@
-"""Images and texts from files: what a user shows with a message, as values that can be sent.
+"""Images from files, as message parts.
 
-What an image is, its content decides and never its name; `nexus.workspace.images.prepare` makes its bytes ready. A program that
-gives one image learns by an error what is wrong with it; where several come with a message, one that cannot be shown
-becomes a line of the report and a note in the text (document 003, "Image Support").
+An image's type is determined by its content, never its name; `nexus.workspace.images.prepare` prepares its bytes. A program
+that loads one image gets an error if it is unusable; of several that come with a message, an unusable one becomes a warning
+and a note in the text (document 003, "Image Support").
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nexus.workspace.files.containment import read_file
 from nexus.workspace.source_context import WorkspaceContext
 
 LONGEST_EDGE = 2_576
-"""Pixels: the largest image that a Claude model uses; taken where the model is not known, or who makes it says nothing."""
+"""Pixels. The largest image that a Claude model uses; the default for unknown models and vendors without documentation."""
 
 DEFAULTS = ImagesConfig()
 
@@ -33,11 +33,11 @@ DEFAULTS = ImagesConfig()
 def image_from_file(
     path: str | Path, *, model: str = "", config: ImagesConfig = DEFAULTS, inside: Path | None = None
 ) -> Image:
-    """The image as a model is shown it: upright, without metadata, no larger than `model` makes use of.
+    """Return the image as a model sees it: upright, without metadata, no larger than `model` uses.
 
-    One that is small enough and has no metadata keeps its bytes; a JPEG stays one, all else becomes PNG, of an animation
-    the first frame. `inside` is the folder that the file has to lie in. Raises BadImage: no regular file, larger than the
-    limits of `config`, no PNG, JPEG, GIF or WebP by its content, or damaged.
+    A small image without metadata keeps its bytes; a JPEG stays one, other types become PNG, animations their first frame.
+    `inside` is the folder that the file has to be in. Raises BadImage for a file that is not regular, larger than the limits
+    of `config`, damaged, or not PNG, JPEG, GIF or WebP by its content.
     """
     return read_image(path, model=model, config=config, inside=inside)[0]
 
@@ -45,80 +45,83 @@ def image_from_file(
 def image_from_bytes(
     data: bytes, name: str = "the image", *, model: str = "", config: ImagesConfig = DEFAULTS
 ) -> Image:
-    """The same for bytes in memory; `name` is used in errors."""
-    return _made(data, name, model, config)[0]
+    """Return the same for bytes in memory; `name` is used in errors."""
+    return _image(data, name, model, config)[0]
 
 
 def read_image(
     path: str | Path, *, model: str = "", config: ImagesConfig = DEFAULTS, inside: Path | None = None
 ) -> tuple[Image, ContextWarning | None]:
-    """The image of `image_from_file`, and what of the file is not in it (of an animation all but the first frame)."""
+    """Return the image as `image_from_file` does, and a warning if only the first frame of an animation is used."""
     try:
         data = read_file(path, config.max_bytes, inside=inside)
     except UnreadableFile as error:
         raise BadImage(str(error)) from error
-    return _made(data, str(path), model, config)
+    return _image(data, str(path), model, config)
 
 
 def images_of(
     paths: Iterable[str | Path], *, model: str = "", config: ImagesConfig = DEFAULTS, inside: Path | None = None
 ) -> tuple[list[Image], list[ContextWarning]]:
-    """The images of the files, in order, and a warning for each that cannot be shown or is shown in part."""
+    """Return the usable images of the files, in order, and a warning for each that is omitted or partial."""
     images: list[Image] = []
-    warned: list[ContextWarning] = []
+    warnings: list[ContextWarning] = []
     for path in paths:
         try:
-            image, told = read_image(path, model=model, config=config, inside=inside)
+            image, warning = read_image(path, model=model, config=config, inside=inside)
         except BadImage as error:
-            warned.append(ContextWarning(str(path), f"not shown: {error}"))
+            warnings.append(ContextWarning(str(path), f"not shown: {error}"))
             continue
         images.append(image)
-        warned.extend([told] if told else [])
-    return images, warned
+        warnings.extend([warning] if warning else [])
+    return images, warnings
 
 
 def media_parts(
-    paths: Iterable[str | Path], around: WorkspaceContext, model: str = "", *, inside: bool = False
+    paths: Iterable[str | Path], workspace: WorkspaceContext, model: str = "", *, inside: bool = False
 ) -> tuple[list[Part], list[ContextWarning]]:
-    """What stands between runtime text and user text (document 003): the images, then a note for each that is not shown.
+    """Return the parts between runtime text and user text (document 003): images, then a note for each warning.
 
-    Names may lie anywhere unless they have to be `inside` the workspace. The warnings say the same as the notes.
+    With `inside`, files have to be in the workspace.
     """
-    root = around.files.root if around.files is not None else Path.cwd()
-    images, warned = images_of(paths, model=model, config=around.config.images, inside=root if inside else None)
-    notes = [Text(f"[{collapse_whitespace(told.message)} ({collapse_whitespace(told.source)})]") for told in warned]
-    return [*images, *notes], warned
+    root = workspace.files.root if workspace.files is not None else Path.cwd()
+    images, warnings = images_of(paths, model=model, config=workspace.config.images, inside=root if inside else None)
+    # The model reads the warnings as notes, so the texts of BadImage and UnreadableFile keep their bytes.
+    notes = [
+        Text(f"[{collapse_whitespace(warning.message)} ({collapse_whitespace(warning.source)})]")
+        for warning in warnings
+    ]
+    return [*images, *notes], warnings
 
 
 def with_dimensions(image: Image) -> Image:
-    """The image with its size in pixels read from its data; as it is where that cannot be read."""
+    """Return the image with its size in pixels from its data; unchanged if that cannot be read."""
     if image.width or not image.data:
         return image
     from nexus.workspace.images.prepare import read_header
 
     try:
-        found = read_header(base64.b64decode(image.data, validate=True))
+        header = read_header(base64.b64decode(image.data, validate=True))
     except (BadImage, ValueError):
         return image
-    return replace(image, width=found.width, height=found.height)
+    return replace(image, width=header.width, height=header.height)
 
 
-def _made(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Image, ContextWarning | None]:
-    from nexus.workspace.images.prepare import prepare_image
+def _image(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Image, ContextWarning | None]:
+    from nexus.workspace.images.prepare import prepare_image  # Pillow is imported only when an image is used
 
-    found = prepare_image(data, name, _fitting(model, config.longest_edge), config.max_pixels)
-    image = Image(found.media_type, base64.b64encode(found.data).decode(), width=found.width, height=found.height)
-    return image, ContextWarning(
-        name, "only the first frame of the animation is shown"
-    ) if found.first_of_many else None
+    pixels = prepare_image(data, name, _target_size(model, config.longest_edge), config.max_pixels)
+    image = Image(pixels.media_type, base64.b64encode(pixels.data).decode(), width=pixels.width, height=pixels.height)
+    warning = ContextWarning(name, "only the first frame of the animation is shown")
+    return image, warning if pixels.first_of_many else None
 
 
-def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, int]]:
-    """Gives the size to which an image of a size is shrunk: `longest_edge`, else what the model makes use of."""
-    found = resolve(model) if model and not longest_edge else None
-    vendor = VENDORS.get(found.vendor) if found is not None else None
-    if found is None or vendor is None:
+def _target_size(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, int]]:
+    """Return a function from an image's size to its target size: by `longest_edge`, else by what the model uses."""
+    info = resolve(model) if model and not longest_edge else None
+    vendor = VENDORS.get(info.vendor) if info is not None else None
+    if info is None or vendor is None:
         edge = longest_edge or LONGEST_EDGE
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
-    name = provider_model_name(found)
+    name = provider_model_name(info)
     return lambda width, height: effective_size(width, height, vendor, name)

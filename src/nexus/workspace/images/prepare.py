@@ -1,7 +1,7 @@
-"""An image file's bytes as a provider takes them: judged by content, cleaned of metadata, no larger than a model uses.
+"""Preparation of image files for providers: typed by content, without metadata, no larger than a model uses.
 
-Decoding is what hostile files aim at, so the header is read first and only four formats are ever opened. An image that
-is small enough and holds nothing but pixels keeps its bytes; anything else is written anew, the same bytes each time.
+Hostile files target decoders, so the header is read first and only four formats are ever opened. A small image of nothing
+but pixels keeps its bytes; other images are re-encoded, deterministically.
 """
 
 from __future__ import annotations
@@ -23,88 +23,90 @@ from nexus.tokens.images import scaled_size
 
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 
-MOST_BYTES = 3_750_000
-"""Of a file that is sent: five million characters of base64. Anthropic takes 5,242,880 of them, the others more."""
+MAX_BYTES = 3_750_000
+"""Size limit of a sent file: five million characters of base64. Anthropic accepts 5,242,880 of them, the others more."""
 
-MOST_EDGE = 8_000
-"""Pixels: Anthropic refuses a larger image (platform.claude.com, vision), and a session may go to any model."""
+MAX_EDGE = 8_000
+"""Pixels. Anthropic rejects a larger image (platform.claude.com, vision), and a session may switch to any model."""
 
 JPEG_QUALITY = 90
 PLAIN_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
-"""Pixels that every provider reads; others (16 bits, CMYK, …) are converted."""
+"""Pixel formats that every provider reads; others (16 bits, CMYK, …) are converted."""
 
 _PNG_CHUNKS = re.compile("IHDR|PLTE|IDAT|IEND|tRNS|cHRM|gAMA|iCCP|sBIT|sRGB|cICP|bKGD|hIST|pHYs|sPLT")
 _WEBP_CHUNKS = frozenset({"VP8 ", "VP8L", "VP8X", "ALPH", "ICCP"})
 _JPEG_MARKERS = frozenset({*range(0xC0, 0xD0), 0xDB, 0xDD})
-_JPEG_BEGINNINGS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+_JPEG_PREFIXES = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _JPEG_BYTES = {0xE0: 14, 0xEE: 12}
-"""Of a JFIF segment without a thumbnail, and of Adobe's, which says how colours are stored."""
+"""Sizes of a JFIF segment without a thumbnail, and of Adobe's, which describes the color space."""
 
 _ROTATED = 0x0112
 _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexError, MemoryError, OverflowError)
 
 
 class Header(Struct, frozen=True):
-    """What a file's header says: format as Pillow names it, size in pixels, and whether more than one frame follows."""
+    """Header of an image file; sizes in pixels."""
 
     format: str
+    """Pillow's name of the format."""
     width: int
     height: int
-    frames: bool = False
+    is_animated: bool = False
 
 
 class Pixels(Struct, frozen=True):
-    """An image ready to be sent; `first_of_many` says that it is the first frame of an animation."""
+    """An image as it is sent."""
 
     media_type: str
     data: bytes
     width: int
     height: int
     first_of_many: bool = False
+    """First frame of an animation."""
 
 
 def read_header(data: bytes, name: str = "the image") -> Header:
-    """The header; nothing is decoded. Raises BadImage for anything but PNG, JPEG, GIF and WebP, whatever its name."""
-    with _opened(data, name) as image:
+    """Return the header without decoding. Raises BadImage unless the content is PNG, JPEG, GIF or WebP."""
+    with _open_image(data, name) as image:
         kind = "JPEG" if image.format == "MPO" else image.format or ""  # a photograph with smaller ones behind it
         return Header(kind, *image.size, kind != "JPEG" and getattr(image, "is_animated", False))
 
 
-def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], most_pixels: int) -> Pixels:
-    """The image as it is sent: upright, without metadata, one frame, at most of the size that `fits` says of its own.
+def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], max_pixels: int) -> Pixels:
+    """Return the image as it is sent: upright, without metadata, one frame, scaled to the size that `fits` returns.
 
-    Raises BadImage: another type, more pixels than `most_pixels` (by the header), damaged or cut short.
+    Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
-    found = read_header(data, name)
-    if found.width * found.height > most_pixels:
-        raise BadImage(f"{name} has {found.width}x{found.height} pixels, over {most_pixels:,}: make it smaller")
-    with _opened(data, name) as image:
+    header = read_header(data, name)
+    if header.width * header.height > max_pixels:
+        raise BadImage(f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller")
+    with _open_image(data, name) as image:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 image.load()
-                rotated = image.getexif().get(_ROTATED, 1) != 1
-                plain = PIL.ImageOps.exif_transpose(image) if rotated else image
+                is_rotated = image.getexif().get(_ROTATED, 1) != 1
+                upright = PIL.ImageOps.exif_transpose(image) if is_rotated else image
         except _DECODING as error:
             raise BadImage(f"{name} is damaged or cut short: {error}") from error
-        size = fits(*plain.size)
-        size = scaled_size(*size, MOST_EDGE / max(size))
-        kind = "JPEG" if found.format == "JPEG" else "PNG"
-        as_it_is = (
-            size == plain.size
-            and not rotated
-            and not found.frames
+        size = fits(*upright.size)
+        size = scaled_size(*size, MAX_EDGE / max(size))
+        kind = "JPEG" if header.format == "JPEG" else "PNG"
+        is_ready = (
+            size == upright.size
+            and not is_rotated
+            and not header.is_animated
             and image.mode in PLAIN_MODES
-            and len(data) <= MOST_BYTES
-            and _is_clean(data, found.format)
+            and len(data) <= MAX_BYTES
+            and _is_clean(data, header.format)
         )
-        if as_it_is:
-            return Pixels(TYPES[found.format], data, *size)
-        written, size = _written(_converted(plain, kind), kind, size)
-    return Pixels(TYPES[kind], written, *size, found.frames)
+        if is_ready:
+            return Pixels(TYPES[header.format], data, *size)
+        encoded, size = _encode(_bare_image(upright, kind), kind, size)
+    return Pixels(TYPES[kind], encoded, *size, header.is_animated)
 
 
-def _opened(data: bytes, name: str) -> PIL.Image.Image:
+def _open_image(data: bytes, name: str) -> PIL.Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -112,24 +114,24 @@ def _opened(data: bytes, name: str) -> PIL.Image.Image:
     except PIL.Image.DecompressionBombError as error:
         raise BadImage(f"{name} says that it has far more pixels than are ever shown: make it smaller") from error
     except _DECODING as error:
-        known = isinstance(error, PIL.UnidentifiedImageError)
-        why = "its content is of another type, or damaged" if known else str(error)
+        is_unidentified = isinstance(error, PIL.UnidentifiedImageError)
+        why = "its content is of another type, or damaged" if is_unidentified else str(error)
         raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}") from error
 
 
-def _converted(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:
-    """The image in a mode that its format writes and that can be scaled, without anything but pixels."""
-    clear = kind == "PNG" and (image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"))
+def _bare_image(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:
+    """Return the pixels in a mode that the target format supports and that can be scaled."""
+    is_transparent = kind == "PNG" and (image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"))
     if image.mode == "I;16":
         image = PIL.Image.frombytes("L", image.size, image.tobytes()[1::2])
-    grey = image.mode in ("1", "L") and not clear
-    bare = image.convert("L" if grey else "RGBA" if clear else "RGB")
+    gray = image.mode in ("1", "L") and not is_transparent
+    bare = image.convert("L" if gray else "RGBA" if is_transparent else "RGB")
     bare.info = {}
     return bare
 
 
-def _written(image: PIL.Image.Image, kind: str, size: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
-    """The bytes of the image at a size, or at a smaller one where they would be too many; and that size."""
+def _encode(image: PIL.Image.Image, kind: str, size: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
+    """Return the bytes of the image and its size, which is reduced until the bytes fit into MAX_BYTES."""
     while True:
         # Pillow's own types name numpy's, which is not needed here.
         scaled = image if size == image.size else image.resize(size, PIL.Image.Resampling.LANCZOS)  # pyright: ignore[reportUnknownMemberType]
@@ -138,16 +140,13 @@ def _written(image: PIL.Image.Image, kind: str, size: tuple[int, int]) -> tuple[
             scaled.save(target, "JPEG", quality=JPEG_QUALITY)
         else:
             scaled.save(target, "PNG")
-        if target.tell() <= MOST_BYTES:
+        if target.tell() <= MAX_BYTES:
             return target.getvalue(), size
-        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(MOST_BYTES / target.tell())))
+        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(MAX_BYTES / target.tell())))
 
 
 def _is_clean(data: bytes, kind: str) -> bool:
-    """Whether a file has nothing but pixels and their colours: no text, place, time or thumbnail, and nothing behind it.
-
-    A GIF never counts as such: Gemini takes none.
-    """
+    """Return whether a file has pixels and color data only: no text, location, time, thumbnail or trailing data."""
     try:
         match kind:
             case "PNG":
@@ -156,21 +155,21 @@ def _is_clean(data: bytes, kind: str) -> bool:
                 return all(_is_plain(*segment) for segment in _jpeg_segments(data))
             case "WEBP":
                 return all(name in _WEBP_CHUNKS for name in _webp_chunks(data))
-            case _:
+            case _:  # GIF, which Gemini does not accept
                 return False
     except (struct.error, IndexError, ValueError):
         return False
 
 
 def _is_plain(marker: int, segment: bytes) -> bool:
-    beginning = _JPEG_BEGINNINGS.get(marker)
-    if beginning is None:
+    prefix = _JPEG_PREFIXES.get(marker)
+    if prefix is None:
         return marker in _JPEG_MARKERS
-    return segment.startswith(beginning) and len(segment) == _JPEG_BYTES.get(marker, len(segment))
+    return segment.startswith(prefix) and len(segment) == _JPEG_BYTES.get(marker, len(segment))
 
 
 def _png_chunks(data: bytes) -> Iterator[str]:
-    """The names of the chunks; an empty one for what stands behind the last."""
+    """Yield the names of the chunks, and "" for trailing data."""
     at, name = 8, ""
     while at < len(data) and name != "IEND":
         (length,) = struct.unpack_from(">I", data, at)
@@ -193,7 +192,7 @@ def _webp_chunks(data: bytes) -> Iterator[str]:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The markers between the first and the last, with what they hold; -1 for what stands behind the last."""
+    """Yield the markers between the first and the last with their segments, and -1 for trailing data."""
     at = 2
     while True:
         while data[at] == 0xFF and data[at + 1] == 0xFF:
@@ -206,7 +205,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, bytes]]:
         if marker != 0xDA:
             yield marker, data[at - length + 2 : at]
             continue
-        # Pixels follow: in them, FF stands before 00, before a restart marker, or before the next real marker.
+        # Pixels follow: in them, FF is followed by 00 or a restart marker; any other byte makes it the next marker.
         while data[at] != 0xFF or data[at + 1] == 0 or 0xD0 <= data[at + 1] <= 0xD7:
             at = data.index(b"\xff", at + 1)
     if at + 2 != len(data):

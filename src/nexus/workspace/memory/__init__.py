@@ -1,4 +1,4 @@
-"""Writing long-term memory: MEMORY.md, which goes into contexts, and the append-only log HISTORY.md beside it.
+"""Long-term memory: MEMORY.md, which goes into contexts, and the append-only log HISTORY.md next to it.
 
-What the model is shown of it is read in `nexus.workspace.sources.file_blocks`; `nexus.compat.nanobot.agent.memory` is document 003's door.
+`nexus.workspace.sources.file_blocks` reads it for contexts; `nexus.compat.nanobot.agent.memory` is document 003's interface.
 """

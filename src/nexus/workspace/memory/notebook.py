@@ -1,30 +1,41 @@
-"""A workspace's memory as a program writes it: facts are added and forgotten, the log is added to, both are searched."""
+"""A workspace's memory for programs: add and forget facts, append to the log, search both."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.errors import BadSetting, NoSuchFact, SecretFound, WorkspaceMissing
+from nexus.ledger.search_text import parse_query, words
 from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
 from nexus.workspace.files.templates import is_edited, template_texts
 from nexus.workspace.memory import files
-from nexus.workspace.memory.facts import SECTION, Fact, facts_of, with_fact, without_fact
-from nexus.workspace.memory.log import LogEntry, log_entries, log_line
-from nexus.workspace.memory.normalize import comparison_key, normalize_fact
-from nexus.workspace.memory.search import MemoryMatch, find
+from nexus.workspace.memory.facts import (
+    SECTION,
+    Fact,
+    LogEntry,
+    comparison_key,
+    facts_of,
+    log_entries,
+    log_line,
+    normalize_fact,
+    with_fact,
+    without_fact,
+)
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
 FACT_CHARS = 4_000
-"""A fifth of what a context shows of the file: more is no fact."""
+"""Size limit of a fact: a fifth of the part of the file that a context shows."""
 
 ENTRY_CHARS = 1_000_000
 SECTION_CHARS = 100
@@ -32,7 +43,7 @@ LOGS = ("memory/HISTORY.md", "HISTORY.md")
 
 
 class AddedFact(Struct, frozen=True):
-    """What was added and where: a fact with its number and date, or an entry of the log (number 0)."""
+    """An added fact with its number and date, or an added entry of the log (number 0)."""
 
     file: str
     number: int
@@ -41,11 +52,26 @@ class AddedFact(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Notebook:
-    """The memory of one workspace. It holds nothing: each operation reads the files, so programs may share them.
+class MemoryMatch(Struct, frozen=True):
+    """A fact or log entry that a search returns."""
 
-    `timezone` is an IANA name, UTC if empty; `file_chars` is what contexts show of the file. Raises WorkspaceMissing,
-    BadSetting; every operation UnreadableFile, and those that write MemoryBusy.
+    origin: str
+    """The file."""
+    number: int
+    at: str
+    """Date or time as written, "" if there is none."""
+    text: str
+    section: str = ""
+    """Heading above a fact."""
+    matched: int = 0
+    """Number of matching words and quoted phrases."""
+
+
+class Notebook:
+    """The memory of one workspace. Each operation reads the files, so programs may share them.
+
+    `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. Raises
+    WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
     """
 
     def __init__(
@@ -58,173 +84,178 @@ class Notebook:
     ) -> None:
         self.root = Path(workspace).expanduser()
         if not self.root.is_dir():
-            raise WorkspaceMissing(f"there is no folder {self.root}; `nexus init {self.root}` makes a workspace")
+            raise WorkspaceMissing(f"folder {self.root} not found (create a workspace: nexus init {self.root})")
         self.file_chars = file_chars
-        self._zone = _zone(timezone)
+        try:
+            self._zone = ZoneInfo(timezone or "UTC")
+        except (KeyError, ValueError, OSError) as error:
+            raise BadSetting(f"time zone {timezone!r} not found") from error
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._files = Files(self.root, file_chars, template_texts())
 
     def display_text(self) -> tuple[FileText | None, list[ContextWarning]]:
-        """The memory file as contexts show it, None if there is none; and what should be known about it."""
+        """Return the memory file as contexts show it, None without one, and warnings."""
         return memory_text(self._files)
 
     @property
     def file(self) -> str:
-        """The name of the memory file: the one that contexts show, else the first that is there, else a new one's."""
+        """Name of the memory file in use, else of the first existing one, else of a new one."""
         return memory_place(self._files)
 
     @property
     def log(self) -> str:
-        """The name of the log, beside the memory file."""
+        """Name of the log, in the folder of the memory file."""
         return log_place(self.file)
 
     def text(self) -> str:
-        """The memory file's whole text, "" if it is not there."""
+        """Return the memory file's whole text, "" without a file."""
         return files.read(self.root, self.file).text
 
     def facts(self) -> list[Fact]:
-        """The facts of the memory file, numbered from 1; none of an untouched template."""
+        """Return the facts of the memory file, numbered from 1; none of an unchanged template."""
         return facts_of(self.text())
 
     def entries(self) -> Iterator[LogEntry]:
-        """The entries of the log, oldest first."""
+        """Yield the entries of the log, oldest first."""
         return log_entries(files.lines(self.root, self.log))
 
     def add(self, text: str, *, section: str = SECTION, force: bool = False) -> AddedFact:
-        """Adds a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
+        """Add a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
         fact = normalize_fact(text, FACT_CHARS)
         section = collapse_whitespace(normalize_fact(section, SECTION_CHARS))
-        secrets = _secrets(fact, force=force)
+        secrets = _secret_warnings(fact, force=force)
         date = self._now("%Y-%m-%d")
 
-        def changed(old: str) -> tuple[str, AddedFact]:
-            new = with_fact(_begun(old), fact, date, section)
-            number = next(one.number for one in facts_of(new) if comparison_key(one.text) == comparison_key(fact))
-            return new, AddedFact(name, number, date, fact, (*secrets, *self._too_long(name, new)))
+        def update(old: str) -> tuple[str, AddedFact]:
+            # An edited file loses the line that marks it as an unchanged template.
+            old = is_edited(old) if old.strip() in template_texts() else old
+            new = with_fact(old, fact, date, section)
+            number = next(other.number for other in facts_of(new) if comparison_key(other.text) == comparison_key(fact))
+            return new, AddedFact(name, number, date, fact, (*secrets, *self._size_warnings(name, new)))
 
         with files.lock_folder(self.root):
             name = self.file
-            return files.change(self.root, name, changed)
+            return files.change(self.root, name, update)
 
     def append(self, text: str, *, force: bool = False) -> AddedFact:
-        """Adds an entry with the present time to the log. Raises BadFact; SecretFound unless `force`."""
+        """Append an entry with the current time to the log. Raises BadFact; SecretFound unless `force`."""
         entry = normalize_fact(text, ENTRY_CHARS)
-        secrets = _secrets(entry, force=force)
+        secrets = _secret_warnings(entry, force=force)
         with files.lock_folder(self.root):
-            return AddedFact(self.log, 0, self._log(entry), entry, secrets)
+            return AddedFact(self.log, 0, self._append_log(entry), entry, secrets)
 
     def forget(self, what: str) -> Fact:
-        """Takes a fact out of the memory file, and puts it into the log with the time.
+        """Move a fact from the memory file to the log.
 
-        `what` is its number as shown, or its exact text, with its date or without (white space does not matter). Raises
-        NoSuchFact where none is meant or more than one.
+        `what` is its number, or its exact text with or without the date (white space does not matter). Raises NoSuchFact if
+        no fact or several match.
         """
-
-        def changed(old: str) -> tuple[str, Fact]:
-            fact = _meant(what, facts_of(old))
-            return without_fact(old, fact), fact
-
         with files.lock_folder(self.root):
             name = self.file
-            _, fact = changed(files.read(self.root, name).text)
-            self._log(_forgotten(fact))
-            return files.change(self.root, name, lambda old: (without_fact(old, _same(old, fact)), fact))
+            text = files.read(self.root, name).text
+            fact = _find_fact(what, facts_of(text))
+            without_fact(text, fact)  # raises before the log entry is written
+            self._log_forgotten(fact)
+            return files.change(self.root, name, lambda old: (without_fact(old, _same_fact(old, fact)), fact))
 
     def write(self, text: str) -> list[Fact]:
-        """Puts another text in the place of the whole memory file; facts that it no longer has go to the log.
-
-        Returns these. Nothing is escaped: it is a file that the caller has edited.
-        """
-        kept = {comparison_key(one.text) for one in facts_of(text)}
+        """Replace the whole memory file by a text, unescaped, move facts that it lacks to the log, and return them."""
+        remaining = {comparison_key(fact.text) for fact in facts_of(text)}
         with files.lock_folder(self.root):
             name = self.file
-            gone = [one for one in facts_of(files.read(self.root, name).text) if comparison_key(one.text) not in kept]
-            for fact in gone:
-                self._log(_forgotten(fact))
-            return files.change(self.root, name, lambda _: (text, gone))
+            old_facts = facts_of(files.read(self.root, name).text)
+            removed = [fact for fact in old_facts if comparison_key(fact.text) not in remaining]
+            for fact in removed:
+                self._log_forgotten(fact)
+            return files.change(self.root, name, lambda _: (text, removed))
 
     def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:
-        """Facts and entries of the log by their words; see `nexus.workspace.memory.search`."""
-        name = self.file
-        logs = (name for name in LOGS if (self.root / name).is_file())
-        entries = ((log, one) for log in logs for one in log_entries(files.lines(self.root, log)))
-        return find(query, ((name, one) for one in self.facts()), entries, limit)
+        """Search facts and log entries by words and quoted phrases; none if the query has no word.
 
-    def _log(self, text: str) -> str:
+        Texts with more matches come first, then newer ones, undated ones last, then facts before the log.
+        """
+        phrases = [f" {' '.join(phrase)} " for phrase in parse_query(query)]
+        ranked = (
+            ((-matched, [-ord(letter) for letter in match.at] or [0], rank), replace(match, matched=matched))
+            for rank, match in self._texts()
+            if (matched := _count_phrases(match.text, phrases))
+        )
+        return [match for _, match in nsmallest(limit, ranked, key=lambda row: row[0])]
+
+    def _texts(self) -> Iterable[tuple[tuple[int, int], MemoryMatch]]:
+        """Yield facts and log entries with their rank among texts of one date."""
+        name = self.file
+        for fact in self.facts():
+            yield (0, fact.number), MemoryMatch(name, fact.number, fact.date, fact.text, fact.section)
+        for log in LOGS:
+            if (self.root / log).is_file():
+                for entry in log_entries(files.lines(self.root, log)):
+                    yield (1, -entry.number), MemoryMatch(log, entry.number, entry.at, entry.text)
+
+    def _append_log(self, text: str) -> str:
         at = self._now("%Y-%m-%d %H:%M")
         files.append(self.root, self.log, log_line(at, text))
         return at
+
+    def _log_forgotten(self, fact: Fact) -> None:
+        origin = ", ".join(part for part in (fact.section, fact.date) if part)
+        self._append_log(f"Forgotten{f' ({origin})' if origin else ''}: {fact.text}")
 
     def _now(self, form: str) -> str:
         try:
             return datetime.fromtimestamp(self._clock_ms() / 1000, UTC).astimezone(self._zone).strftime(form)
         except (ValueError, OverflowError, OSError) as error:
-            raise BadSetting(f"the clock gives no time that has a date: {error}") from error
+            raise BadSetting(f"clock returns an invalid time: {error}") from error
 
-    def _too_long(self, name: str, text: str) -> Iterator[str]:
+    def _size_warnings(self, name: str, text: str) -> Iterator[str]:
         if len(text) > self.file_chars:
             yield (
-                f"{name} has {len(text):,} characters now, and contexts show the first {self.file_chars:,}: "
-                "forget what no longer holds (it stays in the log)"
+                f"{name} has {len(text):,} characters; contexts show the first {self.file_chars:,} "
+                "(forget outdated facts, the log keeps them)"
             )
 
 
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name or "UTC")
-    except (KeyError, ValueError, OSError) as error:
-        raise BadSetting(f"there is no time zone {name!r}") from error
-
-
-def _begun(text: str) -> str:
-    """The text, without the line that says that nobody has changed it if that is so."""
-    return is_edited(text) if text.strip() in template_texts() else text
-
-
-def _secrets(text: str, *, force: bool) -> tuple[str, ...]:
+def _secret_warnings(text: str, *, force: bool) -> tuple[str, ...]:
     kinds = sorted(redact(text).counts)
     if kinds and not force:
         raise SecretFound(kinds)
-    return (f"the text looks as if it held a secret ({', '.join(kinds)}): memory goes to the model as it is",) * bool(
-        kinds
-    )
+    return (f"text may contain a secret ({', '.join(kinds)}); memory is sent to the model unchanged",) * bool(kinds)
 
 
-def _meant(what: str, facts: Sequence[Fact]) -> Fact:
-    """The one fact that is meant. Raises NoSuchFact."""
-    wanted = collapse_whitespace(what)
-    number = int(wanted.removeprefix("#")) if wanted.removeprefix("#").isdecimal() and len(wanted) < 10 else 0
-    found = [one for one in facts if one.number == number or wanted in _ways(one)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        numbers = [one.number for one in found]
+def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
+    """Return the only fact with this number or text. Raises NoSuchFact."""
+    target = collapse_whitespace(what)
+    number = int(target.removeprefix("#")) if target.removeprefix("#").isdecimal() and len(target) < 10 else 0
+    matches = [fact for fact in facts if fact.number == number or target in _labels(fact)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        numbers = [fact.number for fact in matches]
         raise NoSuchFact(
-            f"{len(found)} facts could be meant, {', '.join(map(str, numbers))}: nothing was changed. Name one by its "
-            "number, as `nexus memory show` has it, or by its text with the date",
+            f"{len(matches)} facts match: {', '.join(map(str, numbers))} (nothing was changed; use a number of `nexus memory "
+            "show`, or the text with its date)",
             numbers,
         )
     raise NoSuchFact(
-        "no fact has this number or exact text, and nothing is guessed: `nexus memory show` lists all, "
-        "`nexus memory search` finds some"
+        "no fact has this number or exact text (list facts: nexus memory show; search: nexus memory search)"
     )
 
 
-def _ways(fact: Fact) -> tuple[str, str, str]:
-    """How a fact may be named: its text, with its date before it, and as it is printed."""
+def _labels(fact: Fact) -> tuple[str, str, str]:
+    """Return the texts that identify a fact: its text, with the date before it, and as it is printed."""
     text = collapse_whitespace(fact.text)
     return text, f"{fact.date}: {text}" if fact.date else text, f"{fact.date} {text}".strip()
 
 
-def _same(text: str, fact: Fact) -> Fact:
-    """The same fact in a text that somebody may have changed meanwhile. Raises NoSuchFact."""
-    same = [one for one in facts_of(text) if (one.text, one.date, one.section) == (fact.text, fact.date, fact.section)]
+def _same_fact(text: str, fact: Fact) -> Fact:
+    """Return the fact in a text that may have changed meanwhile. Raises NoSuchFact."""
+    key = (fact.text, fact.date, fact.section)
+    same = [other for other in facts_of(text) if (other.text, other.date, other.section) == key]
     if not same:
-        raise NoSuchFact("somebody took the fact out of the file at the same time")
-    return min(same, key=lambda one: abs(one.number - fact.number))
+        raise NoSuchFact("fact was removed by another program at the same time")
+    return min(same, key=lambda other: abs(other.number - fact.number))
 
 
-def _forgotten(fact: Fact) -> str:
-    """What the log says of a fact that is forgotten."""
-    told = ", ".join(part for part in (fact.section, fact.date) if part)
-    return f"Forgotten{f' ({told})' if told else ''}: {fact.text}"
+def _count_phrases(text: str, phrases: list[str]) -> int:
+    normalized = f" {' '.join(words(text))} "
+    return sum(phrase in normalized for phrase in phrases)

@@ -1,10 +1,10 @@
-"""A SKILL.md judged: what the Agent Skills standard (agentskills.io/specification) says of it, and what Nexus reads beyond.
+"""Parser and validator of SKILL.md: the Agent Skills standard (agentskills.io/specification) and Nexus's extensions.
 
-The standard's fields are `name`, `description`, `license`, `compatibility`, `metadata` and `allowed-tools`. Beyond it
-`always`, `requires`, `provides` and `category` are read: at the top, in `metadata`, or in `metadata.nexus`, which may be a
-map or JSON text. `requires` and `always` are also understood as nanobot writes them (`metadata.nanobot`), `requires` as
-OpenClaw does (`metadata.openclaw`; its `always` has another meaning). A file that breaks a rule is still used where that
-is possible; what it breaks is reported.
+The standard's fields are `name`, `description`, `license`, `compatibility`, `metadata` and `allowed-tools`. The extensions
+`always`, `requires`, `provides` and `category` are read at the top, in `metadata`, or in `metadata.nexus`, which may be a
+map or JSON text. `requires` and `always` are also read as nanobot writes them (`metadata.nanobot`), `requires` as OpenClaw
+does (`metadata.openclaw`; its `always` has another meaning). A file that breaks a rule is still used if possible; each
+broken rule is reported.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from nexus.errors import BadSkill
 from nexus.types.skill import Requires, Skill, SkillPlace
 from nexus.workspace.files.front_matter import Content, FrontMatter, Value, front_matter
 
+# Limits of the standard, in characters.
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 1_024
 COMPATIBILITY_CHARS = 500
-"""Limits of the standard, in characters."""
 
 BODY_LINES = 500
-"""The standard recommends no more below the front matter."""
+"""Length that the standard recommends as the maximum below the front matter."""
 
 UNWRITTEN = "Say here what this skill does. Use when: say which tasks it is for."
-"""What `nexus skill new` writes where no description is given."""
+"""Placeholder that `nexus skill new` writes without a description."""
 
-MOST_REQUIRED = 20
-"""Programs, variables or credentials that one skill may require, of each kind."""
+MAX_REQUIRED = 20
+"""Number of programs, variables or credentials that one skill may require, of each kind."""
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-BEYOND = ("always", "requires", "provides", "category")
+EXTENSIONS = ("always", "requires", "provides", "category")
 OPENCLAW = ("openclaw", "clawdbot", "clawdis")
-"""The names under which OpenClaw's documentation has `requires`."""
+"""Keys of `requires` in OpenClaw's documentation."""
 
 _KINDS = {"bins": "bins", "env": "env", "credentials": "credentials", "anyBins": "any_bins", "any_bins": "any_bins"}
 _YES, _NO = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off", ""})
 _JOINERS = "\u200c\u200d"
-_SEPARATED = re.compile(r"[\s,]+")
+_SEPARATORS = re.compile(r"[\s,]+")
 
 
 class LintFinding(Struct, frozen=True, order=True):
-    """Something to say about a skill's file: the line in it, what, and whether a rule is broken (else it is a warning)."""
+    """Error or warning about a skill's file."""
 
     line: int
     text: str
@@ -55,27 +55,29 @@ class LintFinding(Struct, frozen=True, order=True):
 
 
 class ValidatedSkill(Struct, frozen=True):
-    """What a SKILL.md holds. `skill` is None where it cannot be used; `body_at` is where its guide begins."""
+    """Result of validating a SKILL.md."""
 
     skill: Skill | None
+    """None if it cannot be used."""
     findings: tuple[LintFinding, ...] = ()
     body_at: int = 0
+    """Start of the text below the front matter."""
 
 
 def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> ValidatedSkill:
-    """The skill in a file's text, and what there is to say about it, by line. `folder` is the name of its folder."""
+    """Return the skill in a file's text, and findings by line. `folder` is the name of its folder."""
     try:
         head = front_matter(text)
     except BadSkill as error:
         return ValidatedSkill(None, (LintFinding(error.line, str(error)),))
-    reader = _Reader(head)
-    skill = reader.skill(folder, origin, place)
-    reader.body(text)
-    return ValidatedSkill(skill, tuple(sorted(reader.findings)), head.body_at)
+    parser = _Parser(head)
+    skill = parser.skill(folder, origin, place)
+    parser.check_body(text)
+    return ValidatedSkill(skill, tuple(sorted(parser.findings)), head.body_at)
 
 
 def name_problem(name: str) -> str:
-    """What the standard has against a name; empty if nothing."""
+    """Return the rule of the standard that a name breaks, or ""."""
     if len(name) > NAME_CHARS:
         return f"has {len(name):,} characters; the standard allows {NAME_CHARS}"
     if NAME.match(name):
@@ -90,38 +92,37 @@ def name_problem(name: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """A text on one line, white space folded; characters with power over a terminal or the direction as U+FFFD."""
+    """Return a text on one line, white space collapsed; terminal and direction controls become U+FFFD."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c.isspace() or c in _JOINERS else "\ufffd" for c in text)
     return " ".join(text.split())
 
 
-class _Reader:
-    """The fields of one file while they are read; `findings` grows meanwhile."""
+class _Parser:
+    """Parser of one file's fields, which collects findings."""
 
     def __init__(self, head: FrontMatter) -> None:
         self.head, self.fields = head, head.fields
         self.findings = [
-            LintFinding(line, f"`{_shown(name)}` stands there twice; the first one counts") for name, line in head.twice
+            LintFinding(line, f"`{_short(name)}` is duplicated; the first one counts") for name, line in head.duplicates
         ]
 
     def skill(self, folder: str, origin: str, place: SkillPlace) -> Skill | None:
-        """The skill; None without a name or description that could be listed."""
+        """Return the skill; None without a name and description that could be listed."""
         name, description = self._name(folder), self._description()
         metadata = self._metadata()
-        nexus = _map_of(metadata.get("nexus"))
         nanobot = _map_of(metadata.get("nanobot"))
-        own = (self.fields, metadata, nexus)
-        requires = (*own, nanobot, *(_map_of(metadata.get(one)) for one in OPENCLAW))
-        found = Skill(
+        levels = (self.fields, metadata, _map_of(metadata.get("nexus")))
+        requires = (*levels, nanobot, *(_map_of(metadata.get(key)) for key in OPENCLAW))
+        skill = Skill(
             name,
             description,
             origin,
             place,
-            self._flag(_first("always", (*own, nanobot))),
+            self._flag(_first("always", (*levels, nanobot))),
             self._requires(_first("requires", requires)),
-            self._names("provides", _first("provides", own)),
-            printable_line(self._text("category", _first("category", own))),
+            self._names("provides", _first("provides", levels)),
+            printable_line(self._text("category", _first("category", levels))),
             printable_line(self._text("license", self.fields.get("license"))),
             self._compatibility(),
             self._names("allowed-tools", self.fields.get("allowed-tools"), commas=False),
@@ -129,132 +130,125 @@ class _Reader:
         )
         for key, value in self.fields.items():
             if key not in STANDARD:
-                known = (
-                    "Nexus reads it; under `metadata` other tools accept it too" if key in BEYOND else "it is not read"
-                )
-                self.say(value, f"`{_shown(key)}` is no field of the standard: {known}", error=False)
-        return found if name and description and len(name) <= NAME_CHARS else None
+                is_read = "Nexus reads it; under `metadata`, other tools accept it too"
+                note = is_read if key in EXTENSIONS else "ignored"
+                self._report(value, f"`{_short(key)}` is not a field of the standard: {note}", error=False)
+        return skill if name and description and len(name) <= NAME_CHARS else None
 
-    def body(self, text: str) -> None:
-        """Says what there is to say about the guide itself."""
-        body = text[self.head.body_at :]
-        lines = body.strip().count("\n") + 1
-        if not body.strip():
-            self.findings.append(
-                LintFinding(self.head.body_line, "there is no text below the front matter", error=False)
-            )
+    def check_body(self, text: str) -> None:
+        """Report an empty or long text below the front matter."""
+        body = text[self.head.body_at :].strip()
+        lines = body.count("\n") + 1
+        if not body:
+            self.findings.append(LintFinding(self.head.body_line, "no text below the front matter", error=False))
         elif lines > BODY_LINES:
-            told = f"the text has {lines:,} lines; the standard recommends at most {BODY_LINES}: move parts into files beside it"
-            self.findings.append(LintFinding(self.head.body_line, told, error=False))
+            note = (
+                f"text has {lines:,} lines; the standard recommends at most {BODY_LINES} (move parts into other files)"
+            )
+            self.findings.append(LintFinding(self.head.body_line, note, error=False))
 
-    def say(self, at: Value | None, text: str, *, error: bool = True) -> None:
-        """Adds a finding at a value's line, or at the head of the file."""
-        self.findings.append(LintFinding(at.line if at else 1, text, error))
+    def _report(self, value: Value | None, text: str, *, error: bool = True) -> None:
+        self.findings.append(LintFinding(value.line if value else 1, text, error))
 
     def _name(self, folder: str) -> str:
-        given = self.fields.get("name")
-        name = printable_line(self._text("name", given))
+        value = self.fields.get("name")
+        name = printable_line(self._text("name", value))
         if not name:
-            self.say(given, f"`name` is missing; the folder's name stands in for it: {_shown(folder)}")
+            self._report(value, f"`name` is missing; the folder's name is used: {_short(folder)}")
             return printable_line(folder)
         if problem := name_problem(name):
-            self.say(given, f"the name {_shown(name)!r} {problem}")
+            self._report(value, f"name {_short(name)!r} {problem}")
         if name != folder:
-            self.say(given, f"the name {_shown(name)!r} is not that of its folder, {_shown(folder)!r}")
+            self._report(value, f"name {_short(name)!r} differs from its folder's, {_short(folder)!r}")
         return name
 
     def _description(self) -> str:
-        given = self.fields.get("description")
-        text = self._text("description", given).strip()
+        value = self.fields.get("description")
+        text = self._text("description", value).strip()
         if not text:
-            self.say(given, "`description` is missing or empty, so it is not listed")
+            self._report(value, "`description` is missing or empty; the skill is not listed")
         elif text == UNWRITTEN:
-            self.say(
-                given, "`description` is still the one that `nexus skill new` wrote: say what it is for", error=False
-            )
+            note = "`description` is the placeholder of `nexus skill new` (say what the skill is for)"
+            self._report(value, note, error=False)
         elif len(text) > DESCRIPTION_CHARS:
-            self.say(
-                given,
-                f"`description` has {len(text):,} characters; the standard allows {DESCRIPTION_CHARS:,}, the rest is cut",
-            )
+            note = f"`description` has {len(text):,} characters; the standard allows {DESCRIPTION_CHARS:,}, the rest is cut"
+            self._report(value, note)
         return printable_line(text[:DESCRIPTION_CHARS])
 
     def _compatibility(self) -> str:
-        given = self.fields.get("compatibility")
-        text = printable_line(self._text("compatibility", given))
-        if given is not None and not 1 <= len(text) <= COMPATIBILITY_CHARS:
-            self.say(
-                given, f"`compatibility` has {len(text):,} characters; the standard allows 1 to {COMPATIBILITY_CHARS}"
-            )
+        value = self.fields.get("compatibility")
+        text = printable_line(self._text("compatibility", value))
+        if value is not None and not 1 <= len(text) <= COMPATIBILITY_CHARS:
+            note = f"`compatibility` has {len(text):,} characters; the standard allows 1 to {COMPATIBILITY_CHARS}"
+            self._report(value, note)
         return text[:COMPATIBILITY_CHARS]
 
     def _metadata(self) -> dict[str, Value]:
-        """The map `metadata`; one that is JSON text, as nanobot has it, counts too."""
-        given = self.fields.get("metadata")
-        if given is None:
+        """Return the map `metadata`, which nanobot writes as JSON text."""
+        value = self.fields.get("metadata")
+        if value is None:
             return {}
-        found = _map_of(given)
-        if not isinstance(given.content, dict):
-            self.say(given, "`metadata` has to be a map", error=not found)
-        for key, value in found.items():
-            if not isinstance(value.content, str):
-                self.say(
-                    value,
-                    f"`metadata.{_shown(key)}` is no text, as the standard wants; JSON text would be one",
-                    error=False,
-                )
-        return found
+        entries = _map_of(value)
+        if not isinstance(value.content, dict):
+            self._report(value, "`metadata` has to be a map", error=not entries)
+        for key, entry in entries.items():
+            if not isinstance(entry.content, str):
+                note = f"`metadata.{_short(key)}` is not text, as the standard requires (JSON text is allowed)"
+                self._report(entry, note, error=False)
+        return entries
 
-    def _text(self, what: str, given: Value | None) -> str:
-        if given is not None and not isinstance(given.content, str):
-            self.say(given, f"`{what}` has to be text")
-        return given.content if given is not None and isinstance(given.content, str) else ""
+    def _text(self, field: str, value: Value | None) -> str:
+        if value is not None and not isinstance(value.content, str):
+            self._report(value, f"`{field}` has to be text")
+        return value.content if value is not None and isinstance(value.content, str) else ""
 
-    def _flag(self, given: Value | None) -> bool:
-        said = self._text("always", given).strip().lower()
-        if said not in _YES | _NO:
-            self.say(given, f"`always` is {_shown(said)!r}, neither true nor false")
-        return said in _YES
+    def _flag(self, value: Value | None) -> bool:
+        text = self._text("always", value).strip().lower()
+        if text not in _YES | _NO:
+            self._report(value, f"`always` is {_short(text)!r}, neither true nor false")
+        return text in _YES
 
-    def _names(self, what: str, given: Value | None, *, commas: bool = True) -> tuple[str, ...]:
-        """Names from a list of texts, or from one text, separated by space or comma."""
-        if given is None:
+    def _names(self, field: str, value: Value | None, *, commas: bool = True) -> tuple[str, ...]:
+        """Return names from a list of texts, or from a text with separating spaces and, unless disabled, commas."""
+        if value is None:
             return ()
-        content = given.content
+        content = value.content
         if isinstance(content, str):
-            parts: Iterable[str] = _SEPARATED.split(content) if commas else content.split()
+            parts: Iterable[str] = _SEPARATORS.split(content) if commas else content.split()
         elif isinstance(content, tuple) and all(isinstance(item.content, str) for item in content):
             parts = [str(item.content) for item in content]
         else:
-            self.say(given, f"`{what}` has to be text or a list of texts")
+            self._report(value, f"`{field}` has to be text or a list of texts")
             parts = ()
         names = (printable_line(part)[:100] for part in parts)
         return tuple(dict.fromkeys(name for name in names if name))
 
-    def _requires(self, given: Value | None) -> Requires:
-        if given is None:
+    def _requires(self, value: Value | None) -> Requires:
+        if value is None:
             return Requires()
-        found = _map_of(given)
-        if not found and given.content:
-            self.say(given, "`requires` has to be a map of `bins`, `any_bins`, `env` and `credentials`")
+        entries = _map_of(value)
+        if not entries and value.content:
+            self._report(value, "`requires` has to be a map of `bins`, `any_bins`, `env` and `credentials`")
         kinds: dict[str, tuple[str, ...]] = {}
-        for key, value in found.items():
+        for key, entry in entries.items():
             if key not in _KINDS:
-                self.say(value, f"`requires.{_shown(key)}` is not read", error=False)
+                self._report(entry, f"`requires.{_short(key)}` is ignored", error=False)
                 continue
-            names = self._names(f"requires.{key}", value)
-            if len(names) > MOST_REQUIRED:
-                self.say(value, f"`requires.{key}` has {len(names):,} names; the first {MOST_REQUIRED} are looked for")
-            kinds[_KINDS[key]] = names[:MOST_REQUIRED]
+            names = self._names(f"requires.{key}", entry)
+            if len(names) > MAX_REQUIRED:
+                self._report(
+                    entry, f"`requires.{key}` has {len(names):,} names; only the first {MAX_REQUIRED} are used"
+                )
+            kinds[_KINDS[key]] = names[:MAX_REQUIRED]
         return Requires(**kinds)
 
 
 def _first(key: str, maps: Sequence[dict[str, Value]]) -> Value | None:
-    return next((found[key] for found in maps if key in found), None)
+    return next((fields[key] for fields in maps if key in fields), None)
 
 
 def _map_of(value: Value | None) -> dict[str, Value]:
-    """A map as it stands there, or from JSON text; empty if it is neither."""
+    """Return a map, which may be written as JSON text; empty for anything else."""
     if value is None:
         return {}
     content = value.content
@@ -266,19 +260,19 @@ def _map_of(value: Value | None) -> dict[str, Value]:
     return content if isinstance(content, dict) else {}
 
 
-def _from_json(found: Any, line: int) -> Value:
-    if isinstance(found, dict):
-        fields = cast("dict[str, Any]", found)
-        return Value({key: _from_json(one, line) for key, one in fields.items()}, line)
-    if isinstance(found, list):
-        return Value(tuple(_from_json(one, line) for one in cast("list[Any]", found)), line)
-    if found is None or isinstance(found, bool):
-        return Value({None: "", True: "true", False: "false"}[found], line)
-    return Value(str(found), line)
+def _from_json(data: Any, line: int) -> Value:
+    if isinstance(data, dict):
+        fields = cast("dict[str, Any]", data)
+        return Value({key: _from_json(item, line) for key, item in fields.items()}, line)
+    if isinstance(data, list):
+        return Value(tuple(_from_json(item, line) for item in cast("list[Any]", data)), line)
+    if data is None or isinstance(data, bool):
+        return Value({None: "", True: "true", False: "false"}[data], line)
+    return Value(str(data), line)
 
 
 def _plain_text(value: Value) -> str:
-    """A value of `metadata` as the standard has them: a text; a list or a map as JSON."""
+    """Return a value of `metadata` as the text that the standard requires: a list or a map as JSON."""
     content = value.content
     return printable_line(content if isinstance(content, str) else msgspec.json.encode(_plain(content)).decode())
 
@@ -289,6 +283,6 @@ def _plain(content: Content) -> Any:
     return content if isinstance(content, str) else [_plain(value.content) for value in content]
 
 
-def _shown(text: str) -> str:
+def _short(text: str) -> str:
     line = printable_line(text)
     return line if len(line) <= 60 else f"{line[:59]}…"

@@ -1,1 +1,1 @@
-"""One function for each source of blocks; `registry` maps the names that profiles use to these functions."""
+"""Sources of blocks; `registry` maps the names that profiles use to these functions."""

@@ -1,7 +1,7 @@
-"""Blocks that the application feeds, by name: `nx.assemble(…, blocks={"mood": "calm"})`.
+"""Application-provided blocks, by name: `nx.assemble(…, blocks={"mood": "calm"})`.
 
-Two names are sources of their own, after document 000's future blocks [MOOD] and [CONSTRAINTS]; a profile places any other
-one as `fed:NAME`. The text may change with every call, so its place is the current message.
+The names of document 000's future blocks [MOOD] and [CONSTRAINTS] are sources; a profile places any other block as
+`fed:NAME`. The text may change with every call, so its place is the current message.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from nexus.workspace.source_context import Source, SourceContext, SourceResult
 
 PREFIX = "fed:"
 NAMED = ("mood", "constraints")
-"""Blocks whose sources are called as they are."""
+"""Blocks whose source has the block's name, without the prefix."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def app_block(name: str) -> Source:
-    """The source of the application's block of that name."""
+    """Return the source of the application's block of that name."""
 
-    def source(desk: SourceContext) -> SourceResult:
-        return _block(name, desk.request.blocks.get(name))
+    def source(context: SourceContext) -> SourceResult:
+        text, omitted, warnings = app_block_text(name, context.request.blocks.get(name))
+        if not text:
+            return [], warnings
+        title = name.replace("_", " ").capitalize()
+        framed = f"[{title} — from the application]\n{text}"
+        return [Block("Event", name, framed, f"{PREFIX}{name}", "current", "tool", omitted)], warnings
 
     return source
 
@@ -36,49 +41,36 @@ constraints = app_block("constraints")
 
 
 def app_block_name(source: str) -> str:
-    """The name of the block that a source `fed:NAME` shows; empty for another source, and for what can be no such name."""
+    """Return the name of the block that a source `fed:NAME` shows; "" for other sources and invalid names."""
     name = source.removeprefix(PREFIX)
     return name if name != source and name not in NAMED and _NAME.fullmatch(name) else ""
 
 
 def app_block_sources(profile: Profile) -> dict[str, Source]:
-    """The sources `fed:NAME` that a profile names."""
-    return {one: app_block(name) for one in _named(profile) if (name := app_block_name(one))}
+    """Return the functions of a profile's sources `fed:NAME`."""
+    return {source: app_block(name) for source in _source_names(profile) if (name := app_block_name(source))}
 
 
 def unplaced_blocks(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning]:
-    """What to say about given blocks that a profile has no place for."""
-    places = {app_block_name(one) or one.removesuffix("_block") for one in _named(profile)}
-    return [
-        ContextWarning(
-            f"{PREFIX}{collapse_whitespace(str(name))[:80]}", f"left out: profile {profile.name!r} has no place for it"
-        )
-        for name in sorted(blocks, key=str)
-        if name not in places
-    ]
+    """Return a warning for each block that the profile has no source for."""
+    placed = {app_block_name(source) or source.removesuffix("_block") for source in _source_names(profile)}
+    text = f"omitted: profile {profile.name!r} has no source for it"
+    names = (name for name in sorted(blocks, key=str) if name not in placed)
+    return [ContextWarning(f"{PREFIX}{collapse_whitespace(str(name))[:80]}", text) for name in names]
 
 
 def app_block_text(name: str, text: object) -> tuple[str, int, list[ContextWarning]]:
-    """A block's text within the cap ("" for none), how many characters the cap kept out, and what to say."""
-    origin = f"{PREFIX}{name}"
+    """Return a block's text within the cap ("" for none), the number of omitted characters, and warnings."""
+    source = f"{PREFIX}{name}"
     if not isinstance(text, str):
-        none = text is None
-        return "", 0, [] if none else [ContextWarning(origin, f"left out: it is {type(text).__name__} and no text")]
+        warning = ContextWarning(source, f"omitted: {type(text).__name__} is not text")
+        return "", 0, [] if text is None else [warning]
     over = len(text) - FILE_CHARS if text.strip() else 0
     if over <= 0:
         return text.strip(), 0, []
     short = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
-    return short.strip(), over, [ContextWarning(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}")]
+    return short.strip(), over, [ContextWarning(source, f"{over:,} characters omitted (cap: {FILE_CHARS:,})")]
 
 
-def _named(profile: Profile) -> tuple[str, ...]:
+def _source_names(profile: Profile) -> tuple[str, ...]:
     return (*profile.system, *profile.preamble, *profile.current)
-
-
-def _block(name: str, text: object) -> SourceResult:
-    shown, over, warned = app_block_text(name, text)
-    if not shown:
-        return [], warned
-    title = name.replace("_", " ").capitalize()
-    framed = f"[{title} — from the application]\n{shown}"
-    return [Block("Event", name, framed, f"{PREFIX}{name}", "current", "tool", over)], warned

@@ -20,72 +20,72 @@ FILES = (
 )
 
 
-def bootstrap(desk: SourceContext) -> SourceResult:
-    """One block for each file that is there, under a heading with its name; an untouched template is not. Raises OverCap."""
+def bootstrap(context: SourceContext) -> SourceResult:
+    """Return one block for each existing file, under its name; unchanged templates are omitted. Raises OverCap."""
     blocks: list[Block] = []
-    warned: list[ContextWarning] = []
+    warnings: list[ContextWarning] = []
     for block in FILES:
-        found, notes = file_block(desk, block.name, block.name, block)
-        blocks += found
-        warned += notes
-    shown, more = within_total(blocks, desk.workspace.config.instructions, "bootstrap files")
-    return shown, [*warned, *more]
+        file, notes = file_block(context, block.name, block.name, block)
+        blocks += file
+        warnings += notes
+    blocks, more = within_total(blocks, context.workspace.config.instructions, "bootstrap files")
+    return blocks, [*warnings, *more]
 
 
 HEADING = "[Memory — facts noted earlier, not instructions]"
 SYSTEM_HEADING = "# Memory"
 PLACES = ("memory/MEMORY.md", "MEMORY.md")
-"""Where the file is looked for, in this order."""
+"""Locations of the memory file, in order of precedence."""
 
 LOG = "HISTORY.md"
-"""The log's name, beside the memory file."""
+"""Name of the log, in the folder of the memory file."""
 
 
-def memory(desk: SourceContext) -> SourceResult:
-    """The memory file for the current message (`layered`); a warning when both places hold one."""
-    return _block(desk, HEADING + "\n")
+def memory(context: SourceContext) -> SourceResult:
+    """Return the memory file for the current message (`layered`); two memory files are a warning."""
+    return _memory_block(context, HEADING + "\n")
 
 
-def memory_file(desk: SourceContext) -> SourceResult:
-    """The memory file under a heading of the system slot, which is document 003's place for it; warnings as above."""
-    return _block(desk, SYSTEM_HEADING + "\n\n")
+def memory_file(context: SourceContext) -> SourceResult:
+    """Return the memory file under a heading of the system slot, document 003's place for it."""
+    return _memory_block(context, SYSTEM_HEADING + "\n\n")
 
 
 def memory_text(files: Files) -> tuple[FileText | None, list[ContextWarning]]:
-    """The file that counts, as it is shown (capped), and what the user should know."""
-    found: FileText | None = None
-    warned: list[ContextWarning] = []
+    """Return the memory file in use, within the cap, and warnings."""
+    memory: FileText | None = None
+    warnings: list[ContextWarning] = []
     for name in PLACES:
-        text, note = files.read(name)
-        if text and found:
-            warned.append(ContextWarning(name, f"not used: {found.origin} stands in its place"))
-        elif note:
-            warned.append(note)
-        found = found or text
-    return found, warned
+        text, warning = files.read(name)
+        if text and memory:
+            warnings.append(ContextWarning(name, f"not used: {memory.origin} has precedence"))
+        elif warning:
+            warnings.append(warning)
+        memory = memory or text
+    return memory, warnings
 
 
 def memory_place(files: Files) -> str:
-    """The name of the memory file: the one that is shown, else the first that is there, else that of a new one."""
-    found, _ = memory_text(files)
-    there = (name for name in PLACES if (files.root / name).exists())
-    return found.origin if found else next(there, PLACES[0])
+    """Return the name of the memory file in use, else of the first existing one, else of a new one."""
+    memory, _ = memory_text(files)
+    existing = (name for name in PLACES if (files.root / name).exists())
+    return memory.origin if memory else next(existing, PLACES[0])
 
 
 def log_place(memory: str) -> str:
-    """The name of the log that belongs to a memory file."""
+    """Return the name of the log that belongs to a memory file."""
     return PurePosixPath(memory).with_name(LOG).as_posix()
 
 
-def _block(desk: SourceContext, heading: str) -> SourceResult:
-    if desk.files is None:
+def _memory_block(context: SourceContext, heading: str) -> SourceResult:
+    if context.files is None:
         return [], []
-    found, warned = memory_text(desk.files)
-    if found is None:
-        return [], warned
-    check_cap(desk, found)
-    text, files = f"{heading}{found.text}", (found.hash,)
-    return [Block("Memory", "memory", text, found.origin, "current", "user", found.left_out_chars, files)], warned
+    file, warnings = memory_text(context.files)
+    if file is None:
+        return [], warnings
+    check_cap(context, file)
+    text, hashes = f"{heading}{file.text}", (file.hash,)
+    return [Block("Memory", "memory", text, file.origin, "current", "user", file.left_out_chars, hashes)], warnings
 
 
 _HEAD = """\
@@ -95,22 +95,19 @@ You are Nexus, an agent that works for its user in the workspace below. Where fi
 they go before this."""
 
 
-def nexus_identity(desk: SourceContext) -> SourceResult:
-    """The identity, the machine's facts, and the paths of workspace, memory, log and skills; nothing without a workspace.
-
-    The memory file is the one that is shown, else the one that a first fact would go to; the log stands beside it.
-    """
-    if desk.files is None:
+def nexus_identity(context: SourceContext) -> SourceResult:
+    """Return the identity, machine facts, and paths of workspace, memory, log and skills; no block without a workspace."""
+    if context.files is None:
         return [], []
-    root = desk.files.root
-    memory = memory_place(desk.files)
+    root = context.files.root
+    memory = memory_place(context.files)
     places = {
         "Workspace": root,
         "Long-term memory": root / memory,
         "History log": root / log_place(memory),
         "Skills": root / SKILLS / "NAME" / FILE,
     }
-    facts = {name: value for name, value in desk.workspace.host.items() if value}
+    facts = {name: value for name, value in context.workspace.host.items() if value}
     text = "\n\n".join(filter(None, (_HEAD, _list("Runtime", facts), _list("Places", places))))
     return [Block("Workspace", "identity", text, "nexus:identity", trust="system")], []
 
@@ -120,20 +117,27 @@ def _list(title: str, values: dict[str, str] | dict[str, Path]) -> str:
     return "\n".join([f"## {title}", "", *lines]) if lines else ""
 
 
-def soul(desk: SourceContext) -> SourceResult:
-    """SOUL.md: personality, values, boundaries."""
-    return _of_persona(desk, "SOUL.md", "Soul", "soul")
+def soul(context: SourceContext) -> SourceResult:
+    """Return SOUL.md: personality, values, boundaries."""
+    return _persona_block(context, "SOUL.md", "Soul", "soul")
 
 
-def identity(desk: SourceContext) -> SourceResult:
-    """The agent's IDENTITY.md: name, emoji, vibe. A persona without any file of its own is a warning."""
-    found, warned = _of_persona(desk, "IDENTITY.md", "Identity", "identity")
-    return found, [*warned, *_unknown(desk)]
+def identity(context: SourceContext) -> SourceResult:
+    """Return the agent's IDENTITY.md: name, emoji, vibe. A persona without files is a warning."""
+    blocks, warnings = _persona_block(context, "IDENTITY.md", "Identity", "identity")
+    persona = context.request.identity.persona
+    names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
+    # A misspelled persona would silently be answered by the workspace's own.
+    if persona and context.files is not None and not any(any(context.files.read(name)) for name in names):
+        folder = f"personas/{collapse_whitespace(persona)}"
+        text = f"SOUL.md and IDENTITY.md not found in {folder}; the workspace's files are used"
+        warnings = [*warnings, ContextWarning("nexus:persona", text)]
+    return blocks, warnings
 
 
-def permissions(desk: SourceContext) -> SourceResult:
-    """The granted permissions, sorted, a line each that no name can break; absent when none are named."""
-    allowed = desk.request.permissions
+def permissions(context: SourceContext) -> SourceResult:
+    """Return the granted permissions, sorted, one per line; no block if none are named."""
+    allowed = context.request.permissions
     if not allowed.granted:
         return [], []
     lines = [f"- {collapse_whitespace(name)}" for name in sorted(allowed.granted)]
@@ -144,45 +148,33 @@ def permissions(desk: SourceContext) -> SourceResult:
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 
 
-def _unknown(desk: SourceContext) -> list[ContextWarning]:
-    """A word on a persona that is nowhere: a name is misspelt easily, and another soul would answer in silence."""
-    persona = desk.request.identity.persona
-    names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
-    if not persona or desk.files is None or any(any(desk.files.read(name)) for name in names):
-        return []
-    text = (
-        f"there is no SOUL.md or IDENTITY.md in personas/{collapse_whitespace(persona)}: those of the workspace answer"
-    )
-    return [ContextWarning("nexus:persona", text)]
+def _persona_block(context: SourceContext, file: str, title: str, name: str) -> SourceResult:
+    persona = context.request.identity.persona
+    names = (*((f"personas/{persona}/{file}",) if persona else ()), file)
+    return _first_block(context, names, title, Block("Persona", name, "", ""))
 
 
-def _of_persona(desk: SourceContext, file: str, title: str, name: str) -> SourceResult:
-    persona = desk.request.identity.persona
-    block = Block("Persona", name, "", "")
-    if persona:
-        found, warned = file_block(desk, f"personas/{persona}/{file}", title, block)
-        if found:
-            return found, warned
-        shared, more = file_block(desk, file, title, block)
-        return shared, [*warned, *more]
-    return file_block(desk, file, title, block)
+def _first_block(context: SourceContext, names: tuple[str, ...], title: str, block: Block) -> SourceResult:
+    warnings: list[ContextWarning] = []
+    for name in names:
+        blocks, more = file_block(context, name, title, block)
+        warnings += more
+        if blocks:
+            return blocks, warnings
+    return [], warnings
 
 
-def user_identity(desk: SourceContext) -> SourceResult:
-    """The user's identity and preferences."""
+def user_identity(context: SourceContext) -> SourceResult:
+    """Return the user's identity and preferences."""
     block = Block("Persona", "user", "", "", trust="user")
-    found, warned = file_block(desk, "user/IDENTITY.md", "The user", block)
-    if found:
-        return found, warned
-    other, more = file_block(desk, "USER.md", "The user", block)
-    return other, [*warned, *more]
+    return _first_block(context, ("user/IDENTITY.md", "USER.md"), "The user", block)
 
 
-def rules(desk: SourceContext) -> SourceResult:
-    """AGENTS.md, with the files that it includes. Raises OverCap."""
-    return with_includes(desk, "AGENTS.md", "Workspace rules", Block("Workspace", "rules", "", ""))
+def rules(context: SourceContext) -> SourceResult:
+    """Return AGENTS.md with the files that it includes. Raises OverCap."""
+    return with_includes(context, "AGENTS.md", "Workspace rules", Block("Workspace", "rules", "", ""))
 
 
-def tools_guide(desk: SourceContext) -> SourceResult:
-    """TOOLS.md."""
-    return file_block(desk, "TOOLS.md", "Using tools", Block("Workspace", "tools guide", "", ""))
+def tools_guide(context: SourceContext) -> SourceResult:
+    """Return TOOLS.md."""
+    return file_block(context, "TOOLS.md", "Using tools", Block("Workspace", "tools guide", "", ""))

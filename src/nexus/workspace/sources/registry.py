@@ -1,132 +1,77 @@
-"""Where context comes from: one module for each origin of text. A profile names them; this table resolves the names."""
+"""The table of sources: profiles name them, `SOURCES` resolves the names."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from nexus.workspace.source_context import Source, SourceContext, SourceResult, WorkspaceContext
-from nexus.workspace.sources.app_blocks import constraints, mood
-from nexus.workspace.sources.environment import environment
-from nexus.workspace.sources.event_blocks import attachments, date_time, hook_data, metadata, moment, runtime_context
-from nexus.workspace.sources.file_blocks import (
-    bootstrap,
-    identity,
-    memory,
-    memory_file,
-    nexus_identity,
-    permissions,
-    rules,
-    soul,
-    tools_guide,
-    user_identity,
-)
-from nexus.workspace.sources.instructions import configurations, instructions
-from nexus.workspace.sources.session_blocks import (
-    capabilities,
-    friends,
-    host,
-    messaging,
-    subagent,
-    surroundings,
-    turn_log,
-)
-from nexus.workspace.sources.skills import active_skills, skills
-from nexus.workspace.sources.tagged_blocks import (
-    constraints_block,
-    core_identity,
-    friends_block,
-    mood_block,
-    shared_memory,
-    shared_memory_parts,
-    this_moment,
-    tools_block,
-)
-
-SOURCES: dict[str, Source] = {
-    "active_skills": active_skills,
-    "attachments": attachments,
-    "bootstrap": bootstrap,
-    "capabilities": capabilities,
-    "configurations": configurations,
-    "constraints": constraints,
-    "constraints_block": constraints_block,
-    "core_identity": core_identity,
-    "date_time": date_time,
-    "environment": environment,
-    "friends": friends,
-    "friends_block": friends_block,
-    "hook_data": hook_data,
-    "host": host,
-    "identity": identity,
-    "instructions": instructions,
-    "memory": memory,
-    "memory_file": memory_file,
-    "messaging": messaging,
-    "metadata": metadata,
-    "moment": moment,
-    "mood": mood,
-    "mood_block": mood_block,
-    "nexus_identity": nexus_identity,
-    "permissions": permissions,
-    "rules": rules,
-    "runtime_context": runtime_context,
-    "shared_memory": shared_memory,
-    "shared_memory_parts": shared_memory_parts,
-    "skills": skills,
-    "soul": soul,
-    "subagent": subagent,
-    "surroundings": surroundings,
-    "this_moment": this_moment,
-    "tools_block": tools_block,
-    "tools_guide": tools_guide,
-    "turn_log": turn_log,
-    "user_identity": user_identity,
-}
+from nexus.workspace.source_context import Source
+from nexus.workspace.sources import app_blocks, event_blocks, file_blocks, session_blocks, skills, tagged_blocks
+from nexus.workspace.sources import instructions as instruction_blocks
 
 Volatility: TypeAlias = Literal["never", "files", "session", "turn"]
-"""When a source's text changes while a call's role, persona and skills stay: from the most stable on."""
+"""When a source's text changes while a call's role, persona and skills stay, from most to least stable.
 
-VOLATILITY: dict[str, Volatility] = {
-    "active_skills": "files",
-    "attachments": "turn",
-    "bootstrap": "files",
-    "capabilities": "session",
-    "configurations": "files",
-    "constraints": "turn",
-    "constraints_block": "turn",
-    "core_identity": "never",
-    "date_time": "turn",
-    "environment": "session",
-    "friends": "session",
-    "friends_block": "session",
-    "hook_data": "turn",
-    "host": "never",
-    "identity": "files",
-    "instructions": "files",
-    "memory": "files",
-    "memory_file": "files",
-    "messaging": "never",
-    "metadata": "turn",
-    "moment": "turn",
-    "mood": "turn",
-    "mood_block": "turn",
-    "nexus_identity": "never",
-    "permissions": "session",
-    "rules": "files",
-    "runtime_context": "turn",
-    "shared_memory": "turn",
-    "shared_memory_parts": "session",
-    "skills": "files",
-    "soul": "files",
-    "subagent": "session",
-    "surroundings": "never",
-    "this_moment": "turn",
-    "tools_block": "session",
-    "tools_guide": "files",
-    "turn_log": "never",
-    "user_identity": "files",
+`session`: with another session, speaker, set of tools or permissions, or a new environment survey.
+"""
+
+
+class SourceSpec(NamedTuple):
+    """A source: its name in profiles, its function, and when its text changes."""
+
+    name: str
+    function: Source
+    changes: Volatility
+
+
+SOURCES: dict[str, SourceSpec] = {
+    spec.name: spec
+    for spec in (
+        SourceSpec("active_skills", skills.active_skills, "files"),
+        SourceSpec("attachments", event_blocks.attachments, "turn"),
+        SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
+        SourceSpec("capabilities", session_blocks.capabilities, "session"),
+        SourceSpec("configurations", instruction_blocks.configurations, "files"),
+        SourceSpec("constraints", app_blocks.constraints, "turn"),
+        SourceSpec("constraints_block", tagged_blocks.constraints_block, "turn"),
+        SourceSpec("core_identity", tagged_blocks.core_identity, "never"),
+        SourceSpec("date_time", event_blocks.date_time, "turn"),
+        SourceSpec("environment", session_blocks.environment, "session"),
+        SourceSpec("friends", session_blocks.friends, "session"),
+        SourceSpec("friends_block", tagged_blocks.friends_block, "session"),
+        SourceSpec("hook_data", event_blocks.hook_data, "turn"),
+        SourceSpec("host", session_blocks.host, "never"),
+        SourceSpec("identity", file_blocks.identity, "files"),
+        SourceSpec("instructions", instruction_blocks.instructions, "files"),
+        SourceSpec("memory", file_blocks.memory, "files"),
+        SourceSpec("memory_file", file_blocks.memory_file, "files"),
+        SourceSpec("messaging", session_blocks.messaging, "never"),
+        SourceSpec("metadata", event_blocks.metadata, "turn"),
+        SourceSpec("moment", event_blocks.moment, "turn"),
+        SourceSpec("mood", app_blocks.mood, "turn"),
+        SourceSpec("mood_block", tagged_blocks.mood_block, "turn"),
+        SourceSpec("nexus_identity", file_blocks.nexus_identity, "never"),
+        SourceSpec("permissions", file_blocks.permissions, "session"),
+        SourceSpec("rules", file_blocks.rules, "files"),
+        SourceSpec("runtime_context", event_blocks.runtime_context, "turn"),
+        SourceSpec("shared_memory", tagged_blocks.shared_memory, "turn"),
+        # Within a session it only grows, except when its oldest entries are dropped.
+        SourceSpec("shared_memory_parts", tagged_blocks.shared_memory_parts, "session"),
+        SourceSpec("skills", skills.skills, "files"),
+        SourceSpec("soul", file_blocks.soul, "files"),
+        SourceSpec("subagent", session_blocks.subagent, "session"),
+        SourceSpec("surroundings", session_blocks.surroundings, "never"),
+        SourceSpec("this_moment", tagged_blocks.this_moment, "turn"),
+        SourceSpec("tools_block", tagged_blocks.tools_block, "session"),
+        SourceSpec("tools_guide", file_blocks.tools_guide, "files"),
+        SourceSpec("turn_log", session_blocks.turn_log, "never"),
+        SourceSpec("user_identity", file_blocks.user_identity, "files"),
+    )
 }
-"""`session` is with another session, who speaks in it, its tools and permissions, or a new look at what works here.
-`shared_memory_parts` only grows within one, but for cuts of its own."""
 
-__all__ = ["SOURCES", "VOLATILITY", "Source", "SourceContext", "SourceResult", "Volatility", "WorkspaceContext"]
+
+def source_functions() -> dict[str, Source]:
+    """Return the function of each source by its name, as a new dict."""
+    return {name: spec.function for name, spec in SOURCES.items()}
+
+
+__all__ = ["SOURCES", "SourceSpec", "Volatility", "source_functions"]

@@ -1,7 +1,7 @@
-"""Skills: folders with a SKILL.md, of the workspace, of the user and of the package.
+"""Skills of the workspace, the user and the package.
 
-Those that are always active, and those that a request names, stand in the system slot in full; all others as one line
-each, so that the agent knows what there is and loads what it needs.
+Skills that are always active, or named by a request, are in the system slot in full; all others have one line each there,
+so that the agent can load them when needed.
 """
 
 from __future__ import annotations
@@ -17,141 +17,154 @@ from nexus.types.request import Request
 from nexus.types.skill import Skill, SkillInstructions, SkillPlace, SkillsFound
 from nexus.types.tool_definition import iter_definitions, tool_metadata
 from nexus.workspace.environment.probe import Probe
-from nexus.workspace.skills.discovery import SKILLS, Shelved
+from nexus.workspace.skills.discovery import SKILLS, ParsedSkill
 from nexus.workspace.skills.skill_file import printable_line
 from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext
 
-MOST_FOLDERS = 300
-"""Folders of one place that are looked into, the first by name."""
+MAX_FOLDERS = 300
+"""Number of folders that are read in each place, the first by name."""
 
 SHORTER = (512, 256, 128, 64)
-"""To how many characters descriptions are cut, one after the other, when the list is over the cap for a file."""
+"""Lengths that descriptions are cut to, one after the other, while the list is over the cap for a file."""
 
-MOST_NAMED = 5
-"""What is missing for one skill, or folders without a SKILL.md: more are counted, not named."""
+MAX_NAMES = 5
+"""Number of names in a message; further ones are counted."""
 
 LOADER = "read_file"
-"""The tool by which an agent loads a skill (document 003); without it the command `nexus skill use` does."""
+"""Tool by which an agent loads a skill (document 003); without it, the command `nexus skill use` does."""
 
 ORIGIN = "nexus:skills"
 
 _TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "packaged": "system"}
 
 
-def discover_skills(around: WorkspaceContext, *, most_folders: int = MOST_FOLDERS) -> SkillsFound:
-    """The skills of all places, sorted by name, and what the user should know of them. The first of a name counts.
+def discover_skills(workspace: WorkspaceContext, *, most_folders: int = MAX_FOLDERS) -> SkillsFound:
+    """Return the skills of all places, sorted by name, with warnings. The first skill of a name counts.
 
-    Of each place `most_folders` are read, the first by name. Nothing without a workspace.
+    Reads `most_folders` folders of each place, the first by name. Empty without a workspace.
     """
-    shelves = around.skill_index
-    read = [
-        (shelf.prefix, folders, trouble, [shelves.instructions(shelf, folder) for folder in folders[:most_folders]])
-        for shelf in shelves.of(around.files, around.home)
-        for folders, trouble in (shelf.folders(),)
+    index = workspace.skill_index
+    contents = [
+        (place.prefix, folders, warning, [index.instructions(place, folder) for folder in folders[:most_folders]])
+        for place in index.of(workspace.files, workspace.home)
+        for folders, warning in (place.folders(),)
     ]
-    return shelves.load((most_folders, read), partial(_found, read))
+    return index.load((most_folders, contents), partial(_merge_places, contents))
 
 
-def _found(read: Iterable[tuple[str, list[str], ContextWarning | None, list[Shelved]]]) -> SkillsFound:
-    """The skills of all places: of each its prefix, its folders, what is wrong with it, and what the folders hold."""
-    guides: dict[str, SkillInstructions] = {}
-    warned: list[ContextWarning] = []
+def _merge_places(
+    places: Iterable[tuple[str, list[str], ContextWarning | None, list[ParsedSkill]]],
+) -> SkillsFound:
+    """Merge the skills of all places, given as prefix, folders, the place's warning and the folders' skills."""
+    by_name: dict[str, SkillInstructions] = {}
+    warnings: list[ContextWarning] = []
     unread = 0
-    for prefix, folders, trouble, shelved in read:
+    for prefix, folders, place_warning, parsed in places:
         empty: list[str] = []
-        warned += [trouble] if trouble else []
-        for folder, (guide, note) in zip(folders, shelved, strict=False):
-            if note is not None:
-                warned.append(note)
-            elif guide is None:
+        warnings += [place_warning] if place_warning else []
+        for folder, (skill, warning) in zip(folders, parsed, strict=False):
+            if warning is not None:
+                warnings.append(warning)
+            elif skill is None:
                 empty.append(folder)
-            if guide is not None and (first := guides.setdefault(guide.skill.name, guide)) is not guide:
+            if skill is not None and (first := by_name.setdefault(skill.skill.name, skill)) is not skill:
                 text = f"not used: {first.skill.origin} has the same name and comes first"
-                warned.append(ContextWarning(guide.skill.origin, text))
+                warnings.append(ContextWarning(skill.skill.origin, text))
         if empty:
-            warned.append(ContextWarning(f"{prefix}{SKILLS}", f"no SKILL.md, or an empty one, in {_few(empty)}"))
-        if left := len(folders) - len(shelved):
-            unread += left
-            text = f"{len(folders):,} folders: only the first {len(shelved):,} by name are read"
-            warned.append(ContextWarning(f"{prefix}{SKILLS}", text))
-    ordered = {name: guides[name] for name in sorted(guides)}
-    return SkillsFound(tuple(guide.skill for guide in ordered.values()), tuple(warned), ordered, unread)
+            warnings.append(ContextWarning(f"{prefix}{SKILLS}", f"SKILL.md missing or empty in {_few(empty)}"))
+        if remaining := len(folders) - len(parsed):
+            unread += remaining
+            text = f"{len(folders):,} folders: only the first {len(parsed):,} by name are read"
+            warnings.append(ContextWarning(f"{prefix}{SKILLS}", text))
+    ordered = {name: by_name[name] for name in sorted(by_name)}
+    return SkillsFound(tuple(entry.skill for entry in ordered.values()), tuple(warnings), ordered, unread)
 
 
-def active_skills(desk: SourceContext) -> SourceResult:
-    """In full and sorted by name: the skills that are always active, and those that the request names."""
-    found, probe = _of(desk), desk.environment.probe
-    names, lacking = active_names(skills_in_scope(found, desk.request), probe)
-    wanted, warned = known_names(found, desk.request.skills)
-    shown = {found.instructions[name].skill.origin for name in wanted}
-    warned += [note for note in lacking if note.source not in shown]
+def active_skills(context: SourceContext) -> SourceResult:
+    """Return in full, sorted by name, the skills that are always active and those that the request names.
+
+    Raises OverCap.
+    """
+    available, probe = _skills(context), context.environment.probe
+    always, lacking = active_names(skills_in_scope(available, context.request), probe)
+    requested, warnings = known_names(available, context.request.skills)
+    requested_files = {available.instructions[name].skill.origin for name in requested}
+    warnings += [warning for warning in lacking if warning.source not in requested_files]
+    config = context.workspace.config.instructions
     blocks: list[Block] = []
-    for name in sorted({*names, *wanted}):
-        guide = found.instructions[name]
-        skill = guide.skill
-        if not guide.body:
-            warned.append(ContextWarning(skill.origin, "active, but it has no text below its front matter"))
+    for name in sorted({*always, *requested}):
+        entry = available.instructions[name]
+        skill = entry.skill
+        if not entry.body:
+            warnings.append(ContextWarning(skill.origin, "active, but empty below its front matter"))
             continue
-        if guide.is_truncated:
-            _whole_or_refused(desk, guide)
-            warned.append(ContextWarning(skill.origin, guide.is_truncated))
-        text, trust = instructions_text(guide), _TRUST[skill.place]
-        blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, guide.omitted_chars))
-    return blocks, warned
+        if entry.truncation:
+            if config.caps == "error":
+                raise OverCap(skill.origin, entry.chars, config.file_chars)
+            warnings.append(ContextWarning(skill.origin, entry.truncation))
+        text, trust = instructions_text(entry), _TRUST[skill.place]
+        blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, entry.omitted_chars))
+    return blocks, warnings
 
 
-def skills(desk: SourceContext) -> SourceResult:
-    """One line for each skill, sorted by name: what it is for, where it is, what is missing for it."""
-    found = skills_in_scope(_of(desk), desk.request)
-    if not found.skills or desk.files is None:
-        return [], list(found.warnings)
-    loads = any(
-        tool is not None and tool.name == LOADER for tool in map(tool_metadata, iter_definitions(desk.request.tools))
+def skills(context: SourceContext) -> SourceResult:
+    """Return one line for each skill, sorted by name: purpose, file, missing requirements."""
+    scope = skills_in_scope(_skills(context), context.request)
+    if not scope.skills or context.files is None:
+        return [], list(scope.warnings)
+    tools = map(tool_metadata, iter_definitions(context.request.tools))
+    has_loader = any(tool is not None and tool.name == LOADER for tool in tools)
+    text, omitted, warning = skills_index(
+        scope, context.environment.probe, reads_files=has_loader, most=context.files.file_chars
     )
-    text, left_out, told = skills_index(found, desk.environment.probe, reads_files=loads, most=desk.files.file_chars)
-    warned = [*found.warnings, *([ContextWarning(ORIGIN, told)] if told else [])]
-    return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=left_out)], warned
+    warnings = [*scope.warnings, *([ContextWarning(ORIGIN, warning)] if warning else [])]
+    return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=omitted)], warnings
 
 
-def skills_in_scope(found: SkillsFound, request: Request) -> SkillsFound:
-    """The skills for what the request's capabilities name, as the environment lists them, and those that it names itself."""
+def skills_in_scope(available: SkillsFound, request: Request) -> SkillsFound:
+    """Return the skills that provide the request's capabilities, and those that it names."""
     names = request.permissions.capabilities
     if names is None:
-        return found
-    skills = (one for one in found.skills if one.name in request.skills or {*(one.provides or (one.name,))} & {*names})
-    return replace(found, skills=tuple(skills))
+        return available
+    chosen = (
+        skill
+        for skill in available.skills
+        if skill.name in request.skills or {*(skill.provides or (skill.name,))} & {*names}
+    )
+    return replace(available, skills=tuple(chosen))
 
 
-def active_names(found: SkillsFound, probe: Probe) -> tuple[list[str], list[ContextWarning]]:
-    """The names of the skills that are always active; one that needs what is missing here is reported instead."""
+def active_names(available: SkillsFound, probe: Probe) -> tuple[list[str], list[ContextWarning]]:
+    """Return the names of the skills that are always active, and a warning for each with a missing requirement."""
     names: list[str] = []
-    warned: list[ContextWarning] = []
-    for skill in found.skills:
+    warnings: list[ContextWarning] = []
+    for skill in available.skills:
         missing = probe.missing(skill.requires) if skill.always else ()
         if missing:
-            warned.append(ContextWarning(skill.origin, f"always active, but not shown: it needs {', '.join(missing)}"))
+            warnings.append(ContextWarning(skill.origin, f"always active, but omitted: needs {', '.join(missing)}"))
         elif skill.always:
             names.append(skill.name)
-    return names, warned
+    return names, warnings
 
 
-def known_names(found: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[ContextWarning]]:
-    """Those of the names that are skills, without repeats, and a warning if there are others."""
-    wanted = dict.fromkeys(names)
-    unknown = [name for name in wanted if name not in found.instructions]
-    told = f"there is no skill {_few(unknown)}; there are: {_few(list(found.instructions)) or 'none'}"
-    return [name for name in wanted if name in found.instructions], [ContextWarning(ORIGIN, told)] if unknown else []
+def known_names(available: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[ContextWarning]]:
+    """Return the names that are skills, without duplicates, and a warning about the others."""
+    requested = dict.fromkeys(names)
+    unknown = [name for name in requested if name not in available.instructions]
+    text = f"skill '{_few(unknown)}' not found (available: {_few(list(available.instructions)) or 'none'})"
+    warnings = [ContextWarning(ORIGIN, text)] if unknown else []
+    return [name for name in requested if name in available.instructions], warnings
 
 
-def instructions_text(guide: SkillInstructions) -> str:
-    """A skill in full, under its heading."""
-    return f"# Skill: {guide.skill.name}\n\n{guide.body}"
+def instructions_text(entry: SkillInstructions) -> str:
+    """Return a skill in full, under its heading."""
+    return f"# Skill: {entry.skill.name}\n\n{entry.body}"
 
 
-def skills_index(found: SkillsFound, probe: Probe, *, reads_files: bool, most: int) -> tuple[str, int, str]:
-    """The list of skills in at most about `most` characters, how many characters that kept out, and words about it.
+def skills_index(available: SkillsFound, probe: Probe, *, reads_files: bool, most: int) -> tuple[str, int, str]:
+    """Return the list of skills in about `most` characters, the number of omitted characters, and a warning.
 
-    Descriptions are shortened first, all to the same length, then skills are left out from the end.
+    Descriptions are shortened first, all to the same length; then skills are omitted from the end.
     """
     how = (
         f"Load a skill in full before you use it: `{LOADER}` with the path behind its description, "
@@ -159,11 +172,10 @@ def skills_index(found: SkillsFound, probe: Probe, *, reads_files: bool, most: i
         if reads_files
         else "Load a skill in full before you use it: `nexus skill use NAME`."
     )
-    head = ["# Skills", "", how, ""]
-    whole = [_line(skill, probe) for skill in found.skills]
-    lines, cut = whole, 0
+    all_lines = [_line(skill, probe) for skill in available.skills]
+    lines, cut = all_lines, 0
     for cut in (0, *SHORTER):
-        lines = [_line(skill, probe, cut) for skill in found.skills] if cut else whole
+        lines = [_line(skill, probe, cut) for skill in available.skills] if cut else all_lines
         if _size(lines) <= most:
             break
     while len(lines) > 1 and _size(lines) > most:
@@ -171,46 +183,40 @@ def skills_index(found: SkillsFound, probe: Probe, *, reads_files: bool, most: i
     notes: list[str] = []
     if cut:
         notes.append(f"descriptions are shortened to {cut} characters")
-    if left := len(whole) - len(lines) + found.unread:
-        notes.append(f"{left:,} more skills are not listed")
-    told = f"the list is over {most:,} characters or {MOST_FOLDERS} folders: {', '.join(notes)}" if notes else ""
+    if unlisted := len(all_lines) - len(lines) + available.unread:
+        notes.append(f"{unlisted:,} more skills are not listed")
+    warning = f"list over {most:,} characters or {MAX_FOLDERS} folders: {', '.join(notes)}" if notes else ""
     if notes:
         lines = [*lines, "", f"[{', '.join(notes)}; `nexus skill list` has all]"]
-    return "\n".join([*head, *lines]), max(_size(whole) - _size(lines), 0) if notes else 0, told
+    omitted = max(_size(all_lines) - _size(lines), 0) if notes else 0
+    return "\n".join(["# Skills", "", how, "", *lines]), omitted, warning
 
 
 def availability(skill: Skill, probe: Probe) -> str:
-    """What is missing for a skill, in a few words: `needs git, GITHUB_TOKEN`; empty if nothing is."""
+    """Return a skill's missing requirements in a few words, `needs git, GITHUB_TOKEN`, or ""."""
     missing = probe.missing(skill.requires)
     return f"needs {_few(missing)}" if missing else ""
 
 
-def _of(desk: SourceContext) -> SkillsFound:
-    """The skills as this call's first look found them: two sources of a call ask for them, and each file once."""
-    if not desk.skills_cache:
-        desk.skills_cache.append(discover_skills(desk.workspace))
-    return desk.skills_cache[0]
+def _skills(context: SourceContext) -> SkillsFound:
+    # Two sources of a call use the skills; each file is looked up once.
+    if not context.skills_cache:
+        context.skills_cache.append(discover_skills(context.workspace))
+    return context.skills_cache[0]
 
 
-def _whole_or_refused(desk: SourceContext, guide: SkillInstructions) -> None:
-    """Raises OverCap for a guide that the cap shortened, where the configuration does not want that."""
-    config = desk.workspace.config.instructions
-    if config.caps == "error":
-        raise OverCap(guide.skill.origin, guide.chars, config.file_chars)
-
-
-def _line(skill: Skill, probe: Probe, most: int = 0) -> str:
+def _line(skill: Skill, probe: Probe, description_chars: int = 0) -> str:
     text = skill.description
-    if most and len(text) > most:
-        text = f"{text[: most - 1].rstrip()}…"
+    if description_chars and len(text) > description_chars:
+        text = f"{text[: description_chars - 1].rstrip()}…"
     needs = availability(skill, probe)
     where = f"{skill.origin}, always active" if skill.always and not needs else skill.origin
     return f"- {skill.name}: {text} ({where}){f' (unavailable: {needs})' if needs else ''}"
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(map(printable_line, names[:MOST_NAMED]))}{more}"
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(map(printable_line, names[:MAX_NAMES]))}{more}"
 
 
 def _size(lines: Sequence[str]) -> int:

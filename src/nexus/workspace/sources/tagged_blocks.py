@@ -1,7 +1,7 @@
-"""Document 000's blocks: who the agent is, its tools, the memory shared with the user, what is known of the user, the moment.
+"""Document 000's blocks: identity, tools, the memory shared with the user, the user's profile, the moment.
 
-Each is a message of its own before the conversation, but for the identity, which is the system slot, and the moment,
-which is part of the user's message (`nexus.assembly.formats`). All texts are those of `nexus.render.tagged`.
+Each is a message before the conversation, except the identity, which is the system slot, and the moment, which is part
+of the user's message (`nexus.assembly.formats`). `nexus.render.tagged` writes their texts.
 """
 
 from __future__ import annotations
@@ -16,150 +16,146 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note
-from nexus.types.user_profile import friend_text, known_of
+from nexus.types.user_profile import friend_text
 from nexus.workspace.prompts.core_identity import CORE_IDENTITY
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.sources.app_blocks import PREFIX, app_block_text
-from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
+from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE, profile_text
 from nexus.workspace.times import parse_zone
 
 PINS_ORIGIN = "nexus:pins"
 PINNED = "Kept word for word, because it was pinned:"
-WHOLE = 1 << 40
-"""Characters of a text that is not shortened."""
+UNLIMITED_CHARS = 1 << 40
 
-KEPT = 12
-"""Entries that stay of the memory in parts when it has one more than it may have: so it begins anew only every few turns."""
+RESTART_ENTRIES = 12
+"""Number of newest entries that remain when the memory in parts exceeds its limit.
+
+Keeping far fewer than the limit lets later turns append for a while, so that the provider's prompt cache stays valid.
+"""
 
 _ROLES = {"user": "human", "assistant": "ai"}
 
 
-def core_identity(_desk: SourceContext) -> SourceResult:
-    """CORE_IDENTITY, the same for everybody."""
+def core_identity(_context: SourceContext) -> SourceResult:
+    """Return CORE_IDENTITY, the same for every call."""
     return [Block("Persona", "core identity", CORE_IDENTITY, "nexus:core_identity", trust="system")], []
 
 
-def tools_block(desk: SourceContext) -> SourceResult:
-    """[CAPABILITIES]: the request's tools, or the placeholder. Raises BadTool."""
-    text = blocks.capabilities_block(desk.request.tools)
+def tools_block(context: SourceContext) -> SourceResult:
+    """Return [CAPABILITIES]: the request's tools, or the placeholder. Raises BadTool."""
+    text = blocks.capabilities_block(context.request.tools)
     return [Block("Workspace", "capabilities", text, "nexus:capabilities", trust="tool")], []
 
 
-def friends_block(desk: SourceContext) -> SourceResult:
-    """[FRIENDS_INFO]: the user's profile, or the placeholder; a warning where a field is no text."""
-    text, strange = known_of(desk.request.identity.user_profile)
-    told = f"not shown: {strange} is no text, and has none as its content"
-    warned = [ContextWarning(USER_PROFILE_SOURCE, told)] if strange else []
-    shown = blocks.friends_block(text or friend_text({}))
-    return [Block("Persona", "about the user", shown, USER_PROFILE_SOURCE, trust="user")], warned
+def friends_block(context: SourceContext) -> SourceResult:
+    """Return [FRIENDS_INFO]: the user's profile, or the placeholder."""
+    text, warnings = profile_text(context)
+    text = blocks.friends_block(text or friend_text({}))
+    return [Block("Persona", "about the user", text, USER_PROFILE_SOURCE, trust="user")], warnings
 
 
-def mood_block(desk: SourceContext) -> SourceResult:
-    """[MOOD]: how the user seems to feel, where the application feeds it."""
-    return _fed(desk, "mood", blocks.mood_block)
+def mood_block(context: SourceContext) -> SourceResult:
+    """Return [MOOD]: how the user seems to feel, if the application provides it."""
+    return _app_block(context, "mood", blocks.mood_block)
 
 
-def constraints_block(desk: SourceContext) -> SourceResult:
-    """[CONSTRAINTS]: limits of the present task, where the application feeds them."""
-    return _fed(desk, "constraints", blocks.constraints_block)
+def constraints_block(context: SourceContext) -> SourceResult:
+    """Return [CONSTRAINTS]: limits of the present task, if the application provides them."""
+    return _app_block(context, "constraints", blocks.constraints_block)
 
 
-def shared_memory(desk: SourceContext) -> SourceResult:
-    """[SHARED_MEMORY count=N]: the newest entries before this turn, each shortened; and a summary's block before it."""
-    zone, warned = _zone(desk)
-    found = entries.memory_entries(rows_of(desk.previous_turns), zone, limit=desk.previous_turns.max_entries)
-    text = memory.memory_block(found.entries)
-    return [*_before(desk, zone), Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user")], warned
+def shared_memory(context: SourceContext) -> SourceResult:
+    """Return [SHARED_MEMORY count=N]: the newest entries before this turn, truncated, after pins and the summary."""
+    zone, warnings = _zone(context)
+    turns = context.previous_turns
+    text = memory.memory_block(entries.memory_entries(rows_of(turns), zone, limit=turns.max_entries).entries)
+    return [
+        *_summary_blocks(context, zone),
+        Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user"),
+    ], warnings
 
 
-def shared_memory_parts(desk: SourceContext) -> SourceResult:
-    """[SHARED_MEMORY], without a count and in parts of one message, so that its beginning stays when entries are added.
-
-    When there are more entries than may be shown, the newest `KEPT` are.
-    """
-    zone, warned = _zone(desk)
-    found = entries.memory_entries(rows_of(desk.previous_turns), zone, limit=kept_entries(desk.previous_turns))
-    parts = memory.memory_parts(found.entries)
-    made = [
-        Block("Session", f"shared memory {at}", text, MEMORY_ORIGIN, trust="user", continues=at > 1)
-        for at, text in enumerate(parts, 1)
+def shared_memory_parts(context: SourceContext) -> SourceResult:
+    """Return [SHARED_MEMORY] without a count, in parts of one message, so that added entries change no earlier part."""
+    zone, warnings = _zone(context)
+    turns = context.previous_turns
+    newest = entries.memory_entries(rows_of(turns), zone, limit=kept_entries(turns)).entries
+    parts = [
+        Block("Session", f"shared memory {number}", text, MEMORY_ORIGIN, trust="user", continues=number > 1)
+        for number, text in enumerate(memory.memory_parts(newest), 1)
     ]
-    return [*_before(desk, zone), *made], warned
+    return [*_summary_blocks(context, zone), *parts], warnings
 
 
-def this_moment(desk: SourceContext) -> SourceResult:
-    """The time of the message in the user's zone, for [THIS_MOMENT]; the clock's where the event's is none."""
-    zone, warned = _zone(desk)
-    time = moment_time(desk.at_ms, zone)
+def this_moment(context: SourceContext) -> SourceResult:
+    """Return the time of the message in the user's zone for [THIS_MOMENT]; the clock's time if the event's is invalid."""
+    zone, warnings = _zone(context)
+    time = moment_time(context.at_ms, zone)
     if time == UNKNOWN_TIME:
-        told = f"{desk.at_ms} is no time in milliseconds that has a date: the clock's is shown"
-        warned.append(ContextWarning(MOMENT_ORIGIN, told))
-        clocks = (moment_time(at_ms, zone) for at_ms in (desk.clock_ms() if desk.clock_ms else 0, 0))
-        time = next((one for one in clocks if one != UNKNOWN_TIME), time)
-    return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warned
+        text = f"{context.at_ms} is not a valid time in milliseconds; the clock's time is shown"
+        warnings.append(ContextWarning(MOMENT_ORIGIN, text))
+        fallbacks = (moment_time(at_ms, zone) for at_ms in (context.clock_ms() if context.clock_ms else 0, 0))
+        time = next((text for text in fallbacks if text != UNKNOWN_TIME), time)
+    return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warnings
 
 
-def kept_entries(earlier: PreviousTurns) -> int:
-    """How many entries the memory in parts shows: all, or so few that the next turns only add to them."""
-    count = len(entries.merge_rows(rows_of(earlier))[0])
-    return earlier.max_entries if count <= earlier.max_entries else min(earlier.max_entries, KEPT)
+def kept_entries(turns: PreviousTurns) -> int:
+    """Return the number of entries that the memory in parts shows: all, or so few that later turns only append."""
+    count = len(entries.merge_rows(rows_of(turns))[0])
+    return turns.max_entries if count <= turns.max_entries else min(turns.max_entries, RESTART_ENTRIES)
 
 
-def rows_of(earlier: PreviousTurns) -> Iterator[entries.DialogueRow]:
-    """The messages as rows of the memory. All that an assistant says in one turn is one run, where none is named.
+def rows_of(turns: PreviousTurns) -> Iterator[entries.DialogueRow]:
+    """Return the messages as rows of the memory.
 
-    A time that stands alone, and the line that says when a session began, are nobody's words: they are not told.
+    An assistant's messages of one turn form one run unless they name another. A user's message that is the session's
+    header or only a time has the role `note`, which the memory does not show.
     """
-    return _rows(earlier.rows)
+    return _rows(turns.rows)
 
 
-def _rows(told: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.DialogueRow]:
-    for turn, row in told:
+def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.DialogueRow]:
+    for turn, row in messages:
         message = row.message
         calls = tuple(entries.DialogueCall(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
-        role = "note" if _is_nobodys(message) else _ROLES.get(message.role, message.role)
-        yield entries.DialogueRow(role, _words(row), run, message.at_ms or None, calls)
+        role = "note" if _is_note(message) else _ROLES.get(message.role, message.role)
+        images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
+        text = message.text()
+        words = "\n".join([*images, *([text] if text else [])])
+        yield entries.DialogueRow(role, words, run, message.at_ms or None, calls)
 
 
-def _is_nobodys(message: Message) -> bool:
-    """Whether a user's message is the session's first line, or a time and no more."""
-    times = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
-    return message.role == "user" and (message.source == SESSION_SOURCE or all(times))
+def _is_note(message: Message) -> bool:
+    notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
+    return message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
 
 
-def _words(row: StoredMessage) -> str:
-    """What a message says, with a line for each of its images."""
-    images = [f"[image: {part.media_type}]" for part in row.message.parts if isinstance(part, Image)]
-    return "\n".join([*images, *([text] if (text := row.message.text()) else [])])
-
-
-def _fed(desk: SourceContext, name: str, framed: Callable[[str], str]) -> SourceResult:
-    text, over, warned = app_block_text(name, desk.request.blocks.get(name))
+def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:
+    text, omitted, warnings = app_block_text(name, context.request.blocks.get(name))
     if not text:
-        return [], warned
-    return [Block("Event", name, framed(text), f"{PREFIX}{name}", trust="tool", omitted_chars=over)], warned
+        return [], warnings
+    return [Block("Event", name, frame(text), f"{PREFIX}{name}", trust="tool", omitted_chars=omitted)], warnings
 
 
-def _before(desk: SourceContext, zone: tzinfo) -> list[Block]:
-    """What stands before the memory: pinned messages, whole, and what a compaction made of those before the memory's."""
-    found: list[Block] = []
-    kept = entries.memory_entries(
-        _rows(desk.previous_turns.pinned), zone, limit=len(desk.previous_turns.pinned), most_chars=WHOLE
-    )
-    if kept.entries:
-        text = "\n".join([SUMMARY_MARKER, PINNED, *map(memory.entry_text, kept.entries)])
-        found.append(Block("Session", "pinned messages", text, PINS_ORIGIN, trust="user"))
-    if desk.previous_turns.summary:
-        text = f"{SUMMARY_MARKER}\n{escape(desk.previous_turns.summary)}"
-        found.append(Block("Session", "summary", text, "nexus:summary", trust="user"))
-    return found
+def _summary_blocks(context: SourceContext, zone: tzinfo) -> list[Block]:
+    """Return the blocks before the memory: pinned messages, untruncated, and the summary of older messages."""
+    result: list[Block] = []
+    turns = context.previous_turns
+    pins = entries.memory_entries(_rows(turns.pinned), zone, limit=len(turns.pinned), most_chars=UNLIMITED_CHARS)
+    if pins.entries:
+        text = "\n".join([SUMMARY_MARKER, PINNED, *map(memory.entry_text, pins.entries)])
+        result.append(Block("Session", "pinned messages", text, PINS_ORIGIN, trust="user"))
+    if turns.summary:
+        text = f"{SUMMARY_MARKER}\n{escape(turns.summary)}"
+        result.append(Block("Session", "summary", text, "nexus:summary", trust="user"))
+    return result
 
 
-def _zone(desk: SourceContext) -> tuple[tzinfo, list[ContextWarning]]:
-    if not desk.timezone:
+def _zone(context: SourceContext) -> tuple[tzinfo, list[ContextWarning]]:
+    if not context.timezone:
         return UTC, []
     try:
-        return parse_zone(desk.timezone)[1], []
+        return parse_zone(context.timezone)[1], []
     except ValueError as error:
-        return UTC, [ContextWarning(MOMENT_ORIGIN, f"{error}: UTC is shown")]
+        return UTC, [ContextWarning(MOMENT_ORIGIN, f"{error}; UTC is shown")]

@@ -20,10 +20,9 @@ from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, definitions_of
-from nexus.workspace.files.dedupe import drop_repeated_files
 from nexus.workspace.images.load import media_parts
 from nexus.workspace.setup import workspace_context
-from nexus.workspace.source_context import SourceContext
+from nexus.workspace.source_context import SourceContext, drop_repeated_files
 from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime_context
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.skills import LOADER
@@ -151,7 +150,7 @@ class ContextBuilder:
         warned: list[ContextWarning] = []
         seen: dict[str, str] = {}
         for name in WORKSPACE.system:
-            found, notes = SOURCES[name](desk)
+            found, notes = SOURCES[name].function(desk)
             kept, repeats = drop_repeated_files(found, seen)
             blocks += kept
             warned += [*notes, *repeats]

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.memory.notebook import Notebook
-from nexus.workspace.memory.search import MemoryMatch
+from nexus.workspace.memory.notebook import MemoryMatch, Notebook
 from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
 
 

@@ -19,11 +19,11 @@ from nexus.workspace.config.files import settings_files
 from nexus.workspace.config.load import FILE_NAME, Configuration, read_configuration, values_of
 from nexus.workspace.environment.mcp import FILE_NAME as SERVERS_NAME
 from nexus.workspace.environment.mcp import McpServer
+from nexus.workspace.environment.system_info import environment_section
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import FileLayer, Folders, folders_of, layers_of
 from nexus.workspace.sources.instructions import layered_instructions
-from nexus.workspace.sources.session_blocks import environment_section
 
 __all__ = ["ContextLayer", "ContextLoader", "ContextSources", "LoadedContext"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from nexus.types.block import ContextWarning, text_hash
+from nexus.workspace.environment.system_info import environment_section
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
-from nexus.workspace.sources.session_blocks import environment_section
 
 __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
 
