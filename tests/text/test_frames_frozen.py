@@ -15,9 +15,8 @@ import pytest
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
 from nexus.text.frames import MARKS_VERSION, escape, unescape
-from nexus.text.frames.fold import skeleton, skeletons
+from nexus.text.frames.fold import characters_by_skeleton, skeleton, skeletons
 from nexus.text.frames.scanner import _glyphs
-from nexus.text.frames.table import SHAPES
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
 
 RELEASED = {1: "19ea6bc208ab7914a63a3ff281c221b01ed75168790d2b2edbd58f2aba58f9e0"}
@@ -34,17 +33,17 @@ PYTHONS = sorted(
 CHILD = """
 import hashlib, json, sys
 from nexus.text.frames import escape, unescape
-from nexus.text.frames.fold import shape
+from nexus.text.frames.fold import skeleton
 texts = json.load(sys.stdin)
 escaped = [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
 undone = [[unescape(text, scope) for text in texts] for scope, texts in zip(("block", "memory"), escaped)]
-folded = hashlib.sha256(repr([shape(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))]).encode()).hexdigest()
+folded = hashlib.sha256(repr([skeleton(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))]).encode()).hexdigest()
 json.dump([escaped, undone == [texts, texts], folded], sys.stdout)
 """
 
 
 def test_the_version_rises_with_the_marks_and_the_table() -> None:
-    found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, SHAPES]).encode()).hexdigest()
+    found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, characters_by_skeleton()]).encode()).hexdigest()
     assert RELEASED.get(MARKS_VERSION) == found, (
         "a change of marks or table is a new MARKS_VERSION, with its own line here"
     )
@@ -105,14 +104,14 @@ def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
 
 
 def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
-    with pytest.raises(ValueError, match="nothing looks like '!'"):
+    with pytest.raises(ValueError, match="character '!' has no skeleton"):
         skeletons("[MOOD!")
 
 
 def test_every_shape_has_its_characters_once() -> None:
     spans = sorted(
         (int(first, 16), int(first, 16) + int(more or "0", 16))
-        for listed in SHAPES.values()
+        for listed in characters_by_skeleton().values()
         for first, _, more in (one.partition("+") for one in listed.split(" "))
     )
     assert all(end < after for (_, end), (after, _) in pairwise(spans))
