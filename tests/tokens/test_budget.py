@@ -58,12 +58,12 @@ def test_json_has_the_printed_names_of_the_document() -> None:
 @pytest.mark.parametrize(
     ("given_budget", "words"),
     [
-        ({"available_tokens": 0}, "leaves room for nothing"),
-        ({"available_tokens": -5}, "leaves room for nothing"),
-        ({"reserve_response": -1}, "cannot be negative"),
-        ({"reserve_tools": -1}, "cannot be negative"),
-        ({"reserve_response": -1, "available_tokens": 100}, "cannot be negative"),
-        ({"reserve_response": 128_000}, "leave nothing of the 128,000 tokens that gpt-4o takes"),
+        ({"available_tokens": 0}, "too small"),
+        ({"available_tokens": -5}, "too small"),
+        ({"reserve_response": -1}, "negative reserve"),
+        ({"reserve_tools": -1}, "negative reserve"),
+        ({"reserve_response": -1, "available_tokens": 100}, "negative reserve"),
+        ({"reserve_response": 128_000}, "for tool results of 128,000 that gpt-4o takes"),
         ({"reserve_response": 100_000, "reserve_tools": 28_000}, "make them smaller"),
     ],
 )

@@ -248,12 +248,12 @@ def test_the_least_cacheable_prefix_is_the_documented_one(name: str, tokens: int
 
 def test_cache_rules_follow_who_serves_or_made_the_model() -> None:
     claude = cache_rules(resolve("us.anthropic.claude-sonnet-4-5-20250929-v1:0"))
-    assert (claude.marks_max, claude.lookback_blocks, claude.ttl_s, claude.ttl_long_s) == (4, 20, 300, 3600)
+    assert (claude.max_breakpoints, claude.lookback_blocks, claude.ttl_s, claude.ttl_long_s) == (4, 20, 300, 3600)
     assert (claude.read_factor, claude.write_factor, claude.write_long_factor) == (0.1, 1.25, 2.0)
     assert cache_rules(resolve("gpt-5.6-sol")).ttl_s == 1800
     assert cache_rules(resolve("gpt-5.6-sol")).write_factor == 1.25
     assert cache_rules(resolve("gpt-5.5")).write_factor == 1.0
-    assert cache_rules(resolve("gpt-4o")).marks_max == 0
+    assert cache_rules(resolve("gpt-4o")).max_breakpoints == 0
     assert cache_rules(resolve("my-own-model")) == cache_rules(resolve("groq/openai/gpt-oss-20b"))
 
 

@@ -69,7 +69,7 @@ def add_cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
     repeated = _repeated(ctx, conversation)
     # One mark is for the system slot (or the tools), two blocks of distance to spare.
-    left, apart = rules.marks_max - 1 - len(repeated), rules.lookback_blocks - 2
+    left, apart = rules.max_breakpoints - 1 - len(repeated), rules.lookback_blocks - 2
     found = repeated
     distance = apart
     for message in range(len(conversation) - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""What the provider reported for the last prompt of a view, and how much has been added to it since.
+"""Anchor of a count: the provider's report for a view's last prompt, and the tokens added since.
 
-A report has what no count sees: what the provider puts around a prompt, and how its vocabulary takes this very text.
-Only what came since carries the error of the count.
+A report includes what no count sees: the provider's own framing, and how its vocabulary splits this very text. With an
+anchor only the added tokens carry the error of the count.
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ from typing import Any
 
 from msgspec import Struct
 
-from nexus.tokens.calibration import plausible
+from nexus.tokens.calibration import is_plausible
 from nexus.tokens.model_names import same_model
 
-_SAME = ("mark", "cut", "counter")
+_SAME_PROMPT = ("mark", "cut", "counter")
+"""Manifest fields that must be equal for two prompts to be comparable."""
 
 
 class Anchor(Struct, frozen=True):
-    """`reported_tokens` of the view's newest call, and our count of what this call has more, in provider tokens.
-
-    `added_tokens` is negative where the prompt became shorter, as when a file of the system slot did.
-    """
+    """The report for the view's newest call, and the difference to the present one, in provider tokens."""
 
     reported_tokens: int
     added_tokens: int
+    """By our count; negative if the prompt became shorter, as when a file in the system slot did."""
 
     @property
     def tokens(self) -> int:
-        """What the provider will report for this call, as far as that can be told from the last one."""
+        """The expected report for this call."""
         return max(0, self.reported_tokens + self.added_tokens)
 
 
 def anchor_of(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Anchor | None:
-    """The anchor of the call with manifest `now`, whose view's newest recorded call had the manifest `before`.
+    """Return the anchor for a call with manifest `now`; `before` is the manifest of the view's newest recorded call.
 
-    None where that call had no plausible report, or was of another prompt: another model or counter, or a cut, clear or
-    compaction since.
+    None if that call had no plausible report or another prompt: another model or counter, or a cut, clear or compaction
+    since.
     """
     base, reported = (before.get("base", 0), before.get("reported", 0)) if before else (0, 0)
-    if not before or not base or not plausible(base, reported):
+    if not before or not base or not is_plausible(base, reported):
         return None
-    if any(before.get(name) != now[name] for name in _SAME) or not same_model(before.get("model", ""), now["model"]):
+    if any(before.get(name) != now[name] for name in _SAME_PROMPT):
+        return None
+    if not same_model(before.get("model", ""), now["model"]):
         return None
     return Anchor(reported, math.ceil((now["base"] - base) * factor))

@@ -35,12 +35,12 @@ STEPS: Final[dict[str, int]] = {"openai": 128, "azure": 128, "deepseek": 64}
 
 ADDED: Final[dict[str, CacheRules]] = {
     "deepseek": CacheRules(
-        min_tokens=64, marks_max=0, lookback_blocks=0, ttl_s=3600, ttl_long_s=3600,
+        min_tokens=64, max_breakpoints=0, lookback_blocks=0, ttl_s=3600, ttl_long_s=3600,
         read_factor=0.1, write_factor=1.0, write_long_factor=1.0,
         why="automatic on disk, in units of 64 tokens, for hours to days; the shortest is assumed",
     ),
     "groq": CacheRules(
-        min_tokens=1024, marks_max=0, lookback_blocks=0, ttl_s=7200, ttl_long_s=7200,
+        min_tokens=1024, max_breakpoints=0, lookback_blocks=0, ttl_s=7200, ttl_long_s=7200,
         read_factor=0.5, write_factor=1.0, write_long_factor=1.0,
         why="automatic, two hours without use, half the price of input, no fee for writing",
     ),
@@ -104,7 +104,7 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
     prices, long_prices = model.prices, model.long_prompt_prices
     return CacheRule(
         provider=model.provider,
-        max_breakpoints=rules.marks_max,
+        max_breakpoints=rules.max_breakpoints,
         lookback_blocks=rules.lookback_blocks,
         min_tokens=rules.min_tokens if model.provider in ADDED else model.cache_min_tokens,
         step_tokens=STEPS.get(model.provider, STEPS.get(model.vendor, 1)),

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from nexus.errors import BadImage, UnreadableFile
 from nexus.text.one_line import collapse_whitespace
-from nexus.tokens.image_price import VENDORS, provider_model_name
-from nexus.tokens.images import effective_size, scaled_size
+from nexus.tokens.image_price import provider_model_name
+from nexus.tokens.images import effective_size, has_image_rules, scaled_size
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
 from nexus.types.config import ImagesConfig
@@ -116,9 +116,8 @@ def _made(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Ima
 def _fitting(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, int]]:
     """Gives the size to which an image of a size is shrunk: `longest_edge`, else what the model makes use of."""
     found = resolve(model) if model and not longest_edge else None
-    vendor = VENDORS.get(found.vendor) if found is not None else None
-    if found is None or vendor is None:
+    if found is None or not has_image_rules(found.vendor):
         edge = longest_edge or LONGEST_EDGE
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
-    name = provider_model_name(found)
+    vendor, name = found.vendor, provider_model_name(found)
     return lambda width, height: effective_size(width, height, vendor, name)
