@@ -50,12 +50,12 @@ def test_a_worker_does_not_speak_where_people_are(label: str) -> None:
     """Document 002, "MA vs WA Context Differences": "Session history | Full MA thread | Only WA task context"."""
     check(label, "manager")
     check(label, "unified")
-    with pytest.raises(BadSessionKey, match="a worker does not speak in session"):
+    with pytest.raises(BadSessionKey, match="role 'worker' not admitted in session"):
         check(label, "worker")
 
 
 def test_a_manager_does_not_speak_in_a_workers_session() -> None:
     check("worker:report", "worker")
     check("worker:report", "unified")
-    with pytest.raises(BadSessionKey, match="a manager does not speak in session 'worker:report'"):
+    with pytest.raises(BadSessionKey, match="role 'manager' not admitted in session 'worker:report'"):
         check("worker:report", "manager")
