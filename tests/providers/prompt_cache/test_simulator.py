@@ -236,6 +236,6 @@ def test_sums_are_the_sums_of_the_parts(calls: list[CacheCall], rule: CacheRule)
     outcomes = list(simulate(calls, rule))
     sums, last = sum_outcomes(outcomes), sum_outcomes(outcomes[-1:])
     rest = sum_outcomes(outcomes[:-1])
-    for field in ("calls", "read", "written", "fresh", "output", "input_cost", "output_cost"):
+    for field in ("calls", "read", "written", "uncached", "output", "input_cost", "output_cost"):
         assert getattr(sums, field) == getattr(rest, field) + getattr(last, field)
     assert all(one.idle_ms >= 0 for _, one in pairwise(outcomes))
