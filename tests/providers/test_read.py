@@ -119,7 +119,7 @@ def test_an_anthropic_reply_gives_every_block_in_order() -> None:
 
 @pytest.mark.parametrize("mode", ["python", "json"])
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_gemini_reply_reads_the_same_in_every_form_that_the_client_dumps(mode: Any, by_alias: bool) -> None:
+def test_gemini_reply_reads_equal_in_every_dump_mode(mode: Any, by_alias: bool) -> None:
     result = gemini.reply(GenerateContentResponse.model_validate(GEMINI).model_dump(mode=mode, by_alias=by_alias))
     *said, signature, call = only(result)
     assert said == [Thinking("hm"), Text("Let me look.")]
@@ -153,7 +153,7 @@ def test_each_reply_is_recognised_by_its_own_reader_alone() -> None:
             reader.reply({})
 
 
-def test_further_choices_are_kept_beside_the_message_and_not_in_history() -> None:
+def test_further_choices_are_kept_in_meta() -> None:
     body = {**COMPLETION, "choices": [*COMPLETION["choices"], {"index": 1, "message": {"content": "or not"}}]}
     (message,) = openai.reply(body).messages
     assert json.loads(message.meta)["other_choices"] == [{"index": 1, "message": {"content": "or not"}}]
@@ -219,7 +219,7 @@ def test_several_openai_results_each_get_the_name_of_their_call() -> None:
     assert [*messages[2].results()] == [ToolResult("a", (Text("x"),), "tool_a")]
 
 
-def test_anthropic_results_come_before_what_the_user_says_beside_them() -> None:
+def test_anthropic_results_precede_other_user_content() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     linked = {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}
     document = {"type": "document", "source": {"type": "text", "data": "d"}, "cache_control": {"type": "ephemeral"}}
@@ -250,13 +250,13 @@ def test_anthropic_results_come_before_what_the_user_says_beside_them() -> None:
     assert rest.parts == (Text("and?"), Image("", url="https://x.example/a.png"), unknown)
 
 
-def test_what_no_field_holds_is_kept_in_meta_and_cache_marks_are_not() -> None:
+def test_unmapped_fields_are_kept_in_meta_without_cache_control() -> None:
     cited = {"type": "text", "text": "so", "citations": [{"n": 1}], "cache_control": {"type": "ephemeral"}}
     (message,) = anthropic.messages([{"role": "assistant", "content": [cited], "cache_control": {}}])
     assert json.loads(message.meta) == {"blocks": {"0": {"citations": [{"n": 1}]}}}
 
 
-def test_gemini_contents_match_calls_and_responses_without_ids_by_name() -> None:
+def test_gemini_contents_without_ids_match_by_name() -> None:
     user, model, tool, rest = gemini.messages(
         [
             {
@@ -283,7 +283,7 @@ def test_gemini_contents_match_calls_and_responses_without_ids_by_name() -> None
     assert (rest.role, rest.parts) == ("user", (Text("and?"),))
 
 
-def test_gemini_responses_with_several_fields_and_parts_of_other_kinds_keep_their_json() -> None:
+def test_gemini_responses_with_other_fields_keep_their_json() -> None:
     (tool,) = gemini.messages(
         [{"role": "tool", "parts": [{"functionResponse": {"id": "7", "name": "f", "response": {"a": 1, "b": 2}}}]}]
     )

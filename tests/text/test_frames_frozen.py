@@ -50,7 +50,7 @@ def test_the_version_rises_with_the_marks_and_the_table() -> None:
     assert max(RELEASED) == MARKS_VERSION
 
 
-def test_the_table_is_what_the_script_makes_of_its_version_of_unicode() -> None:
+def test_shape_table_equals_output_of_its_script() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "build_fold_table.py"), "--check"],
         capture_output=True,
@@ -61,7 +61,7 @@ def test_the_table_is_what_the_script_makes_of_its_version_of_unicode() -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python if python != sys.executable else "this one")
-def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python: str) -> None:
+def test_every_python_version_escapes_identically(python: str) -> None:
     hidden = [f"{mark[:3]}{char}{mark[3:]}" for mark, char in product(MARKS, UNSEEN)]
     texts = [*(disguise(mark) for mark, disguise in product(MARKS, DISGUISES)), *hidden, "\n".join(hidden)]
     done = subprocess.run(
@@ -79,7 +79,7 @@ def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python
     assert folded == hashlib.sha256(every.encode()).hexdigest()
 
 
-def test_what_the_scanner_reads_as_a_letter_of_a_mark_is_one_for_the_escape() -> None:
+def test_escape_covers_every_letter_of_the_scanner() -> None:
     kept = frozenset("abcdefghijklmnopqrstuvwxyz<>[]/:;")
     confused = str.maketrans({"m": "rn", "l": "i", "-": "_"})
     read = {chr(code): _glyphs(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))}

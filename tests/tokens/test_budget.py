@@ -21,13 +21,13 @@ def test_reserves_are_at_most_an_eighth_of_a_small_window_each() -> None:
     assert (budget.reserve_response, budget.reserve_tools, budget.available) == (1024, 1024, 8192 - 2048)
 
 
-def test_a_model_that_takes_less_input_than_its_window_gets_no_more_than_that() -> None:
+def test_budget_is_limited_by_max_input_tokens() -> None:
     budget = compute_budget(resolve("gpt-5"))
     assert budget.model_limit == 400_000
     assert budget.available == 272_000 - 16_000
 
 
-def test_given_reserves_and_given_available_tokens_are_taken_as_they_are() -> None:
+def test_explicit_reserves_and_available_tokens_are_used() -> None:
     """Decided on all documents: "`--budget` (and `budget=`) sets `available` directly"."""
     model = resolve("gpt-4o")
     assert compute_budget(model, reserve_response=4_000, reserve_tools=0).available == 124_000

@@ -66,9 +66,7 @@ def test_it_starts_at_the_models_own_factor_rounded_up(factor: float, wanted: in
 
 
 @given(BEFORE, st.lists(st.tuples(BASES, st.integers(-5, 10_000_000)), max_size=40))
-def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
-    before: Calibration, reports: list[tuple[int, int]]
-) -> None:
+def test_factor_stays_in_bounds_and_moves_by_steps(before: Calibration, reports: list[tuple[int, int]]) -> None:
     path = [before]
     for report in reports:
         path.append(update_calibration_factor(path[-1], *report))
@@ -81,9 +79,7 @@ def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
 
 
 @given(BEFORE, BASES, st.integers(0, 10_000_000), st.integers(0, 10_000_000))
-def test_of_two_plausible_reports_the_larger_never_gives_the_smaller_factor(
-    before: Calibration, base: int, one: int, other: int
-) -> None:
+def test_larger_report_never_gives_smaller_factor(before: Calibration, base: int, one: int, other: int) -> None:
     low, high = sorted((one, other))
     if is_plausible(base, low) and is_plausible(base, high):
         assert (
@@ -114,9 +110,7 @@ def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(
 
 @settings(max_examples=40)
 @given(st.floats(0.7, 1.5), st.lists(st.tuples(LARGE, st.floats(0, 0.08)), min_size=88, max_size=88))
-def test_it_comes_down_to_the_true_ratio_although_some_reports_are_too_high(
-    ratio: float, noisy: list[tuple[int, float]]
-) -> None:
+def test_factor_decreases_to_true_ratio_despite_high_reports(ratio: float, noisy: list[tuple[int, float]]) -> None:
     """From 1.7 to 0.7 there are 22 steps down, one in four reports."""
     learned = after(initial_calibration(1.7), *((base, int(base * ratio * (1 + noise))) for base, noise in noisy))
     assert learned.factor >= ratio * 0.999
@@ -134,7 +128,7 @@ def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Calibrat
 
 
 @given(st.lists(st.sampled_from([0.95, 1.3]), min_size=64, max_size=64))
-def test_prompts_of_two_kinds_in_turn_do_not_move_it_with_each_call(ratios: list[float]) -> None:
+def test_factor_is_stable_for_alternating_prompts(ratios: list[float]) -> None:
     path = [Calibration(86, MAX_SAMPLES)]
     for ratio in ratios:
         path.append(update_calibration_factor(path[-1], 10_000, int(10_000 * ratio)))

@@ -27,7 +27,7 @@ def test_a_label_without_a_known_prefix_is_free(label: str) -> None:
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_is_none_is_a_typed_error(kind: str, name: str) -> None:
-    with pytest.raises(BadSessionKey, match=f"the part after `{kind}:`"):
+    with pytest.raises(BadSessionKey, match=f"the part after '{kind}:'"):
         parse(f"{kind}:{name}")
 
 

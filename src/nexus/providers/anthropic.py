@@ -294,8 +294,8 @@ def _read_image(fields: dict[str, Any]) -> Image | None:
 def _rest_of_block(block: Any) -> dict[str, Any]:
     """Return the fields of a known block that no part has (citations, caller); unknown blocks are kept as they are."""
     fields = mapping(block)
-    known = _BLOCK_FIELDS.get(text_of(fields.get("type")))
-    rest = rest_of(fields, known) if known else {}
+    known_fields = _BLOCK_FIELDS.get(text_of(fields.get("type")))
+    rest = rest_of(fields, known_fields) if known_fields else {}
     if rest.get("caller") == _ORDINARY_CALLER:
         del rest["caller"]
     return rest

@@ -1,7 +1,7 @@
 """Incremental SHA-256 of a request body's JSON in the model's own provider format.
 
 The conversation is last in every format, and all but its newest messages is repeated in the next call. So the hash of the
-settled part is kept with the history, and each call hashes only what is new. The result equals the hash of
+settled part is kept with the history, and each call hashes only new messages. The result equals the hash of
 `msgspec.json.encode(body)`.
 """
 
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class _BodyParts:
-    """How one format's body is made, in parts."""
+    """Functions that make one format's body in parts."""
 
     key: str
     """Key of the conversation."""

@@ -154,7 +154,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under the names of this API: those of chat completions translated, others unchanged."""
+    """Return settings under the names of this API: with chat completion names translated, others unchanged."""
     out: dict[str, Any] = {}
     for name, value in config.items():
         if name in _LIMITS:
@@ -235,7 +235,7 @@ def usage(value: Any) -> TokenUsage:
 
 
 def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Message, ...]:
-    """Return all items as one message; none if there are no items."""
+    """Return all items as one message; none without items."""
     notes: dict[str, Any] = {}
     text_phases: list[str | None] = []
     parts: list[Part] = []

@@ -111,7 +111,7 @@ def _joined_history(
 
 
 def _join(start: list[Fragment], more: Iterable[Fragment], blocks: BlocksKey) -> list[Fragment]:
-    """Append fragments to `start`, joining those of one role. Fragments that were there before are not changed."""
+    """Append fragments to `start`, joining equal roles. Fragments that were there before are not changed."""
     is_copy = False
     for fragment in more:
         follows = bool(start) and start[-1]["role"] == fragment["role"]

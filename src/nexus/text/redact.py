@@ -124,7 +124,7 @@ def redact(text: str) -> RedactedText:
 
 
 def _assigns_secret(match: re.Match[str]) -> bool:
-    """Return False if the name or the value of an assignment shows that it is no secret."""
+    """Return False if the name or the value of an assignment shows that it is not a secret."""
     value, quoted, assigned = match["quoted"] or match["bare"], match["quoted"], "=" in match["sign"]
     if _NO_SECRET_NAME.match(match["tail"]) or _NO_SECRET_VALUE.match(value) or len(value.strip()) < 3:
         return False

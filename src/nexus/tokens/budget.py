@@ -1,4 +1,4 @@
-"""Token budget of one call: the window, the reserves, what is used and what remains.
+"""Token budget of one call: the window, the reserves, the used and the remaining tokens.
 
 `compute_budget` divides a window before anything is counted; `with_used` fills in the counts. Totals and remainders are
 computed, so they cannot contradict the parts. Python names are snake_case; `to_json` gives the documented camelCase.
@@ -84,7 +84,7 @@ def compute_budget(
     """Return the budget of a call to a model, with nothing used yet.
 
     Default reserves are 8,000 tokens for the reply and 16,000 for tool results, each at most an eighth of the window.
-    `available_tokens` sets what the context may take, whatever the reserves are. Raises BadBudget for a negative reserve,
+    `available_tokens` sets the context's limit directly, whatever the reserves are. Raises BadBudget for a negative reserve,
     for nothing available, and for reserves that take the whole window.
     """
     window = model.context_tokens

@@ -73,7 +73,7 @@ def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
 
 
 def provider_model_name(model: Model) -> str:
-    """Return the maker's name of a model; for a name of another form (a deployment) that of the row it was matched to."""
+    """Return the maker's name of a model; for another name (a deployment) the name of its matched row."""
     return _provider_model_name(model.name, model.matched, model.vendor)
 
 

@@ -231,7 +231,7 @@ def find_row(name: str) -> tuple[ModelRow | None, str]:
 
 
 def _model(name: str, row: ModelRow | None, warning: str) -> Model:
-    """Return the facts of a row, or the defaults for a name without one; `warning` says what was guessed."""
+    """Return the facts of a row, or the defaults for a name without one; `warning` describes the guess."""
     family, vendor, factor = family_of(name)
     provider, provider_format = providers_of(name, row.provider if row else vendor, vendor)
     rules = provider_table().cache
@@ -297,14 +297,14 @@ def _overridden(name: str, key: str, values: Mapping[str, Any]) -> Model:
     }
     if entry.prices:
         changes |= {"prices": _prices(entry.prices), "long_prompt_prices": None, "long_prompt_tokens": 0}
-    known = entry.context_tokens is not None or base.known
+    is_known = entry.context_tokens is not None or base.known
     return msgspec.structs.replace(
         base,
         name=name,
         context_tokens=context,
         max_input_tokens=max_input,
-        known=known,
+        known=is_known,
         matched=base.matched or key,
-        warning="" if known else base.warning,
+        warning="" if is_known else base.warning,
         **changes,
     )

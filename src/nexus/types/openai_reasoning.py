@@ -1,6 +1,6 @@
 """Reasoning items of OpenAI's Responses API as `Thinking`, with the whole item in `signature`, as JSON text.
 
-Nothing of an item is lost (id, summary, encrypted content), and its text is read like any other thinking. Its JSON begins
+Items are complete (id, summary, encrypted content), and its text is read like any other thinking. Its JSON begins
 in a fixed way that distinguishes it from other providers' signatures. In `types`, because `tokens` counts these items.
 """
 
