@@ -1,4 +1,4 @@
-"""Build `src/nexus/text/frames/table.py`: what each character looks like to a reader of marks.
+"""Build `src/nexus/text/frames/data/shapes.json`: the letters that each character looks like in a frame tag.
 
     python -m pip install unicodedata2==18.0.0
     python scripts/build_fold_table.py
@@ -14,16 +14,16 @@ like rn, are those of Unicode Technical Standard 39.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from textwrap import wrap
 
 import unicodedata2 as unicode
 
 UNICODE = "18.0.0"
-OUT = Path(__file__).parents[1] / "src/nexus/text/frames/table.py"
+OUT = Path(__file__).parents[1] / "src/nexus/text/frames/data/shapes.json"
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 BLANKS = "\t\u2800"
@@ -141,23 +141,9 @@ def ranges() -> dict[str, str]:
 
 
 def text() -> str:
-    """The module."""
-    head = (
-        f'"""What each character looks like to a reader of marks. Made by scripts/build_fold_table.py of Unicode {UNICODE}; '
-        'not edited by hand.\n\nA change of it is a new `MARKS_VERSION`.\n"""\n\nfrom __future__ import annotations\n\n'
-        f'UNICODE = "{UNICODE}"\n\nSHAPES: dict[str, str] = {{\n'
-    )
-    rows: list[str] = []
-    for shape, listed in ranges().items():
-        lines = wrap(listed, 109)
-        key = repr(shape).replace("'", '"')
-        if len(lines) == 1:
-            rows.append(f'    {key}: "{lines[0]}",\n')
-        else:
-            body = "".join(f'        "{line}{" " if line is not lines[-1] else ""}"\n' for line in lines)
-            rows.append(f"    {key}: (\n{body}    ),\n")
-    tail = '}\n"""Shapes, and the characters of each (`380+3`: 380 to 383): "" is unseen, " " blank, "_" a joint."""\n'
-    return head + "".join(rows) + tail
+    """The file: one line for each shape. "" is unseen, " " blank, "_" a joint."""
+    rows = ",\n".join(f" {json.dumps(shape)}: {json.dumps(listed)}" for shape, listed in ranges().items())
+    return f'{{"unicode": "{UNICODE}", "shapes": {{\n{rows}\n}}}}\n'
 
 
 if __name__ == "__main__":

@@ -1,71 +1,29 @@
-# Over 400 lines: one tree, drawn in its docstring; a class and a sentence for each thing that can go wrong.
-"""Every error that Nexus raises, as one tree.
+# Over 400 lines: one class for each error, in one tree.
+"""The error tree: each class is named for what happened; its message adds what to do.
 
-Each is named for what happened; its text says what happened and what to do, and nothing is lost when it is raised.
-
-    NexusError
-    ├── BudgetTooSmall          the parts that are never cut exceed the budget; nothing was sent
-    ├── ContextOverflow         the provider refused the prompt as too large, and a smaller one does not help or exist
-    ├── BadBudget               a budget or reserve that leaves nothing, or is no amount
-    ├── BadModelEntry           the user's own facts about a model are impossible
-    ├── BadCall                 a call to a simulated cache, or a sum about one, that cannot be
-    ├── BadConfig               a configuration file has an unknown key or an impossible value, or cannot be read
-    ├── OverCap                 a file is larger than its cap, and `caps = "error"` wants that refused
-    ├── BadSetting              a strategy, clock, zone or encoding that there is not
-    ├── BadEvent                an event of messages that are no results of tools
-    ├── BadTool                 a tool definition without a name, or with parameters that are no schema
-    ├── ToolCallFailed          a registered tool gave no result
-    │   ├── UnknownTool         no tool of that name is registered
-    │   └── BadArguments        the arguments are not what the tool takes; it was not called
-    ├── BadFact                 a fact that memory does not take: empty, too long, or known already
-    │   └── SecretFound         a text for memory looks as if it held a secret
-    ├── NoSuchFact              no fact of memory is meant, or more than one; nothing was changed
-    ├── MemoryBusy              another program held or changed the memory files all the time
-    ├── EmptyEvent              the event holds nothing that the model could be shown
-    ├── UnknownProfile          no profile of that name
-    ├── BadProfile              a profile's file cannot be used, or says something that is no profile
-    ├── BadPolicy               a policy file cannot be read, or says something that is no rule
-    ├── BadSessionKey           a session key is none, or an agent of that role does not belong there
-    ├── EmptyTask               a worker without a task
-    ├── NotAllowed              the policy does not allow this role, session or toolset for who asks
-    │   └── ToolNotAllowed      a call of a tool that was not offered with the context
-    ├── UnknownFormat           a file's format was not recognised
-    ├── UnreadableFile          a file cannot be read as what it should be
-    │   └── BadTurnLog          a text is no JSON array of entries, so it is no turn log
-    ├── BadImage                an image is not one that a provider accepts
-    ├── BadReply                a reply has none of the known shapes
-    ├── BadContext              a saved context, or a block of one, is damaged or of another version
-    ├── BadSkill                a skill's file cannot be read, or a skill cannot be made, as the standard has it
-    ├── NoSuchSkill             no skill of that name
-    ├── WorkspaceMissing        the workspace folder is not there
-    ├── PackageMissing          an optional package is needed and not installed
-    ├── CredentialError         base of what can go wrong with credentials; no text of these has a value
-    │   ├── BadCredential       a name or value that cannot be one; nothing was stored
-    │   ├── NoCredential        nothing is configured under that name
-    │   ├── CredentialsDamaged  the list of credentials cannot be read; it is left untouched
-    │   ├── CredentialsNotSaved the list of credentials cannot be written, or another process is writing it
-    │   └── KeyringUnusable     the system has no usable keyring, or it failed or did not answer
-    ├── SummarizerFailed        a summariser gave no summary: the call failed, was refused, or cannot be read
-    │   └── SummaryCallTooLarge its request and answer are more than one call takes
-    └── LedgerError
-        ├── LedgerDamaged       stored rows do not match their hashes; nothing is served from them
-        ├── LedgerTooNew        the file was written by a newer version; it is left untouched
-        ├── NotALedger          the file is not a Nexus ledger
-        ├── LedgerBusy          another process holds the ledger
-        ├── LedgerFull          the disk (or the file's size limit) is full; the append is absent
-        ├── IdempotencyConflict the same key came with another payload
-        ├── HeadMoved           the session got a newer entry than the caller expected
-        │   └── SessionMoved    the session was renamed, rewound or changed meanwhile
-        ├── CompactionSuperseded another compaction, undo or clear came while a summary was being made
-        ├── BadEntry            an entry names positions that are not there
-        ├── BadReference        a parent, thread or alias that is not there, or a circle of them
-        ├── ForksDepend         something else continues what was to be deleted for good
-        ├── EraseIncomplete     the storage still holds some of a text that was deleted for good
-        ├── LedgerConflict      an import brings another row than the ledger has at that place
-        ├── CannotReplay        a recorded call cannot be made again as it was sent, or not be proven
-        ├── LedgerClosed        the ledger was closed, or belongs to the process that this one was forked from
-        ├── LedgerGone          the ledger's file was moved, replaced or deleted while it was open
-        └── NoSuchSession       no session of that label
+NexusError
+├── ToolCallFailed
+│   └── UnknownTool, BadArguments
+├── NotAllowed
+│   └── ToolNotAllowed
+├── UnreadableFile
+│   └── BadTurnLog
+├── BadFact
+│   └── SecretFound
+├── CredentialError
+│   └── BadCredential, NoCredential, CredentialsDamaged, CredentialsNotSaved, KeyringUnusable
+├── SummarizerFailed
+│   └── SummaryCallTooLarge
+├── LedgerError
+│   ├── HeadMoved
+│   │   └── SessionMoved
+│   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
+│       IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
+│       EraseIncomplete, LedgerConflict, CannotReplay
+└── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
+    BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
+    WorkspaceMissing, BadConfig, BadSetting, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
+    NoSuchFact, MemoryBusy
 """
 
 from __future__ import annotations
@@ -76,13 +34,16 @@ from typing import Any
 
 
 class NexusError(Exception):
-    """Base of all errors of this package. `exit_code` is what the command line returns for it."""
+    """Base of all errors of this package; `exit_code` is for the command line."""
 
     exit_code = 1
 
 
+# Calls, tokens and providers
+
+
 class BudgetTooSmall(NexusError):
-    """System, tools, current event, last group and pins alone exceed the budget (see docs/fitting.md)."""
+    """The parts that are never cut exceed the budget (docs/fitting.md). Nothing was sent."""
 
     exit_code = 3
 
@@ -92,12 +53,12 @@ class BudgetTooSmall(NexusError):
         self.parts = dict(parts)
         sizes = ", ".join(f"{name} {tokens:,}" for name, tokens in self.parts.items() if tokens)
         super().__init__(
-            f"the parts that are never cut need {needed_tokens:,} tokens, the budget is {available_tokens:,} ({sizes}). "
-            "Nothing was sent. Use a larger budget or model, or shorten the largest part."
+            f"budget of {available_tokens:,} tokens too small: the parts that are never cut need {needed_tokens:,}: {sizes} "
+            "(use a larger budget or model, or shorten the largest part; nothing was sent)"
         )
 
     def scaled(self, factor: float, available_tokens: int, kept_back: int) -> BudgetTooSmall:
-        """The same in a provider's tokens, `factor` of them to a base token (rounded up)."""
+        """Return the error in a provider's tokens, `factor` per base token, rounded up."""
         parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
         if kept_back:
             parts["rounding"] = kept_back
@@ -105,7 +66,7 @@ class BudgetTooSmall(NexusError):
 
 
 class ContextOverflow(NexusError):
-    """A call did not fit, and neither did its smaller retries; nothing was stored. `attempts` are the calls made."""
+    """A call and its smaller retries (`attempts`) did not fit. Nothing was stored."""
 
     exit_code = 3
 
@@ -113,202 +74,43 @@ class ContextOverflow(NexusError):
         self.attempts = tuple(attempts)
         last = self.attempts[-1] if self.attempts else None
         sizes = ", ".join(f"{attempt.tokens:,}" for attempt in self.attempts)
-        said = f" The provider said: {last.verdict.text}" if last is not None and last.verdict is not None else ""
+        answer = (
+            f"; the provider answered: {last.verdict.text}" if last is not None and last.verdict is not None else ""
+        )
         super().__init__(
-            f"the context does not fit: {why} (tokens sent by our count: {sizes or 'none'}).{said} Nothing was stored. "
-            "Use a model with a larger window, or make system prompt, tools or message smaller."
+            f"context too large: {why}; tokens sent, by our count: {sizes or 'none'}{answer} (use a model with a larger "
+            "window, or shorten system prompt, tools or message; nothing was stored)"
         )
 
 
 class BadBudget(NexusError, ValueError):
-    """A budget or reserve that is negative, zero, or leaves nothing of the window."""
+    """A budget or reserve is negative, zero, or takes the whole window."""
 
     exit_code = 2
 
 
 class BadModelEntry(NexusError, ValueError):
-    """The user's own entry for a model has an unknown field or an impossible value."""
+    """The user's entry for a model has an unknown field or an impossible value."""
 
     exit_code = 2
 
 
 class BadCall(NexusError, ValueError):
-    """What is to be simulated or reckoned has negative tokens, a false order, or marks that the provider refuses."""
+    """A call for the cache simulation has negative tokens, a wrong order, or breakpoints that the provider rejects."""
 
     exit_code = 2
 
 
-class BadConfig(NexusError, ValueError):
-    """A configuration file cannot be used; `key` is empty where it cannot be read at all."""
-
-    exit_code = 2
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        super().__init__(f"{file}: {key}: {expected}" if key else f"{file}: {expected}")
-
-
-class OverCap(NexusError):
-    """A text is over its cap, in characters, and the configuration says that nothing may be left out."""
-
-    exit_code = 4
-
-    def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
-        self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
-        super().__init__(
-            f'{origin} has {chars:,} characters, the cap is {cap_chars:,}, and instructions.caps is "error": shorten it, '
-            'raise the cap, or set caps to "report". Nothing was sent'
-        )
-
-
-class BadSetting(NexusError, ValueError):
-    """A setting has none of its possible values; the text lists them."""
+class EmptyEvent(NexusError):
+    """The event has no text, image, attachment or result of an open call."""
 
     exit_code = 2
 
 
 class BadEvent(NexusError, ValueError):
-    """An event that is given as messages holds results of tools, and a user's message after them at most."""
+    """An event of messages contains anything but tool results and one user message after them."""
 
     exit_code = 2
-
-
-class BadTool(NexusError, ValueError):
-    """A tool definition is of none of the providers' forms."""
-
-    exit_code = 4
-
-
-class ToolCallFailed(NexusError):
-    """A tool gave no result: it raised an error (the `__cause__`), or there is nothing here that could be called."""
-
-
-class UnknownTool(ToolCallFailed):
-    """No tool of that name is registered; the text lists those that are."""
-
-    exit_code = 2
-
-
-class BadArguments(ToolCallFailed, ValueError):
-    """A call's arguments are no JSON object, or not what the tool takes. The tool was not called."""
-
-    exit_code = 2
-
-
-class BadFact(NexusError, ValueError):
-    """A text that memory does not take: empty, too long, known already. Nothing was written."""
-
-    exit_code = 2
-
-
-class SecretFound(BadFact):
-    """A text for memory looks as if it held a secret, of the kinds in `kinds`. Nothing was written."""
-
-    def __init__(self, kinds: Iterable[str]) -> None:
-        self.kinds = tuple(kinds)
-        super().__init__(
-            f"the text looks as if it held a secret ({', '.join(self.kinds)}), and memory goes to the model as it is: "
-            "nothing was written. Leave it out, or force it (`--force`)"
-        )
-
-
-class NoSuchFact(NexusError, ValueError):
-    """No fact is meant, or more than one: `numbers` has those that could be. Nothing was changed."""
-
-    exit_code = 2
-
-    def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
-        self.numbers = tuple(numbers)
-        super().__init__(text)
-
-
-class MemoryBusy(NexusError):
-    """Another program held the memory files, or changed them all the time. Nothing was written; try again."""
-
-
-class EmptyEvent(NexusError):
-    """The event has no text, no image and no result of an open call."""
-
-    exit_code = 2
-
-
-class UnknownProfile(NexusError):
-    """No profile of that name; the text lists those that exist."""
-
-    exit_code = 2
-
-
-class BadProfile(NexusError, ValueError):
-    """A profile's file cannot be used: `file`, the `key` in it, and what was `expected` there."""
-
-    exit_code = 4
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        where = f"{file}: {key}" if key else file
-        super().__init__(f"{where}: expected {expected}")
-
-
-class BadPolicy(NexusError):
-    """A policy cannot be used: `file`, the `key` in it, and what was `expected` there. No context is made meanwhile."""
-
-    exit_code = 4
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        where = f"{file}: {key}" if key else file
-        super().__init__(f"{where}: expected {expected}. No context is made before the policy is mended")
-
-
-class BadSessionKey(NexusError, ValueError):
-    """A session's label has a known prefix and no name that can be one, or is of no session for that role."""
-
-    exit_code = 2
-
-
-class EmptyTask(NexusError, ValueError):
-    """A worker's prompt was asked for without a task."""
-
-    exit_code = 2
-
-
-class NotAllowed(NexusError):
-    """The policy does not allow the role, session or toolset that a call asks for. Nothing was made."""
-
-    exit_code = 2
-
-
-class ToolNotAllowed(NotAllowed):
-    """A tool that was not offered was called: `tool`, the `toolset` and `role` of the context, and `why`."""
-
-    def __init__(self, tool: str, toolset: str, role: str, why: str) -> None:
-        self.tool, self.toolset, self.role, self.why = tool, toolset, role, why
-        applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
-        super().__init__(
-            f"tool {tool!r} is not allowed ({applied}): {why}. Do not run it; answer the call with this error"
-        )
-
-
-class UnknownFormat(NexusError):
-    """A session file's format was not recognised; `--format` forces one."""
-
-    exit_code = 4
-
-
-class UnreadableFile(NexusError):
-    """A file cannot be opened or holds nothing of its declared format."""
-
-    exit_code = 4
-
-
-class BadTurnLog(UnreadableFile):
-    """A text is no JSON array of entries, or is nested too deeply to be read; the text says where."""
-
-
-class BadImage(NexusError):
-    """An image is of a type, size or state that no provider accepts."""
-
-    exit_code = 4
 
 
 class BadReply(NexusError):
@@ -318,13 +120,170 @@ class BadReply(NexusError):
 
 
 class BadContext(NexusError):
-    """A saved context, or a block of a tagged dialogue, cannot be read back."""
+    """A saved context, or a block of a tagged dialogue, is damaged or of another version."""
+
+    exit_code = 4
+
+
+class PackageMissing(NexusError, ImportError):
+    """An optional package is not installed; the message has the command that installs it."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, needed_by: str, extra: str) -> None:
+        self.package = package
+        super().__init__(
+            f"package '{package}' not installed: {needed_by} needs it (pip install 'nexus-context-engine[{extra}]')"
+        )
+
+
+# Tools
+
+
+class BadTool(NexusError, ValueError):
+    """A tool definition is in none of the providers' formats, or its schema is invalid."""
+
+    exit_code = 4
+
+
+class ToolCallFailed(NexusError):
+    """A tool gave no result: it raised an error (the `__cause__`), or cannot be called."""
+
+
+class UnknownTool(ToolCallFailed):
+    """No tool of that name is registered; the message lists those that are."""
+
+    exit_code = 2
+
+
+class BadArguments(ToolCallFailed, ValueError):
+    """A call's arguments are not a JSON object or not the tool's. The tool was not called."""
+
+    exit_code = 2
+
+
+# Policy, profiles and sessions
+
+
+class BadPolicy(NexusError):
+    """A policy file is invalid: its `key` and the `expected` value. No context is made until it is fixed."""
+
+    exit_code = 4
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        where = f"{file}: {key}" if key else file
+        super().__init__(f"{where}: expected {expected} (no context is made until the policy is fixed)")
+
+
+class NotAllowed(NexusError):
+    """The policy denies the role, session or toolset of a call. Nothing was made."""
+
+    exit_code = 2
+
+
+class ToolNotAllowed(NotAllowed):
+    """A denied tool was called: `tool`, the `toolset` and `role` of the context, and `why`."""
+
+    def __init__(self, tool: str, toolset: str, role: str, why: str) -> None:
+        self.tool, self.toolset, self.role, self.why = tool, toolset, role, why
+        applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
+        super().__init__(
+            f"tool {tool!r} is not allowed ({applied}): {why}. Do not run it; answer the call with this error"
+        )
+
+
+class UnknownProfile(NexusError):
+    """No profile has that name; the message lists those that exist."""
+
+    exit_code = 2
+
+
+class BadProfile(NexusError, ValueError):
+    """A profile file is invalid: its `key` and the `expected` value."""
+
+    exit_code = 4
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        where = f"{file}: {key}" if key else file
+        super().__init__(f"{where}: expected {expected}")
+
+
+class BadSessionKey(NexusError, ValueError):
+    """A session label has a known prefix and an invalid name, or does not admit the role."""
+
+    exit_code = 2
+
+
+class EmptyTask(NexusError, ValueError):
+    """A worker has no task."""
+
+    exit_code = 2
+
+
+# Workspace: configuration, files, skills, memory
+
+
+class WorkspaceMissing(NexusError):
+    """The workspace folder does not exist (`nexus init` creates one)."""
+
+    exit_code = 4
+
+
+class BadConfig(NexusError, ValueError):
+    """A configuration file is invalid; `key` is empty if it cannot be read at all."""
+
+    exit_code = 2
+
+    def __init__(self, file: str, key: str, expected: str) -> None:
+        self.file, self.key, self.expected = file, key, expected
+        super().__init__(f"{file}: {key}: {expected}" if key else f"{file}: {expected}")
+
+
+class BadSetting(NexusError, ValueError):
+    """A setting is not one of its possible values; the message lists them."""
+
+    exit_code = 2
+
+
+class OverCap(NexusError):
+    """A text is over its cap, in characters, and the configuration forbids truncation."""
+
+    exit_code = 4
+
+    def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
+        self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
+        super().__init__(
+            f"{origin} too long: {chars:,} characters, the cap is {cap_chars:,}, and instructions.caps is 'error' "
+            "(shorten it, raise the cap, or set caps to 'report'; nothing was sent)"
+        )
+
+
+class UnknownFormat(NexusError):
+    """A session file's format was not recognized; `--format` forces one."""
+
+    exit_code = 4
+
+
+class UnreadableFile(NexusError):
+    """A file cannot be opened or is not in its declared format."""
+
+    exit_code = 4
+
+
+class BadTurnLog(UnreadableFile):
+    """A turn log is not a JSON array of entries, or is nested too deeply; the message names the position."""
+
+
+class BadImage(NexusError):
+    """An image has a type, size or content that no provider accepts."""
 
     exit_code = 4
 
 
 class BadSkill(NexusError):
-    """A skill's file has no front matter that can be read, or a skill cannot be made. `line` is in the file, from 1."""
+    """A skill file is invalid, or a skill cannot be created; `line` counts from 1."""
 
     exit_code = 4
 
@@ -334,183 +293,201 @@ class BadSkill(NexusError):
 
 
 class NoSuchSkill(NexusError):
-    """No skill of that name; `nexus skill list` lists them."""
+    """No skill has that name (`nexus skill list` lists them)."""
 
     exit_code = 2
 
 
-class WorkspaceMissing(NexusError):
-    """The workspace folder does not exist; `nexus init` makes one."""
-
-    exit_code = 4
-
-
-class PackageMissing(NexusError, ImportError):
-    """An optional package is needed and not installed; the text has the command that installs it."""
+class BadFact(NexusError, ValueError):
+    """A text for memory is empty, too long or a duplicate. Nothing was written."""
 
     exit_code = 2
 
-    def __init__(self, package: str, needed_by: str, extra: str) -> None:
-        self.package = package
+
+class SecretFound(BadFact):
+    """A text for memory seems to contain secrets, of the kinds in `kinds`. Nothing was written."""
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        self.kinds = tuple(kinds)
         super().__init__(
-            f"{needed_by} needs the package {package}, which is not installed: pip install 'nexus-context-engine[{extra}]'"
+            f"text seems to contain a secret: {', '.join(self.kinds)}; memory is sent to the model unchanged (remove it, or "
+            "store it anyway: --force; nothing was written)"
         )
 
 
+class NoSuchFact(NexusError, ValueError):
+    """No fact matches, or several do (`numbers`). Nothing was changed."""
+
+    exit_code = 2
+
+    def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
+        self.numbers = tuple(numbers)
+        super().__init__(text)
+
+
+class MemoryBusy(NexusError):
+    """Another program locked or kept changing the memory files. Nothing was written; try again."""
+
+
+# Credentials
+
+
 class CredentialError(NexusError):
-    """Base of what can go wrong with credentials. A value stands in no text of these."""
+    """Base of errors about credentials; their messages never contain a value."""
 
 
 class BadCredential(CredentialError, ValueError):
-    """A name, a variable's name or a value that cannot be one. Nothing was stored."""
+    """A credential's name, variable or value is invalid. Nothing was stored."""
 
     exit_code = 2
 
 
 class NoCredential(CredentialError):
-    """Nothing is configured under that name, or the place that is has no value."""
+    """A credential is not configured, or its store has no value."""
 
     exit_code = 2
 
 
 class CredentialsDamaged(CredentialError):
-    """The list of credentials is no regular file or not in its form. It was not touched; values are elsewhere."""
+    """The list of credentials is damaged. It was not changed; values are stored elsewhere."""
 
     exit_code = 4
 
 
 class CredentialsNotSaved(CredentialError):
-    """The list of credentials could not be written: another process is at it, the disk is full, or it is not allowed."""
+    """The list of credentials could not be written: lock, full disk or permissions."""
 
 
 class KeyringUnusable(CredentialError):
-    """The system has no keyring that can be used, or it failed, or did not answer in time."""
+    """The system has no usable keyring, or it failed or timed out."""
+
+
+# Summarizers
 
 
 class SummarizerFailed(NexusError):
-    """A summariser gave no summary. What its provider's package raised is the `__cause__`."""
+    """A summarizer gave no summary; the provider's error is the `__cause__`."""
 
 
 class SummaryCallTooLarge(SummarizerFailed):
-    """A summariser's request with its answer is more than one call takes. Summarise fewer messages at once.
-
-    Both numbers are 0 where a provider did not tell them.
-    """
+    """A summarizer's request and answer exceed one call; both numbers are 0 if the provider did not report them."""
 
     def __init__(self, text: str, needed_tokens: int, limit_tokens: int) -> None:
         self.needed_tokens, self.limit_tokens = needed_tokens, limit_tokens
         super().__init__(text)
 
 
+# Ledger
+
+
 class LedgerError(NexusError):
-    """Base of what can go wrong with stored history."""
+    """Base of errors about stored history."""
 
     exit_code = 5
 
 
 class LedgerDamaged(LedgerError):
-    """Stored rows do not match their hash chain: they are reported, never skipped or served."""
+    """Stored rows do not match their hash chain; they are reported, never skipped or returned."""
 
 
 class LedgerTooNew(LedgerError):
-    """The ledger was written by a newer version of Nexus. It was not touched; upgrade Nexus."""
+    """The ledger was written by a newer version of Nexus. It was not changed."""
 
 
 class NotALedger(LedgerError):
-    """The file exists but is not a Nexus ledger. It was not touched."""
+    """The file is not a Nexus ledger. It was not changed."""
 
 
 class LedgerBusy(LedgerError):
-    """Another process held the ledger longer than the busy timeout. Nothing was written; try again."""
+    """Another process locked the ledger longer than the timeout. Nothing was written; try again."""
 
 
 class LedgerFull(LedgerError):
-    """No space left for the append. It is wholly absent; earlier appends are safe."""
+    """The disk is full. The append is completely absent; earlier ones are safe."""
+
+
+class LedgerClosed(LedgerError):
+    """The ledger was closed, or opened by the parent of this forked process."""
+
+
+class LedgerGone(LedgerError):
+    """The file at the ledger's path was replaced. Nothing was written; open it again."""
 
 
 class IdempotencyConflict(LedgerError):
-    """An idempotency key was used again with another payload, or beside a new key. Nothing was written."""
+    """An idempotency key was used again with another payload or a new second key. Nothing was written."""
 
     def __init__(self, session: str, key: str, *, alike: bool) -> None:
         self.session, self.key = session, key
-        other = "something else: this context was recorded with another reply, or the key is not unique"
-        why = "the same, without a key that came beside it now" if alike else other
+        other = "another payload: this context was recorded with another reply, or the key is not unique"
+        why = "the same payload, but without the second key" if alike else other
         super().__init__(
-            f"session {session!r} has already used the key {key!r} for {why}. Nothing was stored; assemble again and "
-            "record that"
+            f"key {key!r} already used in session {session!r} for {why} (assemble again and record that; nothing was stored)"
         )
 
 
 class HeadMoved(LedgerError):
-    """The session's head is not the expected one. Nothing was written; read again and retry."""
+    """The session's head is not the expected one. Nothing was written."""
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         self.session, self.expected, self.actual = session, expected, actual
         super().__init__(
-            f"session {session!r} is at entry {actual} and not where this was made for, entry {expected}, or its history "
-            "is another one. Nothing was stored: assemble again, then record"
+            f"session {session!r} changed: it is at entry {actual}, this was made for entry {expected} of its history "
+            "(assemble again, then record; nothing was stored)"
         )
 
 
 class SessionMoved(HeadMoved):
-    """The session's pointer was moved by somebody else: renamed, rewound, archived or changed. Nothing was written."""
+    """The session was renamed, rewound, archived or changed meanwhile. Nothing was written."""
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(session, expected, actual)
         text = (
-            f"session {session!r} was moved meanwhile (it is at move {actual}, this was made for move {expected}). Nothing "
-            "was changed: look at it again (`nexus session moves`), then repeat"
+            f"session {session!r} changed: it is at update {actual}, this was made for update {expected} (check it with "
+            "`nexus session reflog`, then repeat; nothing was changed)"
         )
         self.args = (text,)
 
 
 class CompactionSuperseded(LedgerError):
-    """Another mark came after the one that a compaction was planned after. Nothing was stored; plan again."""
+    """Another checkpoint landed after a compaction was planned. Nothing was stored; plan again."""
 
 
 class BadEntry(LedgerError, ValueError):
-    """An entry to append names positions that do not fit the session. Nothing was stored."""
+    """An entry refers to positions that do not fit the session. Nothing was stored."""
 
     exit_code = 2
 
 
 class BadReference(LedgerError, ValueError):
-    """A session, thread, turn, call or alias that is named is not there, or leads back to itself. Nothing was stored."""
+    """A session, thread, turn, call or alias does not exist or leads back to itself. Nothing was stored."""
+
+    exit_code = 2
+
+
+class NoSuchSession(LedgerError):
+    """No session has that label (`nexus sessions` lists them)."""
 
     exit_code = 2
 
 
 class ForksDepend(LedgerError):
-    """Other sessions continue what was to be deleted for good; the text names them. Nothing was deleted."""
+    """Other sessions continue the history to be deleted; the message lists them. Nothing was deleted."""
 
     exit_code = 2
 
 
 class EraseIncomplete(LedgerError):
-    """Rows are deleted, but a search of the storage still found pieces of their text."""
+    """Rows were deleted, but the storage still contains pieces of their text."""
 
 
 class LedgerConflict(LedgerError):
-    """An import has another row at a place that is taken. Nothing was stored."""
+    """An import has a different row at an occupied position. Nothing was stored."""
 
 
 class CannotReplay(LedgerError):
-    """A recorded call cannot be made again as it was sent; `missing` says what is not there, or how it differs."""
+    """A recorded call cannot be reproduced; `missing` lists missing parts and differences."""
 
     def __init__(self, call: str, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
-        super().__init__(f"{call} cannot be made again as it was sent: {'; '.join(missing)}")
-
-
-class LedgerClosed(LedgerError):
-    """The ledger was closed, or was opened by the parent of this forked process. Open it again."""
-
-
-class LedgerGone(LedgerError):
-    """The file at the ledger's path is no longer the one that was opened. Nothing was written; open it again."""
-
-
-class NoSuchSession(LedgerError):
-    """No session has that label; `nexus sessions` lists them."""
-
-    exit_code = 2
+        super().__init__(f"{call} cannot be reproduced: {'; '.join(missing)}")

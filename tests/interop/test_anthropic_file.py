@@ -70,7 +70,7 @@ def test_a_changed_system_text_does_not_change_the_keys_of_the_messages(tmp_path
 def test_a_damaged_message_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     (found,) = read(tmp_path, json.dumps({"messages": [CHAT[0], {"role": "tool"}, CHAT[3]]}))
     assert [message.text() for message in messages(found)] == ["go", "done"]
-    assert [problem.text for problem in found.problems] == ["message 1: no message: `role` is 'tool'"]
+    assert [problem.text for problem in found.problems] == ["message 1: not a message: 'role' is 'tool'"]
 
 
 def test_a_file_without_messages_is_refused(tmp_path: Path) -> None:

@@ -330,9 +330,9 @@ def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_go
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ({"a": {1, 2}}, "returned what is no JSON: .a is set and no JSON value"),
-        ({"a": float("inf")}, "returned what is no JSON: .a is inf, which JSON cannot say"),
-        ({1: 2}, "a key of it is int and no text"),
+        ({"a": {1, 2}}, "returned what is no JSON: .a is set, not a JSON value"),
+        ({"a": float("inf")}, "returned what is no JSON: .a is inf, not a JSON number"),
+        ({1: 2}, "a key of value is int, not text"),
         ([1], "returned list and not values by name"),
         ("text", "returned str and not values by name"),
     ],
@@ -359,7 +359,7 @@ def test_data_of_the_moment_over_the_cap_are_left_out_and_reported() -> None:
     [
         ({"name": "no name!"}, "needs a name of letters"),
         ({"name": "a", "parameters": "none"}, "are not a JSON schema"),
-        ({"name": "a", "parameters": {"x": {1}}}, "is set and no JSON value"),
+        ({"name": "a", "parameters": {"x": {1}}}, "is set, not a JSON value"),
         ({"function_declarations": ["a"]}, "has no attribute 'get'"),
         ("a", "returned str and not a tool's definition"),
     ],

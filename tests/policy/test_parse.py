@@ -66,8 +66,8 @@ WRONG = [
     ("[principals.'a*']\ntoolset='x'", 'principals."a*"', "`*` stands for nobody here"),
     ("[principals.a]", "principals.a.toolset", "the name of a toolset, as there is no [default]"),
     ('[principals."a\\nb"]\ntoolset="x"', 'principals."a\\nb"', "none of control"),
-    ("[principals.a]\ntoolset='x'\nsession='dm:'", "principals.a.session", "has no name"),
-    ("[principals.a]\ntoolset='x'\nrole='worker'\nsession='dm:a'", "principals.a.session", "does not speak in session"),
+    ("[principals.a]\ntoolset='x'\nsession='dm:'", "principals.a.session", "is empty"),
+    ("[principals.a]\ntoolset='x'\nrole='worker'\nsession='dm:a'", "principals.a.session", "not admitted in session"),
     ('[principals.a]\ntoolset="x"\nperson="a\\nb"', "principals.a.person", "control characters"),
     ('[principals.a]\ntoolset="x"\npermissions=["a\\n# Rules"]', "principals.a.permissions", "names on one line"),
     ("[roles.boss]", "roles.boss", "one of the roles manager, worker, unified"),
@@ -89,7 +89,7 @@ def test_what_is_no_rule_is_an_error_that_names_file_key_and_what_is_expected(
         parse_policy(text, "policy.toml")
     assert (caught.value.file, caught.value.key) == ("policy.toml", key)
     assert expected.lower() in caught.value.expected.lower()
-    assert "No context is made" in str(caught.value)
+    assert "no context is made" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_conversation_becomes_items_in_the_order_of_its_parts() -> None:
     ]
 
 
-def test_reasoning_goes_back_only_sealed_to_its_own_model_and_before_what_it_led_to() -> None:
+def test_reasoning_is_returned_only_encrypted_to_its_own_model() -> None:
     def sent(part: Thinking, *more: Thinking, model: str = "gpt-5-2025-08-07") -> list[str]:
         said = Message("assistant", (part, Text("so"), *more), model=model)
         return [item.get("type", "message") for item in items(user("hi"), said)][1:]
@@ -98,7 +98,7 @@ def test_reasoning_goes_back_only_sealed_to_its_own_model_and_before_what_it_led
     assert sent(Thinking("hm"), Thinking("hm", SEALED)) == ["message"]
 
 
-def test_a_models_reasoning_is_not_shown_to_another_one_in_the_same_window() -> None:
+def test_reasoning_is_not_sent_to_another_model_in_same_window() -> None:
     with opened() as nx:
         append(nx, "s", user("hi"), Message("assistant", (Thinking("hm", SEALED), Text("so")), model="gpt-5"))
         for model, sent in (("gpt-5", 1), ("gpt-5.1", 0), ("gpt-5", 1)):
@@ -106,7 +106,7 @@ def test_a_models_reasoning_is_not_shown_to_another_one_in_the_same_window() -> 
             assert json.dumps(made).count("c2VhbGVk") == sent
 
 
-def test_phases_of_texts_go_back_and_are_left_out_when_the_texts_are_others() -> None:
+def test_phases_are_returned_only_for_unchanged_texts() -> None:
     meta = '{"phases":["commentary","final_answer"]}'
     two = Message("assistant", (Text("I look."), Text("Found.")), meta=meta)
     one = Message("assistant", (Text("I look."),), meta=meta)
@@ -145,12 +145,12 @@ def test_allowed_tools_are_named_in_the_flat_form() -> None:
     }
 
 
-def test_encrypted_reasoning_is_asked_for_only_of_models_that_reason() -> None:
+def test_encrypted_reasoning_is_requested_only_from_reasoning_models() -> None:
     assert body(model="gpt-5")["include"] == ["reasoning.encrypted_content"]
     assert "include" not in body(model="gpt-4o")
 
 
-def test_the_cache_key_names_the_session_without_telling_its_label() -> None:
+def test_cache_key_is_opaque_per_session() -> None:
     assert cache_key("main") == cache_key("main") != cache_key("other")
     assert len(cache_key("Ünsägliches \ud800")) == 16
     assert body()["prompt_cache_key"] == cache_key("s")

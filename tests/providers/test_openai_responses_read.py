@@ -12,8 +12,7 @@ from openai.types.responses import Response
 
 import nexus
 from nexus.errors import BadReply
-from nexus.providers import anthropic_read, gemini_read, openai_read
-from nexus.providers import openai_responses_read as responses_read
+from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.replies import read_reply
 from nexus.types.message import Text, Thinking, ToolCall, Unknown
 from nexus.types.request import TokenUsage
@@ -114,7 +113,7 @@ def test_what_was_read_goes_back_as_it_came() -> None:
 
 def test_reasoning_that_a_model_shows_is_its_text() -> None:
     open_item = {**REASONING, "content": [{"type": "reasoning_text", "text": "I think."}], "encrypted_content": None}
-    (message,) = responses_read.reply(response(open_item)).messages
+    (message,) = openai_responses.reply(response(open_item)).messages
     (thinking,) = message.parts
     assert isinstance(thinking, Thinking) and thinking.text == "I think."
     assert "encrypted_content" not in json.loads(thinking.signature)
@@ -123,7 +122,7 @@ def test_reasoning_that_a_model_shows_is_its_text() -> None:
 def test_refusals_and_custom_calls_are_read() -> None:
     refused = {**SAID, "content": [{"type": "refusal", "refusal": "No."}], "phase": None}
     custom = {"type": "custom_tool_call", "call_id": "c2", "name": "sql", "input": "SELECT 1"}
-    (message,) = responses_read.reply(response(refused, custom)).messages
+    (message,) = openai_responses.reply(response(refused, custom)).messages
     assert message.parts == (Text("No."), ToolCall("c2", "sql", "SELECT 1"))
     meta = json.loads(message.meta)
     assert (meta["refusal"], meta["custom_calls"]) == (True, ["c2"])
@@ -136,7 +135,7 @@ def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
     failed = response(status="failed", error={"code": "server_error", "message": "It broke."})
     result = read_reply(Response.model_validate(failed))
     assert (result.messages, result.stop_reason, result.error) == ((), "failed", "It broke.")
-    assert responses_read.reply(response(status="cancelled")).error == "cancelled"
+    assert openai_responses.reply(response(status="cancelled")).error == "cancelled"
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
@@ -147,13 +146,13 @@ def test_a_response_that_is_not_finished_is_refused(status: str) -> None:
 
 def test_a_response_is_recognised_by_its_own_reader_alone() -> None:
     body = response(SAID)
-    assert [reader.is_reply(body) for reader in (responses_read, openai_read, anthropic_read, gemini_read)] == [
+    assert [reader.is_reply(body) for reader in (openai_responses, openai, anthropic, gemini)] == [
         True, False, False, False,
     ]  # fmt: skip
     others: list[Any] = [{}, [], None, {"object": "response"}, {"object": "response.compaction", "output": []}]
-    assert not any(responses_read.is_reply(other) for other in others)
+    assert not any(openai_responses.is_reply(other) for other in others)
     with pytest.raises(BadReply):
-        responses_read.reply({"output": []})
+        openai_responses.reply({"output": []})
 
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4))
@@ -169,5 +168,5 @@ VALUES = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(VALUES, max_size=4), VALUES)
 def test_any_shape_of_output_is_read(output: list[Any], more: Any) -> None:
-    result = responses_read.reply({"object": "response", "output": output, "usage": more, "error": more})
+    result = openai_responses.reply({"object": "response", "output": output, "usage": more, "error": more})
     assert len(result.messages) == bool(output)

@@ -75,7 +75,7 @@ def opened() -> Engine:
 
 
 @pytest.mark.parametrize("first", MODELS)
-def test_a_session_of_one_provider_is_valid_on_every_wire_and_keeps_its_ids_there(first: str) -> None:
+def test_session_is_valid_with_stable_ids_in_every_format(first: str) -> None:
     with opened() as nx:
         begun(nx, first)
         seen: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def test_a_session_of_one_provider_is_valid_on_every_wire_and_keeps_its_ids_ther
 
 @pytest.mark.parametrize("first", MODELS)
 @pytest.mark.parametrize("then", MODELS)
-def test_what_one_provider_signed_is_not_sent_in_the_form_of_another(first: str, then: str) -> None:
+def test_signature_is_not_sent_to_another_provider(first: str, then: str) -> None:
     with opened() as nx:
         begun(nx, first)
         foreign = nx.assemble("And now?", session="s", model=MODELS[then], tools=TOOLS)
@@ -114,7 +114,7 @@ def test_what_one_provider_signed_is_not_sent_in_the_form_of_another(first: str,
 
 
 @pytest.mark.parametrize("wire", ["responses", "anthropic"])
-def test_what_a_provider_signed_goes_back_to_its_own_model_after_a_turn_with_another(wire: str) -> None:
+def test_signature_returns_to_its_model_after_turn_with_another(wire: str) -> None:
     with opened() as nx:
         begun(nx, wire)
         nx.record(nx.assemble("Why?", session="s", model="gemini-2.5-pro", tools=TOOLS), REPLIES["gemini"]("So."))

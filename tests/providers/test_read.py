@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
 
 from nexus.errors import BadReply
-from nexus.providers import anthropic_read, gemini_read, openai_read
+from nexus.providers import anthropic, gemini, openai
 from nexus.types.message import Image, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
 
-READERS = (openai_read, anthropic_read, gemini_read)
+READERS = (openai, anthropic, gemini)
 
 COMPLETION: dict[str, Any] = {
     "id": "chatcmpl-1",
@@ -99,7 +99,7 @@ def only(result: AgentResult) -> tuple[Any, ...]:
 
 def test_an_openai_reply_gives_reasoning_text_and_calls_in_order() -> None:
     body = ChatCompletion.model_validate(COMPLETION).model_dump()
-    result = openai_read.reply(body)
+    result = openai.reply(body)
     assert only(result) == (Thinking("hm"), Text("Let me look."), ToolCall("c1", "look", '{"a": 1}'))
     assert (result.model, result.stop_reason, result.messages[0].id) == ("gpt-x", "tool_calls", "chatcmpl-1")
     assert result.messages[0].model == "gpt-x"
@@ -107,7 +107,7 @@ def test_an_openai_reply_gives_reasoning_text_and_calls_in_order() -> None:
 
 
 def test_an_anthropic_reply_gives_every_block_in_order() -> None:
-    result = anthropic_read.reply(AnthropicMessage.model_validate(ANTHROPIC).model_dump())
+    result = anthropic.reply(AnthropicMessage.model_validate(ANTHROPIC).model_dump())
     assert only(result) == (
         Thinking("hm", "sig"),
         Thinking("", redacted="secret"),
@@ -119,8 +119,8 @@ def test_an_anthropic_reply_gives_every_block_in_order() -> None:
 
 @pytest.mark.parametrize("mode", ["python", "json"])
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_gemini_reply_reads_the_same_in_every_form_that_the_client_dumps(mode: Any, by_alias: bool) -> None:
-    result = gemini_read.reply(GenerateContentResponse.model_validate(GEMINI).model_dump(mode=mode, by_alias=by_alias))
+def test_gemini_reply_reads_equal_in_every_dump_mode(mode: Any, by_alias: bool) -> None:
+    result = gemini.reply(GenerateContentResponse.model_validate(GEMINI).model_dump(mode=mode, by_alias=by_alias))
     *said, signature, call = only(result)
     assert said == [Thinking("hm"), Text("Let me look.")]
     assert signature in (Thinking("", "-_-_"), Thinking("", "+/+/"))
@@ -153,20 +153,20 @@ def test_each_reply_is_recognised_by_its_own_reader_alone() -> None:
             reader.reply({})
 
 
-def test_further_choices_are_kept_beside_the_message_and_not_in_history() -> None:
+def test_further_choices_are_kept_in_meta() -> None:
     body = {**COMPLETION, "choices": [*COMPLETION["choices"], {"index": 1, "message": {"content": "or not"}}]}
-    (message,) = openai_read.reply(body).messages
+    (message,) = openai.reply(body).messages
     assert json.loads(message.meta)["other_choices"] == [{"index": 1, "message": {"content": "or not"}}]
 
 
 def test_a_blocked_gemini_prompt_is_an_error_without_a_message() -> None:
-    result = gemini_read.reply({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 7}})
+    result = gemini.reply({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 7}})
     assert (result.messages, result.error, result.usage.input_tokens) == ((), "SAFETY", 7)
 
 
 def test_openai_parts_become_text_images_and_unknown_parts() -> None:
     audio = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
-    (message,) = openai_read.messages(
+    (message,) = openai.messages(
         [
             {
                 "role": "user",
@@ -191,7 +191,7 @@ def test_openai_parts_become_text_images_and_unknown_parts() -> None:
 
 
 def test_openai_roles_refusals_and_older_calls_are_read() -> None:
-    developer, refused, older, answer = openai_read.messages(
+    developer, refused, older, answer = openai.messages(
         [
             {"role": "developer", "content": "Be brief."},
             {"role": "assistant", "content": None, "refusal": "No."},
@@ -208,7 +208,7 @@ def test_openai_roles_refusals_and_older_calls_are_read() -> None:
 
 def test_several_openai_results_each_get_the_name_of_their_call() -> None:
     calls = [{"id": i, "type": "function", "function": {"name": f"tool_{i}", "arguments": "{}"}} for i in "ab"]
-    messages = openai_read.messages(
+    messages = openai.messages(
         [
             {"role": "assistant", "tool_calls": calls},
             {"role": "tool", "tool_call_id": "b", "content": ""},
@@ -219,11 +219,11 @@ def test_several_openai_results_each_get_the_name_of_their_call() -> None:
     assert [*messages[2].results()] == [ToolResult("a", (Text("x"),), "tool_a")]
 
 
-def test_anthropic_results_come_before_what_the_user_says_beside_them() -> None:
+def test_anthropic_results_precede_other_user_content() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     linked = {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}
     document = {"type": "document", "source": {"type": "text", "data": "d"}, "cache_control": {"type": "ephemeral"}}
-    _, results, rest = anthropic_read.messages(
+    _, results, rest = anthropic.messages(
         [
             {
                 "role": "assistant",
@@ -250,14 +250,14 @@ def test_anthropic_results_come_before_what_the_user_says_beside_them() -> None:
     assert rest.parts == (Text("and?"), Image("", url="https://x.example/a.png"), unknown)
 
 
-def test_what_no_field_holds_is_kept_in_meta_and_cache_marks_are_not() -> None:
+def test_unmapped_fields_are_kept_in_meta_without_cache_control() -> None:
     cited = {"type": "text", "text": "so", "citations": [{"n": 1}], "cache_control": {"type": "ephemeral"}}
-    (message,) = anthropic_read.messages([{"role": "assistant", "content": [cited], "cache_control": {}}])
+    (message,) = anthropic.messages([{"role": "assistant", "content": [cited], "cache_control": {}}])
     assert json.loads(message.meta) == {"blocks": {"0": {"citations": [{"n": 1}]}}}
 
 
-def test_gemini_contents_match_calls_and_responses_without_ids_by_name() -> None:
-    user, model, tool, rest = gemini_read.messages(
+def test_gemini_contents_without_ids_match_by_name() -> None:
+    user, model, tool, rest = gemini.messages(
         [
             {
                 "role": "user",
@@ -283,12 +283,12 @@ def test_gemini_contents_match_calls_and_responses_without_ids_by_name() -> None
     assert (rest.role, rest.parts) == ("user", (Text("and?"),))
 
 
-def test_gemini_responses_with_several_fields_and_parts_of_other_kinds_keep_their_json() -> None:
-    (tool,) = gemini_read.messages(
+def test_gemini_responses_with_other_fields_keep_their_json() -> None:
+    (tool,) = gemini.messages(
         [{"role": "tool", "parts": [{"functionResponse": {"id": "7", "name": "f", "response": {"a": 1, "b": 2}}}]}]
     )
     assert tool.parts == (ToolResult("7", (Text('{"a":1,"b":2}'),), "f"),)
-    (model,) = gemini_read.messages([{"role": "model", "parts": [{"executableCode": {"code": "1+1"}}]}])
+    (model,) = gemini.messages([{"role": "model", "parts": [{"executableCode": {"code": "1+1"}}]}])
     assert model.parts == (Unknown("executable_code", '{"executable_code":{"code":"1+1"}}'),)
 
 
@@ -299,7 +299,7 @@ def test_gemini_responses_with_several_fields_and_parts_of_other_kinds_keep_thei
 def test_an_item_that_is_no_message_is_refused_by_its_place(item: Any) -> None:
     goods: list[Any] = [{"role": "user", "content": "x"}, {"role": "user", "content": "x"}, {"parts": []}]
     for reader, good in zip(READERS, goods, strict=True):
-        if reader is gemini_read or item != {"role": "user", "parts": 1}:
+        if reader is gemini or item != {"role": "user", "parts": 1}:
             with pytest.raises(BadReply, match="message 1: no"):
                 reader.messages([good, item])
 

@@ -124,7 +124,7 @@ def test_an_anthropic_body_is_refused_when(edit: Edit, problem: str) -> None:
     assert any(problem in one for one in found), found
 
 
-def test_an_anthropic_tool_use_id_is_refused_when_a_later_message_uses_it_again() -> None:
+def test_anthropic_check_rejects_reused_tool_use_id() -> None:
     body = anthropic_body()
     body["messages"] += [body["messages"][1], body["messages"][2]]
     del body["messages"][6]["content"][2]["cache_control"]

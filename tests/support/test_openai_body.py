@@ -101,7 +101,7 @@ def test_an_openai_body_is_refused_when(edit: Edit, problem: str) -> None:
     assert any(problem in one for one in found), found
 
 
-def test_an_openai_call_id_is_refused_when_a_later_message_uses_it_again() -> None:
+def test_openai_check_rejects_reused_call_id() -> None:
     body = openai_body()
     body["messages"] += [body["messages"][2], body["messages"][3], body["messages"][4]]
     assert check_openai(body) == [

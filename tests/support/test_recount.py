@@ -55,7 +55,7 @@ def test_an_image_address_is_counted() -> None:
     assert "https://example.org/a.png" in wire_text(body)
 
 
-def test_proofs_of_thinking_and_cache_marks_are_left_out_of_the_count() -> None:
+def test_signatures_and_cache_control_are_not_counted() -> None:
     told = wire_text(anthropic_body())
     assert "Two calls." in told
     assert all(hidden not in told for hidden in ("c2lnbmVk", "b3BhcXVl", "cache_control"))
@@ -111,7 +111,7 @@ def test_the_recounter_is_exact_for_any_texts(before: Json, messages: list[Any],
     assert Recounter().count(body) == recount(body)
 
 
-def test_the_recounter_is_exact_when_a_message_holds_a_megabyte_of_spaces() -> None:
+def test_recounter_is_exact_for_megabyte_of_spaces() -> None:
     body = openai_body()
     body["messages"][6]["content"] = "a" + " " * 1_000_000
     assert Recounter().count(body) == recount(body)

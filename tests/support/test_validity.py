@@ -46,7 +46,7 @@ def test_a_lone_surrogate_in_any_text_is_refused(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"bytes", {1, 2}, 10**5000], ids=VALUE_NAMES)
-def test_a_value_that_json_cannot_carry_is_refused_wherever_it_stands(provider: str, value: object) -> None:
+def test_value_without_json_form_is_rejected_anywhere(provider: str, value: object) -> None:
     for path in ((), (_list_of(GOOD[provider]()), 0)):
         body = GOOD[provider]()
         holder: Any = body

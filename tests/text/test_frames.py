@@ -118,7 +118,7 @@ def test_the_scope_is_the_block_unless_something_else_is_said() -> None:
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("mark", [*HEADS, *CALLS, *(f"<{name}>" for name in TAGS), *(f"</{name}>" for name in TAGS)])
-def test_every_mark_of_the_vocabulary_is_escaped_and_seen_by_the_scanner(mark: str, scope: Scope) -> None:
+def test_every_tag_is_escaped_and_found_by_scanner(mark: str, scope: Scope) -> None:
     for text in (mark, mark.upper(), f"before\n{mark}after", f"  {mark}"):
         assert escape(text, scope).count("\\") == 1
         assert len(scan(text, scope)) == 1
@@ -133,7 +133,7 @@ def test_every_speaker_is_escaped_and_seen_by_the_scanner(mark: str) -> None:
         assert scan(escape(text, "memory"), "memory") == ()
 
 
-def test_a_context_that_is_pasted_into_a_message_and_that_message_into_another_come_back() -> None:
+def test_nested_contexts_are_unescaped_exactly() -> None:
     text = "[THIS_MOMENT]\n<human_input>\nhi\n</human_input>"
     levels = [text]
     for _ in range(5):
@@ -215,7 +215,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def test_of_real_lines_at_least_999_in_1000_come_through_as_they_were(
+def test_at_least_999_of_1000_real_lines_are_unchanged(
     data: Path, record_property: Callable[[str, object], None]
 ) -> None:
     counts: Counter[str] = Counter()

@@ -15,9 +15,8 @@ import pytest
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
 from nexus.text.frames import MARKS_VERSION, escape, unescape
-from nexus.text.frames.fold import skeleton, skeletons
+from nexus.text.frames.fold import characters_by_skeleton, skeleton, skeletons
 from nexus.text.frames.scanner import _glyphs
-from nexus.text.frames.table import SHAPES
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
 
 RELEASED = {1: "19ea6bc208ab7914a63a3ff281c221b01ed75168790d2b2edbd58f2aba58f9e0"}
@@ -34,24 +33,24 @@ PYTHONS = sorted(
 CHILD = """
 import hashlib, json, sys
 from nexus.text.frames import escape, unescape
-from nexus.text.frames.fold import shape
+from nexus.text.frames.fold import skeleton
 texts = json.load(sys.stdin)
 escaped = [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
 undone = [[unescape(text, scope) for text in texts] for scope, texts in zip(("block", "memory"), escaped)]
-folded = hashlib.sha256(repr([shape(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))]).encode()).hexdigest()
+folded = hashlib.sha256(repr([skeleton(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))]).encode()).hexdigest()
 json.dump([escaped, undone == [texts, texts], folded], sys.stdout)
 """
 
 
 def test_the_version_rises_with_the_marks_and_the_table() -> None:
-    found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, SHAPES]).encode()).hexdigest()
+    found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, characters_by_skeleton()]).encode()).hexdigest()
     assert RELEASED.get(MARKS_VERSION) == found, (
         "a change of marks or table is a new MARKS_VERSION, with its own line here"
     )
     assert max(RELEASED) == MARKS_VERSION
 
 
-def test_the_table_is_what_the_script_makes_of_its_version_of_unicode() -> None:
+def test_shape_table_equals_output_of_its_script() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "build_fold_table.py"), "--check"],
         capture_output=True,
@@ -62,7 +61,7 @@ def test_the_table_is_what_the_script_makes_of_its_version_of_unicode() -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python if python != sys.executable else "this one")
-def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python: str) -> None:
+def test_every_python_version_escapes_identically(python: str) -> None:
     hidden = [f"{mark[:3]}{char}{mark[3:]}" for mark, char in product(MARKS, UNSEEN)]
     texts = [*(disguise(mark) for mark, disguise in product(MARKS, DISGUISES)), *hidden, "\n".join(hidden)]
     done = subprocess.run(
@@ -80,7 +79,7 @@ def test_a_fresh_process_of_any_python_escapes_and_undoes_in_the_same_way(python
     assert folded == hashlib.sha256(every.encode()).hexdigest()
 
 
-def test_what_the_scanner_reads_as_a_letter_of_a_mark_is_one_for_the_escape() -> None:
+def test_escape_covers_every_letter_of_the_scanner() -> None:
     kept = frozenset("abcdefghijklmnopqrstuvwxyz<>[]/:;")
     confused = str.maketrans({"m": "rn", "l": "i", "-": "_"})
     read = {chr(code): _glyphs(chr(code)) for code in (*range(0x34000), *range(0xE0000, 0xE1000))}
@@ -105,14 +104,14 @@ def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
 
 
 def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
-    with pytest.raises(ValueError, match="nothing looks like '!'"):
+    with pytest.raises(ValueError, match="character '!' has no skeleton"):
         skeletons("[MOOD!")
 
 
 def test_every_shape_has_its_characters_once() -> None:
     spans = sorted(
         (int(first, 16), int(first, 16) + int(more or "0", 16))
-        for listed in SHAPES.values()
+        for listed in characters_by_skeleton().values()
         for first, _, more in (one.partition("+") for one in listed.split(" "))
     )
     assert all(end < after for (_, end), (after, _) in pairwise(spans))

@@ -30,7 +30,7 @@ def test_what_was_added_is_counted_and_the_rest_is_as_reported() -> None:
     assert found.tokens == 1_750
 
 
-def test_a_prompt_that_became_shorter_takes_away_and_never_below_nothing() -> None:
+def test_anchor_decreases_with_shorter_prompt_but_not_below_zero() -> None:
     assert anchor_of(BEFORE, replace(NOW, base=900), 1.0) == Anchor(1_200, -100)
     assert Anchor(100, -300).tokens == 0
 

@@ -21,13 +21,13 @@ def test_reserves_are_at_most_an_eighth_of_a_small_window_each() -> None:
     assert (budget.reserve_response, budget.reserve_tools, budget.available) == (1024, 1024, 8192 - 2048)
 
 
-def test_a_model_that_takes_less_input_than_its_window_gets_no_more_than_that() -> None:
+def test_budget_is_limited_by_max_input_tokens() -> None:
     budget = compute_budget(resolve("gpt-5"))
     assert budget.model_limit == 400_000
     assert budget.available == 272_000 - 16_000
 
 
-def test_given_reserves_and_given_available_tokens_are_taken_as_they_are() -> None:
+def test_explicit_reserves_and_available_tokens_are_used() -> None:
     """Decided on all documents: "`--budget` (and `budget=`) sets `available` directly"."""
     model = resolve("gpt-4o")
     assert compute_budget(model, reserve_response=4_000, reserve_tools=0).available == 124_000
@@ -58,12 +58,12 @@ def test_json_has_the_printed_names_of_the_document() -> None:
 @pytest.mark.parametrize(
     ("given_budget", "words"),
     [
-        ({"available_tokens": 0}, "leaves room for nothing"),
-        ({"available_tokens": -5}, "leaves room for nothing"),
-        ({"reserve_response": -1}, "cannot be negative"),
-        ({"reserve_tools": -1}, "cannot be negative"),
-        ({"reserve_response": -1, "available_tokens": 100}, "cannot be negative"),
-        ({"reserve_response": 128_000}, "leave nothing of the 128,000 tokens that gpt-4o takes"),
+        ({"available_tokens": 0}, "too small"),
+        ({"available_tokens": -5}, "too small"),
+        ({"reserve_response": -1}, "negative reserve"),
+        ({"reserve_tools": -1}, "negative reserve"),
+        ({"reserve_response": -1, "available_tokens": 100}, "negative reserve"),
+        ({"reserve_response": 128_000}, "for tool results of 128,000 that gpt-4o takes"),
         ({"reserve_response": 100_000, "reserve_tools": 28_000}, "make them smaller"),
     ],
 )

@@ -9,28 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.tokens.calibration import (
-    COUNTED,
     DOWN_EVERY,
     GAP_64,
     HEADROOM_64,
-    LEAST_64,
-    LEAST_TOKENS,
-    MOST_64,
+    MAX_64,
+    MAX_SAMPLES,
+    MIN_64,
+    MIN_TOKENS,
     PARTS,
     QUICK_STEP_64,
     QUICK_TOKENS,
     STEP_64,
     Calibration,
     initial_calibration,
-    plausible,
+    is_plausible,
     update_calibration_factor,
 )
 
-FACTORS = st.integers(LEAST_64, MOST_64)
+FACTORS = st.integers(MIN_64, MAX_64)
 BEFORE = st.builds(Calibration, FACTORS, st.integers(0, 1_000))
 BASES = st.integers(0, 2_000_000)
 LARGE = st.integers(QUICK_TOKENS, 2_000_000)
-RATIOS = st.floats(0.5, (MOST_64 - HEADROOM_64) / PARTS)
+RATIOS = st.floats(0.5, (MAX_64 - HEADROOM_64) / PARTS)
 
 
 def after(learned: Calibration, *reports: tuple[int, int]) -> Calibration:
@@ -48,7 +48,7 @@ def after(learned: Calibration, *reports: tuple[int, int]) -> Calibration:
         (Calibration(64), 1_000, 1_300, Calibration(67, 1)),
         (Calibration(86, 2), 10_000, 10_000, Calibration(86, 3)),
         (Calibration(86, 3), 10_000, 10_000, Calibration(83, 4)),
-        (Calibration(64, COUNTED), 10_000, 9_700, Calibration(64, COUNTED)),
+        (Calibration(64, MAX_SAMPLES), 10_000, 9_700, Calibration(64, MAX_SAMPLES)),
         (Calibration(64), 499, 900, Calibration(64)),
         (Calibration(64), 10_000, 3_999, Calibration(64)),
         (Calibration(64), 10_000, 40_001, Calibration(64)),
@@ -66,26 +66,22 @@ def test_it_starts_at_the_models_own_factor_rounded_up(factor: float, wanted: in
 
 
 @given(BEFORE, st.lists(st.tuples(BASES, st.integers(-5, 10_000_000)), max_size=40))
-def test_the_factor_stays_within_its_bounds_and_each_move_is_a_step(
-    before: Calibration, reports: list[tuple[int, int]]
-) -> None:
+def test_factor_stays_in_bounds_and_moves_by_steps(before: Calibration, reports: list[tuple[int, int]]) -> None:
     path = [before]
     for report in reports:
         path.append(update_calibration_factor(path[-1], *report))
     for one, other in pairwise(path):
         moved = other.factor_64 - one.factor_64
-        assert LEAST_64 <= other.factor_64 <= MOST_64
+        assert MIN_64 <= other.factor_64 <= MAX_64
         assert moved in (0, -STEP_64) or STEP_64 <= moved <= QUICK_STEP_64
         assert other.samples in (one.samples, one.samples + 1)
         assert other.samples > one.samples or other == one
 
 
 @given(BEFORE, BASES, st.integers(0, 10_000_000), st.integers(0, 10_000_000))
-def test_of_two_plausible_reports_the_larger_never_gives_the_smaller_factor(
-    before: Calibration, base: int, one: int, other: int
-) -> None:
+def test_larger_report_never_gives_smaller_factor(before: Calibration, base: int, one: int, other: int) -> None:
     low, high = sorted((one, other))
-    if plausible(base, low) and plausible(base, high):
+    if is_plausible(base, low) and is_plausible(base, high):
         assert (
             update_calibration_factor(before, base, low).factor_64
             <= update_calibration_factor(before, base, high).factor_64
@@ -93,15 +89,15 @@ def test_of_two_plausible_reports_the_larger_never_gives_the_smaller_factor(
 
 
 @settings(max_examples=40)
-@given(BEFORE, st.integers(LEAST_TOKENS, 2_000_000), st.floats(0.5, 2.9))
+@given(BEFORE, st.integers(MIN_TOKENS, 2_000_000), st.floats(0.5, 2.9))
 def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Calibration, base: int, ratio: float) -> None:
     reported = int(base * ratio)
     settled = before
-    for _ in range(2 * MOST_64):
+    for _ in range(2 * MAX_64):
         settled = update_calibration_factor(settled, base, reported)
     assert update_calibration_factor(settled, base, reported).factor_64 == settled.factor_64
     assert settled.factor * base >= reported
-    assert settled.factor_64 <= max(LEAST_64, reported * PARTS / base + 1 + HEADROOM_64 + GAP_64 - 1)
+    assert settled.factor_64 <= max(MIN_64, reported * PARTS / base + 1 + HEADROOM_64 + GAP_64 - 1)
 
 
 @given(BEFORE, RATIOS, st.lists(LARGE, min_size=10, max_size=10))
@@ -114,9 +110,7 @@ def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(
 
 @settings(max_examples=40)
 @given(st.floats(0.7, 1.5), st.lists(st.tuples(LARGE, st.floats(0, 0.08)), min_size=88, max_size=88))
-def test_it_comes_down_to_the_true_ratio_although_some_reports_are_too_high(
-    ratio: float, noisy: list[tuple[int, float]]
-) -> None:
+def test_factor_decreases_to_true_ratio_despite_high_reports(ratio: float, noisy: list[tuple[int, float]]) -> None:
     """From 1.7 to 0.7 there are 22 steps down, one in four reports."""
     learned = after(initial_calibration(1.7), *((base, int(base * ratio * (1 + noise))) for base, noise in noisy))
     assert learned.factor >= ratio * 0.999
@@ -134,8 +128,8 @@ def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Calibrat
 
 
 @given(st.lists(st.sampled_from([0.95, 1.3]), min_size=64, max_size=64))
-def test_prompts_of_two_kinds_in_turn_do_not_move_it_with_each_call(ratios: list[float]) -> None:
-    path = [Calibration(86, COUNTED)]
+def test_factor_is_stable_for_alternating_prompts(ratios: list[float]) -> None:
+    path = [Calibration(86, MAX_SAMPLES)]
     for ratio in ratios:
         path.append(update_calibration_factor(path[-1], 10_000, int(10_000 * ratio)))
     falls = sum(other.factor_64 < one.factor_64 for one, other in pairwise(path))

@@ -69,7 +69,7 @@ def test_toktok_counts_what_tiktoken_counts(encoding: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(pieces)
-def test_toktok_counts_what_tiktoken_counts_for_scraps_of_code_json_and_scripts(text: str) -> None:
+def test_toktok_equals_tiktoken_on_code_json_and_scripts(text: str) -> None:
     # The two differ in one character of Unicode 17, which random text may hold and no person writes.
     if any(0x323B0 <= ord(char) <= 0x3347F for char in text):
         return
@@ -112,20 +112,20 @@ def test_markup_of_special_tokens_counts_as_the_text_that_it_is() -> None:
     assert TiktokenCounter("o200k_base").count("<|endoftext|>") == 7
 
 
-def test_a_lone_surrogate_counts_as_the_replacement_character_and_a_split_pair_as_its_character() -> None:
+def test_surrogates_count_as_replacement_or_joined_character() -> None:
     counter = ToktokCounter("o200k_base")
     assert counter.count("ab\ud83d cd") == counter.count("ab� cd") == 3
     assert counter.count("\ud83d\ude00 yes") == counter.count("😀 yes")
 
 
 @pytest.mark.usefixtures("local_tiktoken")
-def test_tiktoken_counts_a_megabyte_of_spaces_nearly_as_toktok_does() -> None:
+def test_tiktoken_counts_megabyte_of_spaces_like_toktok() -> None:
     text = " " * 1_000_000
     exact = ToktokCounter("o200k_base").count(text)
     assert exact <= TiktokenCounter("o200k_base").count(text) <= exact + 100
 
 
-def test_the_estimate_is_at_or_above_the_truth_for_nineteen_of_twenty_pieces() -> None:
+def test_estimate_is_above_exact_count_for_95_percent() -> None:
     exact, estimate = ToktokCounter("o200k_base"), EstimateCounter()
     cuts = [PROSE[start : start + length] for length in (120, 300, 700) for start in range(0, len(PROSE) - length, 11)]
     low = [text for text in cuts if estimate.count(text) < exact.count(text)]
@@ -135,7 +135,7 @@ def test_the_estimate_is_at_or_above_the_truth_for_nineteen_of_twenty_pieces() -
 
 @settings(max_examples=200, deadline=None)
 @given(st.text())
-def test_the_estimate_never_exceeds_the_number_of_bytes_and_never_is_zero_for_a_text(text: str) -> None:
+def test_estimate_is_between_one_and_number_of_bytes(text: str) -> None:
     assert (1 if text else 0) <= EstimateCounter().count(text) <= len(text.encode("utf-8", "replace"))
 
 
@@ -146,7 +146,7 @@ def test_the_default_counter_is_exact_and_says_its_vocabulary() -> None:
 
 
 @pytest.mark.usefixtures("local_tiktoken", "fresh_choice")
-def test_without_toktok_a_local_vocabulary_of_tiktoken_is_used_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_tiktoken_vocabulary_is_used_without_toktok(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toktok", None)
     counter = get_counter("o200k_base")
     assert counter.name == "o200k_base (tiktoken)"
@@ -154,16 +154,14 @@ def test_without_toktok_a_local_vocabulary_of_tiktoken_is_used_and_named(monkeyp
 
 
 @pytest.mark.usefixtures("fresh_choice")
-def test_without_toktok_and_without_a_local_vocabulary_the_estimate_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimate_is_used_without_toktok_and_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toktok", None)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert get_counter("o200k_base").name == "estimate"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_vocabulary_of_wrong_content_or_in_a_switched_off_cache_is_not_local(
+def test_vocabulary_is_not_local_when_wrong_or_cache_disabled(
     vocabulary_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(vocabulary_folder))
@@ -179,7 +177,7 @@ def test_a_vocabulary_of_wrong_content_or_in_a_switched_off_cache_is_not_local(
     assert local_vocabulary("cl100k_base") == vocabulary_folder / FILES["cl100k_base"]
 
 
-def test_a_counter_of_another_name_is_refused_with_the_names_that_exist() -> None:
+def test_unknown_counter_is_rejected_with_known_names() -> None:
     with pytest.raises(ValueError, match="o200k_base, cl100k_base or estimate"):
         get_counter("gpt2")
 
@@ -193,7 +191,7 @@ def test_importing_the_package_loads_no_vocabulary_and_no_tokenizer() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_remembering_counter_counts_a_long_text_once_and_as_the_counter_inside() -> None:
+def test_remembering_counter_counts_long_text_once() -> None:
     class Counting:
         name = "o200k_base"
         asked = 0

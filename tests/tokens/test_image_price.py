@@ -38,9 +38,7 @@ SCREEN = Image("image/png", "AAAA", width=1920, height=1080)
         ("somebody/else", SQUARE, 1369),
     ],
 )
-def test_an_image_counts_as_the_model_charges_and_never_below_the_defaults(
-    name: str, picture: Image, tokens: int
-) -> None:
+def test_image_counts_as_model_charges_and_at_least_default(name: str, picture: Image, tokens: int) -> None:
     price = image_price(resolve(name))
     assert price.tokens(picture) == tokens
     assert price.more(picture) == tokens - max_image_tokens(picture)
@@ -51,7 +49,7 @@ def test_an_entry_of_ones_own_counts_as_the_model_that_it_is() -> None:
     assert image_price(model).tokens(SQUARE) == 25501
 
 
-def test_a_factor_below_one_makes_no_image_cheaper_and_one_above_changes_nothing() -> None:
+def test_factor_below_one_does_not_make_images_cheaper() -> None:
     model = resolve("gpt-4o-mini")
     price = image_price(model, 0.75)
     assert math.floor(price.tokens(SQUARE) * 0.75) == 25501
@@ -65,7 +63,7 @@ def test_models_that_count_by_one_rule_have_one_price() -> None:
     assert image_price(resolve("gpt-4o")) != image_price(resolve("gpt-4o-mini"))
 
 
-def test_images_in_results_count_and_messages_without_any_cost_nothing_more() -> None:
+def test_images_in_results_count() -> None:
     price = ImagePrice("openai", "gpt-4o-mini")
     shown = Message("user", (Text("see"), SQUARE))
     result = Message("tool", (ToolResult("c1", (Text("seen"), SQUARE, SQUARE), "look"),))

@@ -97,7 +97,7 @@ def test_gemini_tiles_and_resolutions(width: int, height: int, model: str, detai
     assert image_tokens(image(width, height), "gemini", model, detail) == tokens
 
 
-def test_an_image_of_unknown_size_costs_the_most_of_a_standard_one() -> None:
+def test_unknown_size_costs_standard_maximum() -> None:
     assert image_tokens(image(0, 0), "anthropic") == image_tokens(image(0, 9), "openai") == UNKNOWN_SIZE_TOKENS
     assert max_image_tokens(image(0, 0)) == UNKNOWN_SIZE_TOKENS == 1600
 
@@ -116,9 +116,7 @@ def test_an_image_of_unknown_size_costs_the_most_of_a_standard_one() -> None:
         ("gemini", "gemini-3-pro", 1120),
     ],
 )
-def test_an_image_of_unknown_size_costs_the_most_that_its_model_charges(
-    provider: Vendor, model: str, tokens: int
-) -> None:
+def test_unknown_size_costs_maximum_of_its_model(provider: Vendor, model: str, tokens: int) -> None:
     assert image_tokens(image(0, 0), provider, model) == tokens
 
 
@@ -134,7 +132,7 @@ def test_no_image_costs_more_than_one_of_unknown_size(width: int, height: int, o
 
 @settings(deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
-def test_every_size_costs_something_bounded_and_the_same_on_its_side(width: int, height: int) -> None:
+def test_image_cost_is_bounded_and_symmetric(width: int, height: int) -> None:
     vendors: tuple[Vendor, ...] = ("openai", "anthropic", "gemini")
     limits = {"openai": 85 + 170 * 8, "anthropic": 1568, "gemini": 1120}
     for vendor in vendors:
@@ -176,7 +174,7 @@ def test_the_size_that_a_model_makes_use_of(
 
 @settings(deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000), st.sampled_from(["gpt-4o", "gpt-5-mini", "gpt-5.4", "o4-mini"]))
-def test_an_image_of_the_used_size_costs_no_more_and_is_used_as_it_is(width: int, height: int, openai: str) -> None:
+def test_image_of_effective_size_costs_no_more(width: int, height: int, openai: str) -> None:
     models: tuple[tuple[Vendor, str], ...] = (
         ("openai", openai), ("anthropic", "claude-sonnet-4-5"), ("anthropic", "claude-opus-5"), ("gemini", "gemini-2.5-pro"),
     )  # fmt: skip

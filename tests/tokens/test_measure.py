@@ -56,7 +56,7 @@ def test_openais_count_covers_both_of_its_forms(message: Message) -> None:
         assert message_tokens(message, COUNTER).openai - image_tokens_of(message) >= sent
 
 
-def test_many_results_and_images_in_one_message_are_covered_in_the_responses_form() -> None:
+def test_count_covers_many_results_and_images_in_responses_format() -> None:
     picture = Image("image/png", data="AAAA", width=10, height=10)
     plain = Message("tool", tuple(ToolResult(f"c{n}", (Text("ok"),), "f") for n in range(80)))
     mixed = Message("tool", tuple(ToolResult(f"c{n}", (Text("a"), picture, Text("b")), "f") for n in range(80)))
@@ -72,7 +72,7 @@ def test_the_phases_of_texts_are_covered() -> None:
     assert message_tokens(message, COUNTER).openai >= count_text(compact([said] * 80))
 
 
-def test_reasoning_that_goes_back_counts_with_its_encrypted_content_and_other_reasoning_does_not() -> None:
+def test_only_returnable_reasoning_is_counted() -> None:
     sealed = compact({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA" * 1_000})
     opened = compact({"type": "reasoning", "id": "rs_1", "summary": []})
     bare = message_tokens(Message("assistant", (Thinking("why"), Text("so"))), COUNTER)
@@ -87,7 +87,7 @@ def test_reasoning_that_goes_back_counts_with_its_encrypted_content_and_other_re
 @pytest.mark.parametrize("form", FORMS)
 @slow
 @given(message=thinking_messages)
-def test_with_thinking_and_memory_the_two_counts_together_cover_the_form_of(form: str, message: Message) -> None:
+def test_optional_and_base_counts_cover_thinking_and_memory(form: str, message: Message) -> None:
     counted = message_tokens(message, COUNTER)
     sent = sum(count_text(compact(body)) for body in FORMS[form](message))
     assert counted.tokens + counted.optional >= sent
@@ -106,7 +106,7 @@ def test_a_long_text_costs_hardly_more_than_its_own_tokens() -> None:
     assert COUNTER.count(text) < message_tokens(user(text), COUNTER).tokens < COUNTER.count(text) + 40
 
 
-def test_thinking_and_memory_notes_are_counted_aside_and_nowhere_else() -> None:
+def test_thinking_and_memory_notes_count_as_optional_only() -> None:
     said = Text("Here it is.")
     plain = message_tokens(Message("assistant", (said,)), COUNTER)
     thought = Thinking("First I look at the log. " * 30, signature="EqQB" * 500)
@@ -138,7 +138,7 @@ def test_image_data_is_never_counted_as_text() -> None:
     assert message_tokens(large, COUNTER) == message_tokens(small, COUNTER) == message_tokens(inline, COUNTER)
 
 
-def test_an_image_costs_the_largest_of_the_three_formulas_inside_results_too() -> None:
+def test_image_costs_largest_of_three_formulas_also_in_results() -> None:
     picture = Image("image/png", width=1024, height=1024)
     without = message_tokens(tool("call_1", "shot", "screen"), COUNTER).tokens
     result = ToolResult("call_1", (Text("shot"), picture), "screen")
@@ -154,7 +154,7 @@ def test_arguments_that_are_no_json_are_counted_as_received() -> None:
     assert message_tokens(message, COUNTER).tokens > COUNTER.count(json.dumps(broken))
 
 
-def test_encoded_data_in_a_part_of_unknown_kind_is_bounded_and_not_read_as_text() -> None:
+def test_encoded_data_in_unknown_part_has_bounded_count() -> None:
     data = "JVBERi0xLjcKJeLjz9M" * 20_000
     part = Unknown("document", json.dumps({"type": "document", "source": {"data": data}}))
     tokens = message_tokens(Message("user", (part,)), COUNTER).tokens
@@ -232,7 +232,7 @@ def test_tools_cost_at_least_their_definitions_in_each_form(schemas: list[dict[s
         assert tools_tokens(given_forms[name], COUNTER) >= longest
 
 
-def test_tools_are_counted_in_the_order_of_keys_in_which_they_are_sent() -> None:
+def test_tools_are_counted_with_sorted_keys() -> None:
     forms, longest = tool_forms([ODD_ORDER])
     assert tools_tokens(forms["openai"], COUNTER) == longest - 1
     with nexus.open() as nx:
@@ -245,7 +245,7 @@ def test_tools_are_counted_in_the_order_of_keys_in_which_they_are_sent() -> None
         assert compact(shown) == json.dumps(shown, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def test_no_tools_cost_nothing_and_their_keys_may_stand_in_any_order() -> None:
+def test_tools_count_is_zero_without_tools_and_ignores_key_order() -> None:
     one = {"name": "read", "description": "Reads a file.", "parameters": {"type": "object", "required": ["path"]}}
     other = {"parameters": {"required": ["path"], "type": "object"}, "description": "Reads a file.", "name": "read"}
     assert tools_tokens([], COUNTER) == 0

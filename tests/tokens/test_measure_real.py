@@ -68,7 +68,7 @@ def from_block(block: Json) -> Part:
             return Unknown(kind, compact(block))
 
 
-def test_the_base_count_covers_every_message_of_fifty_real_conversations_and_is_at_most_a_third_above() -> None:
+def test_base_count_covers_real_messages_within_a_third() -> None:
     counted = sent = 0
     for conversation in rows(data_folder() / "tau_airline.jsonl", 50):
         for row in conversation["messages"]:
@@ -81,7 +81,7 @@ def test_the_base_count_covers_every_message_of_fifty_real_conversations_and_is_
 
 
 @pytest.mark.parametrize("number", range(1, 11))
-def test_the_base_count_times_the_factor_is_what_the_provider_reported_for_session(number: int) -> None:
+def test_base_count_times_factor_matches_reported_usage_of_session(number: int) -> None:
     reported = counted = since = 0
     before, last_id, model = None, None, ""
     for row in rows(data_folder() / "claude_code" / f"session_{number:02d}.jsonl"):

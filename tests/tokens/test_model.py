@@ -138,9 +138,7 @@ def test_the_table_of_names_has_all_kinds_of_them() -> None:
         ("openrouter/openai/gpt-4o-mini-acme", "gpt-4o-mini", 128_000),
     ],
 )
-def test_a_variant_of_a_known_name_is_taken_for_it_with_a_warning_and_without_its_price(
-    name: str, matched: str, window: int
-) -> None:
+def test_variant_of_known_name_resolves_with_warning_and_no_price(name: str, matched: str, window: int) -> None:
     model = resolve(name)
     assert (model.matched, model.context_tokens, model.known) == (matched, window, True)
     assert f"taken for {matched}" in model.warning
@@ -151,7 +149,7 @@ def test_a_variant_of_a_known_name_is_taken_for_it_with_a_warning_and_without_it
 @pytest.mark.parametrize(
     "name", ["my-own-model", "azure/team-deployment", "llama9:latest", "gpt", "claude", "x", "/", ":"]
 )
-def test_an_unknown_name_has_a_window_of_128_000_tokens_and_a_warning(name: str) -> None:
+def test_unknown_name_has_128_000_tokens_and_warning(name: str) -> None:
     model = resolve(name)
     assert (model.context_tokens, model.max_input_tokens, model.known, model.matched) == (128_000, 128_000, False, "")
     assert repr(name) in model.warning
@@ -166,7 +164,7 @@ def test_no_name_at_all_is_an_unknown_model(name: str) -> None:
     assert model.warning.startswith("no model was named")
 
 
-def test_an_unknown_model_of_a_known_family_keeps_its_wire_and_its_factor() -> None:
+def test_unknown_model_of_known_family_keeps_format_and_factor() -> None:
     claude, gemini = resolve("claude-zeta-9"), resolve("vertex_ai/gemini-9-ultra")
     assert (claude.wire, claude.vendor, claude.token_factor, claude.known) == ("anthropic", "anthropic", 1.35, False)
     assert (gemini.wire, gemini.provider, gemini.token_factor, gemini.known) == ("gemini", "vertex", 1.0, False)
@@ -210,7 +208,7 @@ def test_the_token_factor_follows_the_tokenizer_of_the_family(name: str, factor:
     assert resolve(name).token_factor == factor
 
 
-def test_prices_are_dollars_per_million_tokens_and_long_prompts_cost_more_where_they_do() -> None:
+def test_prices_are_per_million_tokens_with_long_prompt_prices() -> None:
     assert resolve("claude-sonnet-4-5").prices == Prices(3, 15, 0.3, 3.75, 6)
     assert resolve("gpt-4o").prices == Prices(2.5, 10, 1.25, 2.5, 2.5)
     gemini = resolve("gemini-2.5-pro")
@@ -248,16 +246,16 @@ def test_the_least_cacheable_prefix_is_the_documented_one(name: str, tokens: int
 
 def test_cache_rules_follow_who_serves_or_made_the_model() -> None:
     claude = cache_rules(resolve("us.anthropic.claude-sonnet-4-5-20250929-v1:0"))
-    assert (claude.marks_max, claude.lookback_blocks, claude.ttl_s, claude.ttl_long_s) == (4, 20, 300, 3600)
+    assert (claude.max_breakpoints, claude.lookback_blocks, claude.ttl_s, claude.ttl_long_s) == (4, 20, 300, 3600)
     assert (claude.read_factor, claude.write_factor, claude.write_long_factor) == (0.1, 1.25, 2.0)
     assert cache_rules(resolve("gpt-5.6-sol")).ttl_s == 1800
     assert cache_rules(resolve("gpt-5.6-sol")).write_factor == 1.25
     assert cache_rules(resolve("gpt-5.5")).write_factor == 1.0
-    assert cache_rules(resolve("gpt-4o")).marks_max == 0
+    assert cache_rules(resolve("gpt-4o")).max_breakpoints == 0
     assert cache_rules(resolve("my-own-model")) == cache_rules(resolve("groq/openai/gpt-oss-20b"))
 
 
-def test_the_users_entry_wins_over_the_snapshot_for_every_spelling_of_the_name() -> None:
+def test_user_entry_overrides_snapshot_for_every_spelling() -> None:
     entries: dict[str, Any] = {"Claude-Sonnet-4": {"context_tokens": 1_000_000, "max_output_tokens": 9_000}}
     for name in ("claude-sonnet-4", "claude-sonnet-4-20250514", "openrouter/anthropic/claude-sonnet-4"):
         model = resolve(name, entries)
@@ -268,7 +266,7 @@ def test_the_users_entry_wins_over_the_snapshot_for_every_spelling_of_the_name()
     assert resolve("claude-sonnet-4-5", entries).context_tokens == 200_000
 
 
-def test_an_entry_for_the_name_as_written_wins_over_one_for_a_plainer_spelling() -> None:
+def test_entry_for_exact_name_wins_over_plainer_spelling() -> None:
     entries = {"gpt-4o": {"context_tokens": 10_000}, "openrouter/openai/gpt-4o": {"context_tokens": 20_000}}
     assert resolve("openrouter/openai/gpt-4o", entries).context_tokens == 20_000
     assert resolve("azure/gpt-4o", entries).context_tokens == 10_000
@@ -285,7 +283,7 @@ def test_an_entry_may_name_another_model_to_be_taken_for() -> None:
     assert model.prices == resolve("gpt-4.1").prices
 
 
-def test_an_entry_makes_an_unknown_model_known_only_when_it_states_the_window() -> None:
+def test_entry_makes_unknown_model_known_only_with_window() -> None:
     sized = resolve("in-house", {"in-house": {"context_tokens": 32_000, "prices": {"input": 1, "output": 2}}})
     assert (sized.known, sized.warning, sized.max_input_tokens) == (True, "", 32_000)
     assert sized.prices == Prices(1, 2, 1, 1, 1)
@@ -318,7 +316,7 @@ def test_an_entry_that_cannot_be_right_is_refused_by_name(entry: dict[str, Any],
     assert "'gpt-4o'" in str(caught.value)
 
 
-def test_all_models_are_listed_in_order_and_each_resolves_to_itself() -> None:
+def test_all_models_are_sorted_and_resolve_to_themselves() -> None:
     models = all_models()
     names = [model.name for model in models]
     assert len(names) > 400
@@ -326,7 +324,7 @@ def test_all_models_are_listed_in_order_and_each_resolves_to_itself() -> None:
     assert all(model.known and model.matched == model.name and not model.warning for model in models)
 
 
-def test_families_are_listed_in_order_and_every_model_but_the_unknown_ones_has_one() -> None:
+def test_families_are_sorted_and_cover_every_known_model() -> None:
     assert list(families()) == sorted({family.family for family in provider_table().families})
     assert {"claude", "gpt", "gemini", "qwen", "other"} <= set(families())
     assert {model.family for model in all_models() if model.provider in ("anthropic", "openai", "gemini")} == {

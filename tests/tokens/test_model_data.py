@@ -18,7 +18,7 @@ def test_the_snapshot_is_dated_and_says_its_sources() -> None:
     assert len(provider_table().sources) >= 3
 
 
-def test_the_snapshot_is_small_and_has_one_model_and_one_alias_a_line_in_order() -> None:
+def test_snapshot_is_small_and_sorted_with_one_entry_per_line() -> None:
     text = files("nexus.tokens").joinpath("data", "models.json").read_text("utf-8")
     assert len(text.encode()) < 150_000
     named = re.findall(r'^\{"name":"([^"]+)"', text, re.MULTILINE)
@@ -73,7 +73,7 @@ def test_no_two_snapshots_of_one_claude_model_differ_in_window() -> None:
             assert resolve(dated[1]).context_tokens == row.context, row.name
 
 
-def test_every_claude_row_has_vision_tools_a_price_and_a_least_prefix() -> None:
+def test_every_claude_row_has_vision_tools_price_and_cache_minimum() -> None:
     rows = [row for row in TABLE.models if row.provider == "anthropic"]
     assert len(rows) > 30
     for row in rows:
@@ -93,7 +93,7 @@ def test_every_rule_of_providers_has_its_reason_and_a_default() -> None:
     assert list(table.routes) == sorted(table.routes)
 
 
-def test_every_model_of_the_snapshot_belongs_to_a_family_or_is_served_by_a_host() -> None:
+def test_every_snapshot_model_has_family_or_host() -> None:
     strangers = {row.name for row in TABLE.models if resolve(row.name).family == "other"}
     assert all(name.startswith(("groq/", "cerebras/")) or resolve(name).provider == "open" for name in strangers), (
         strangers

@@ -27,7 +27,7 @@ def test_a_label_without_a_known_prefix_is_free(label: str) -> None:
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_is_none_is_a_typed_error(kind: str, name: str) -> None:
-    with pytest.raises(BadSessionKey, match=f"the part after `{kind}:`"):
+    with pytest.raises(BadSessionKey, match=f"the part after '{kind}:'"):
         parse(f"{kind}:{name}")
 
 
@@ -50,12 +50,12 @@ def test_a_worker_does_not_speak_where_people_are(label: str) -> None:
     """Document 002, "MA vs WA Context Differences": "Session history | Full MA thread | Only WA task context"."""
     check(label, "manager")
     check(label, "unified")
-    with pytest.raises(BadSessionKey, match="a worker does not speak in session"):
+    with pytest.raises(BadSessionKey, match="role 'worker' not admitted in session"):
         check(label, "worker")
 
 
 def test_a_manager_does_not_speak_in_a_workers_session() -> None:
     check("worker:report", "worker")
     check("worker:report", "unified")
-    with pytest.raises(BadSessionKey, match="a manager does not speak in session 'worker:report'"):
+    with pytest.raises(BadSessionKey, match="role 'manager' not admitted in session 'worker:report'"):
         check("worker:report", "manager")

@@ -29,7 +29,7 @@ from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.strip_thinking import strip_thinking
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import BadReply, BadSetting, PackageMissing, SummarizerFailed, SummaryCallTooLarge
-from nexus.providers import openai_read
+from nexus.providers import openai as openai_format
 from nexus.providers.errors import classify
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter, get_counter
@@ -218,7 +218,7 @@ class OpenAISummarizer:
 
     def _read(self, body: dict[str, Any], host: str) -> SummaryReply:
         try:
-            result = openai_read.reply(body)
+            result = openai_format.reply(body)
         except BadReply as error:
             raise self._failure(body if body.get("error") else error) from error
         refusal = body["choices"][0]["message"].get("refusal")

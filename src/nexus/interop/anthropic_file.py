@@ -8,7 +8,7 @@ from typing import Any
 
 from nexus.interop import chat_file
 from nexus.interop.transcript import Transcript
-from nexus.providers import anthropic_read
+from nexus.providers import anthropic
 
 
 def read(path: Path) -> Iterator[Transcript]:
@@ -16,7 +16,7 @@ def read(path: Path) -> Iterator[Transcript]:
 
     Raises UnreadableFile when the file cannot be read or holds no message.
     """
-    return chat_file.read(path, "anthropic", anthropic_read.message, _system)
+    return chat_file.read(path, "anthropic", anthropic.message, _system)
 
 
 def _system(fields: dict[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadReply
-from nexus.providers import anthropic_read
+from nexus.providers import anthropic
 from nexus.providers.received import Calls, compact_json, mapping, text_of, with_meta
 from nexus.types.message import Message
 from nexus.types.request import TokenUsage
@@ -42,9 +42,9 @@ def messages_of(record: dict[str, Any], kind: str, key: str, calls: Calls) -> tu
     """
     body = mapping(record.get("message"))
     if not body:
-        raise BadReply("no message: the event has no `message`")
+        raise BadReply("not a message: 'message' missing")
     own = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
-    found = anthropic_read.message({**own, "role": kind}, calls)
+    found = anthropic.message({**own, "role": kind}, calls)
     said = {name: record[name] for name in _IN_META if record.get(name)}
     if body.get("model") == SYNTHETIC:
         said["synthetic"] = True
@@ -69,7 +69,7 @@ def usage_of(record: dict[str, Any]) -> TokenUsage | None:
     body = mapping(record.get("message"))
     if body.get("model") == SYNTHETIC or not body.get("usage"):
         return None
-    return anthropic_read.usage(body["usage"])
+    return anthropic.usage(body["usage"])
 
 
 def digest(value: Any) -> str:

@@ -1,120 +1,153 @@
-"""Anthropic messages: tools, system, messages; user and assistant take turns; at most four cache marks.
+"""Anthropic Messages API: request bodies, and messages and replies read back.
 
-Marks stand at the end of the system slot, on the last block, and walking back from it at distances that the provider's
-look-back bridges, so that the next call finds what this one wrote. How many and how far is data (`tokens/data`).
+Requests: tools, system, messages; user and assistant alternate; at most four cache breakpoints. They are at the end of
+the system slot, on the last block, and before it at distances that the provider's look-back bridges, so that the next
+call finds what this one cached. Their number and distance are data (`tokens/data`).
+
+Reading: content blocks map one to one; a block of another kind is kept as `Unknown` with its JSON. A user message with
+tool results becomes a `tool` message, and a `user` message after it if it has other content. `cache_control` belongs to a
+request, not to the conversation, and is dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import ConversationParts, Fragment, blocks_or_text, turns
+from nexus.errors import BadReply
+from nexus.providers.received import (
+    Calls,
+    arguments_text,
+    compact_json,
+    items_of,
+    mapping,
+    meta_text,
+    number_of,
+    read_all,
+    read_role_and_content,
+    rest_of,
+    split_results,
+    text_of,
+    text_part,
+)
+from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.history import MEMORY_ORIGIN
-from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.openai_reasoning import is_reasoning_item
-from nexus.types.tool_definition import ToolSpec
+from nexus.types.request import AgentResult, TokenUsage
 
-MARK: dict[str, str] = {"type": "ephemeral"}
+CACHE_CONTROL: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
-"""An error result must say something; images cannot stand in one."""
+"""An error result must have text; images are not allowed in one."""
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+_MESSAGE_FIELDS = frozenset({"role", "content", "id", "model", "type", "cache_control"})
+_REPLY_FIELDS = _MESSAGE_FIELDS | {"stop_reason", "usage"}
+_BLOCK_FIELDS: dict[str, frozenset[str]] = {
+    "text": frozenset({"type", "text", "cache_control"}),
+    "image": frozenset({"type", "source", "cache_control"}),
+    "thinking": frozenset({"type", "thinking", "signature", "cache_control"}),
+    "redacted_thinking": frozenset({"type", "data", "cache_control"}),
+    "tool_use": frozenset({"type", "id", "name", "input", "cache_control"}),
+    "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
+}
+_ORDINARY_CALLER = {"type": "direct"}
+
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
-    """The request body: keyword arguments of `client.messages.create`."""
-    conversation = conversation_parts(ctx).found
-    messages = blocks_or_text(conversation)
-    for index, block in add_cache_breakpoints(ctx, conversation):
+    """Return the request body: keyword arguments of `client.messages.create`."""
+    conversation = conversation_parts(ctx).fragments
+    messages = owned(conversation)
+    for index, block in cache_breakpoints(ctx, conversation):
         content: list[dict[str, Any]] = [*messages[index]["content"]]
-        content[block] = {**content[block], "cache_control": {**MARK}}
+        content[block] = {**content[block], "cache_control": {**CACHE_CONTROL}}
         messages[index]["content"] = content
     return {**body_without_messages(ctx), "messages": messages}
 
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
-    """What stands before the messages: model, settings, tools, the system slot with its mark."""
+    """Return the body before the messages: model, settings, tools, the system slot with its breakpoint."""
     limit = ctx.model_config.get("max_tokens") or _max_tokens(ctx)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
     out.update({key: value for key, value in ctx.model_config.items() if key != "max_tokens"})
     if ctx.tools:
-        out["tools"] = [_tool(spec) for spec in ctx.tools]
+        out["tools"] = [
+            {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}
+            for spec in ctx.tools
+        ]
         if not ctx.system_prompt:
-            out["tools"][-1]["cache_control"] = {**MARK}
+            out["tools"][-1]["cache_control"] = {**CACHE_CONTROL}
     if ctx.system_prompt:
-        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**MARK}}]
+        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**CACHE_CONTROL}}]
     return out
 
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
-    """The conversation in turns, to be read only; without marks."""
-    # What Gemini signed has the same fields, and means nothing to Anthropic.
-    signs = ctx.model if ctx.accounting.model_info.wire != "gemini" else ""
+    """Return the conversation in turns, read only and without breakpoints."""
+    # Gemini's signatures have the same fields, and mean nothing to Anthropic.
+    signer = ctx.model if ctx.accounting.model_info.wire != "gemini" else ""
     return turns(
-        ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signs), "content"
+        ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signer), "content"
     )
 
 
-def add_cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
-    """Where marks stand: message and block, from the last block backwards, so far apart that the look-back bridges it.
+def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
+    """Return the positions of breakpoints as (message, block), from the last block backwards.
 
-    One is kept for the blocks before the conversation that the next turn repeats, where a form has some.
+    One is kept for the preamble that the next turn repeats, where a context format has one.
     """
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
-    repeated = _repeated(ctx, conversation)
-    # One mark is for the system slot (or the tools), two blocks of distance to spare.
-    left, apart = rules.marks_max - 1 - len(repeated), rules.lookback_blocks - 2
-    found = repeated
-    distance = apart
+    breakpoints = _preamble_breakpoint(ctx, conversation)
+    # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
+    remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2
+    distance = spacing
     for message in range(len(conversation) - 1, -1, -1):
         content = conversation[message]["content"]
         for block in range(len(content) - 1, -1, -1):
-            if distance >= apart and content[block]["type"] not in ("thinking", "redacted_thinking"):
-                found.append((message, block))
+            if distance >= spacing and content[block]["type"] not in ("thinking", "redacted_thinking"):
+                breakpoints.append((message, block))
                 distance = 0
-                left -= 1
-                if not left:
-                    return found
+                remaining -= 1
+                if not remaining:
+                    return breakpoints
             distance += 1
-    return found
+    return breakpoints
 
 
-def _repeated(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
-    """The last block before what a form tells anew with the next turn: its memory, or that one's last part."""
-    told = [at for at, name in enumerate(ctx.provenance.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
-    last = told[-1] - 1 if told else -1
+def _preamble_breakpoint(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
+    """Return the last block before the part of the preamble that the next turn rewrites: its memory."""
+    memory = [index for index, name in enumerate(ctx.provenance.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
+    last = memory[-1] - 1 if memory else -1
     return [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
 
 
 def fragment(message: Message, model: str) -> Fragment:
-    """One message in this provider's form; thinking only if this very model wrote it."""
+    """Return one message in this format, with thinking only if the same model wrote it."""
     if message.role == "assistant":
-        thinking = [part for part in message.parts if isinstance(part, Thinking)] if _own(message, model) else []
-        blocks = [_thinking(part) for part in thinking if _proved(part)]
+        # Thinking has to be proven by a signature; reasoning items of OpenAI have one of another kind.
+        blocks = [
+            _thinking_block(part)
+            for part in message.parts
+            if isinstance(part, Thinking) and (part.signature or part.redacted) and not is_reasoning_item(part)
+        ]
+        blocks = blocks if same_model(message.model, model) else []
         blocks.extend(_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
         return {"role": "assistant", "content": blocks}
     if message.role == "tool":
-        return {"role": "user", "content": [_result(result) for result in message.results()]}
+        return {"role": "user", "content": [_result_block(result) for result in message.results()]}
     return {"role": "user", "content": [_block(part) for part in visible_parts(message)]}
 
 
-def _own(message: Message, model: str) -> bool:
-    return same_model(message.model, model)
-
-
-def _proved(part: Thinking) -> bool:
-    """Whether the provider can check it; a reasoning item of OpenAI's proves nothing here."""
-    return bool(part.signature or part.redacted) and not is_reasoning_item(part)
-
-
 def _max_tokens(ctx: AssembledContext) -> int:
-    """The response's reserve; with thinking, which counts as output, its budget on top."""
+    """Return the response reserve, plus the thinking budget: thinking counts as output."""
     reserve = ctx.token_budget.reserve_response or 4096
     thinking = ctx.model_config.get("thinking")
     if isinstance(thinking, dict):
@@ -129,24 +162,21 @@ def _block(part: Text | Image | ToolCall) -> dict[str, Any]:
             return {"type": "text", "text": text}
         case ToolCall(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": _json.decode(arguments)}
-        case Image():
-            return _image(part)
+        case Image(url=url) if url:
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        case Image(media_type, data):
+            return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-def _image(image: Image) -> dict[str, Any]:
-    if image.url:
-        return {"type": "image", "source": {"type": "url", "url": image.url}}
-    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
-
-
-def _thinking(part: Thinking) -> dict[str, Any]:
+def _thinking_block(part: Thinking) -> dict[str, Any]:
     if part.redacted:
         return {"type": "redacted_thinking", "data": part.redacted}
     return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
+def _result_block(result: ToolResult) -> dict[str, Any]:
     out: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    # The API rejects empty text blocks.
     content = [item for item in result.content if not isinstance(item, Text) or item.text.strip()]
     if result.is_error:
         text = text_of_result(result)
@@ -159,5 +189,113 @@ def _result(result: ToolResult) -> dict[str, Any]:
     return out
 
 
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}
+def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
+    """Return the messages of a conversation. Raises BadReply for an item that is not a message, with its index."""
+    return read_all(items, message)
+
+
+def message(item: Any, calls: Calls) -> tuple[Message, ...]:
+    """Return one item as messages: two if a user's message has tool results and other content, else one."""
+    return _read_message(item, calls, _MESSAGE_FIELDS)
+
+
+def is_reply(body: Any) -> bool:
+    """Return True if the body is a complete reply of the Messages API."""
+    body = mapping(body)
+    return body.get("type") == "message" and body.get("role") == "assistant" and isinstance(body.get("content"), list)
+
+
+def reply(body: dict[str, Any]) -> AgentResult:
+    """Return the reply's message, usage and stop reason. Raises BadReply if it is not a reply."""
+    if not is_reply(body):
+        raise BadReply("not an Anthropic message: 'type' is not 'message', or 'content' is missing")
+    return AgentResult(
+        messages=_read_message(body, Calls(), _REPLY_FIELDS),
+        usage=usage(body.get("usage")),
+        stop_reason=text_of(body.get("stop_reason")),
+        model=text_of(body.get("model")),
+    )
+
+
+def usage(value: Any) -> TokenUsage:
+    """Return usage with the whole prompt as input: Anthropic's `input_tokens` excludes cache reads and writes."""
+    counts = mapping(value)
+    read, write = number_of(counts.get("cache_read_input_tokens")), number_of(counts.get("cache_creation_input_tokens"))
+    return TokenUsage(
+        input_tokens=number_of(counts.get("input_tokens")) + read + write,
+        output_tokens=number_of(counts.get("output_tokens")),
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        reasoning_tokens=number_of(mapping(counts.get("output_tokens_details")).get("thinking_tokens")),
+    )
+
+
+def _read_message(item: Any, calls: Calls, known_fields: frozenset[str]) -> tuple[Message, ...]:
+    fields, role, content = read_role_and_content(item, _ROLES)
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
+    extra: dict[str, Any] = {}
+    parts: list[Part] = []
+    for block in blocks:
+        if more := _rest_of_block(block):
+            extra[str(len(parts))] = more
+        parts += _read_part(block, calls)
+    meta = meta_text(rest_of(fields, known_fields), {"blocks": extra} if extra else {})
+    return split_results(
+        Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
+    )
+
+
+def _read_part(block: Any, calls: Calls) -> Iterator[Part]:
+    if isinstance(block, str):
+        yield from text_part(block)
+        return
+    fields = mapping(block)
+    match text_of(fields.get("type")):
+        case "text" if isinstance(fields.get("text"), str):
+            yield from text_part(fields["text"])
+        case "thinking" if isinstance(fields.get("thinking"), str):
+            yield Thinking(fields["thinking"], signature=text_of(fields.get("signature")))
+        case "redacted_thinking" if isinstance(fields.get("data"), str):
+            yield Thinking("", redacted=fields["data"])
+        case "tool_use" if text_of(fields.get("id")) and isinstance(fields.get("name"), str):
+            yield ToolCall(text_of(fields["id"]), fields["name"], arguments_text(fields.get("input")))
+        case "tool_result" if isinstance(fields.get("tool_use_id"), str):
+            yield _read_result(fields, calls)
+        case "image" if image := _read_image(fields):
+            yield image
+        case kind:
+            rest = {name: value for name, value in fields.items() if name != "cache_control"} if fields else block
+            yield Unknown(kind or "no type", compact_json(rest))
+
+
+def _read_result(fields: dict[str, Any], calls: Calls) -> ToolResult:
+    content = fields.get("content")
+    blocks: list[Any] = items_of(content) if isinstance(content, list) else [content] if content else []
+    items: list[Text | Image] = []
+    for block in blocks:
+        items += (
+            part if isinstance(part, (Text, Image)) else Text(compact_json(block)) for part in _read_part(block, calls)
+        )
+    call_id = text_of(fields["tool_use_id"])
+    return ToolResult(call_id, tuple(items), calls.name_of(call_id), is_error=fields.get("is_error") is True)
+
+
+def _read_image(fields: dict[str, Any]) -> Image | None:
+    source = mapping(fields.get("source"))
+    match source.get("type"):
+        case "base64" if isinstance(source.get("data"), str):
+            return Image(text_of(source.get("media_type")), data=source["data"])
+        case "url" if isinstance(source.get("url"), str):
+            return Image(text_of(source.get("media_type")), url=source["url"])
+        case _:
+            return None
+
+
+def _rest_of_block(block: Any) -> dict[str, Any]:
+    """Return the fields of a known block that no part has (citations, caller); unknown blocks are kept as they are."""
+    fields = mapping(block)
+    known_fields = _BLOCK_FIELDS.get(text_of(fields.get("type")))
+    rest = rest_of(fields, known_fields) if known_fields else {}
+    if rest.get("caller") == _ORDINARY_CALLER:
+        del rest["caller"]
+    return rest

@@ -1,28 +1,62 @@
-"""OpenAI chat completions: system first, real roles, one tool message for each result. The prefix is cached by itself.
+"""OpenAI chat completions: request bodies, and messages and completions read back; also for compatible servers.
 
-Whoever gets a body may change it; see `turns.own`.
+Requests: system first, real roles, one tool message for each result; prompts are cached automatically. Keys that vary
+little come first and `messages` last, so that the serialized body of the next call extends this one.
 
-Keys that vary little stand first and `messages` last, so that the serialised body of the next call extends this one.
+Reading: reasoning first, then text, then calls, as the model produced them. Calls without an id (the older
+`function_call`, some servers) get `call_<n>`, listed in `meta` under `made_ids`. Other fields (a participant's name,
+annotations, log probabilities) are kept in `meta`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import ConversationParts, blocks_or_text, items
+from nexus.errors import BadReply
+from nexus.providers.received import (
+    Calls,
+    arguments_text,
+    compact_json,
+    data_or_url,
+    items_of,
+    mapping,
+    meta_text,
+    number_of,
+    read_all,
+    read_role_and_content,
+    rest_of,
+    text_of,
+    text_part,
+)
+from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.message_text import text_of_result, visible_parts
-from nexus.types.message import Image, Message, Text
+from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.tool_definition import ToolSpec
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_COMMON_FIELDS = frozenset({"role", "content", "id"})
+_ASSISTANT_FIELDS = _COMMON_FIELDS | {"tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"}
+_TOOL_FIELDS = _COMMON_FIELDS | {"tool_call_id", "name"}
+_TEXT_TYPES = ("text", "input_text", "output_text")
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
-    """The request body: keyword arguments of `client.chat.completions.create`."""
-    return {**body_without_messages(ctx), "messages": blocks_or_text(conversation_parts(ctx).found)}
+    """Return the request body: keyword arguments of `client.chat.completions.create`. The caller may change it."""
+    return {**body_without_messages(ctx), "messages": owned(conversation_parts(ctx).fragments)}
 
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
-    """What stands before the messages: model, settings, tools."""
+    """Return the body before the messages: model, settings, tools."""
     out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
     if ctx.tools:
         out["tools"] = [_tool(spec) for spec in ctx.tools]
@@ -30,13 +64,13 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
-    """The system slot and the conversation, to be read only."""
+    """Return the system slot and the conversation, read only."""
     system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
     return items(ctx.history, "openai", ctx.current, fragment, leading=system)
 
 
 def fragment(message: Message) -> list[dict[str, Any]]:
-    """One message in this provider's form; several for several results."""
+    """Return one message in this format; several for several results."""
     if message.role == "tool":
         return [
             {"role": "tool", "tool_call_id": result.call_id, "content": text_of_result(result)}
@@ -53,10 +87,10 @@ def fragment(message: Message) -> list[dict[str, Any]]:
     parts = visible_parts(message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_part(part) for part in parts]}]
+    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
+def _content_part(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": part.url or f"data:{part.media_type};base64,{part.data}"}}
@@ -65,3 +99,145 @@ def _part(part: Text | Image) -> dict[str, Any]:
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     function = {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
     return {"type": "function", "function": function}
+
+
+def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
+    """Return the messages of a conversation. Raises BadReply for an item that is not a message, with its index."""
+    return read_all(items, message)
+
+
+def message(item: Any, calls: Calls) -> tuple[Message, ...]:
+    """Return one item as one message; `calls` are the calls before it. Raises BadReply if it is not a message."""
+    fields, role, content = read_role_and_content(item, _ROLES)
+    written_role = text_of(fields.get("role"))
+    notes: dict[str, Any] = {"role": written_role} if written_role in ("developer", "function") else {}
+    if role == "tool":
+        parts: tuple[Part, ...] = (_read_result(fields, calls),)
+        known_fields = _TOOL_FIELDS
+    elif role == "assistant":
+        thought = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning"))
+        refusal = text_of(fields.get("refusal"))
+        texts = [*([Thinking(thought)] if thought else ()), *_read_content(content, notes)]
+        if refusal:
+            texts.append(Text(refusal))
+            notes["refusal"] = True
+        parts = (*texts, *_read_calls(fields, calls, notes))
+        known_fields = _ASSISTANT_FIELDS
+    else:
+        parts, known_fields = tuple(_read_content(content, notes)), _COMMON_FIELDS
+    meta = meta_text(rest_of(fields, known_fields), notes)
+    return (Message(role, parts, id=text_of(fields.get("id")), meta=meta),)
+
+
+def is_reply(body: Any) -> bool:
+    """Return True if the body is a complete chat completion (not a stream's chunk)."""
+    choices = items_of(mapping(body).get("choices"))
+    return bool(choices) and all(isinstance(mapping(choice).get("message"), dict) for choice in choices)
+
+
+def reply(body: dict[str, Any]) -> AgentResult:
+    """Return the first choice's message, usage and finish reason. Raises BadReply if it is not a chat completion.
+
+    Further choices are alternatives, not history: they are kept in the message's `meta` under `other_choices`.
+    """
+    if not is_reply(body):
+        raise BadReply("not a chat completion: 'choices' with a 'message' missing")
+    first, *others = (mapping(choice) for choice in items_of(body["choices"]))
+    item = {**first["message"], "other_choices": others, "logprobs": first.get("logprobs")}
+    item["role"] = item.get("role") or "assistant"
+    item["id"] = item.get("id") or text_of(body.get("id"))
+    model = text_of(body.get("model"))
+    return AgentResult(
+        messages=tuple(Message(m.role, m.parts, id=m.id, model=model, meta=m.meta) for m in message(item, Calls())),
+        usage=usage(body.get("usage")),
+        stop_reason=text_of(first.get("finish_reason")),
+        error=text_of(mapping(body.get("error")).get("message")) or None,
+        model=model,
+    )
+
+
+def usage(value: Any) -> TokenUsage:
+    """Return usage as reported: `prompt_tokens` includes cached tokens, `completion_tokens` reasoning.
+
+    Cache hits that some servers report outside the details (`prompt_cache_hit_tokens`) are read too.
+    """
+    counts = mapping(value)
+    prompt, completion = (mapping(counts.get(f"{side}_tokens_details")) for side in ("prompt", "completion"))
+    return TokenUsage(
+        input_tokens=number_of(counts.get("prompt_tokens")),
+        output_tokens=number_of(counts.get("completion_tokens")),
+        cache_read_tokens=number_of(prompt.get("cached_tokens")) or number_of(counts.get("prompt_cache_hit_tokens")),
+        cache_write_tokens=number_of(prompt.get("cache_write_tokens")),
+        reasoning_tokens=number_of(completion.get("reasoning_tokens")),
+    )
+
+
+def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
+    if isinstance(content, str):
+        yield from text_part(content)
+        return
+    for index, item in enumerate(items_of(content)):
+        yield from _read_part(item, index, notes)
+
+
+def _read_part(item: Any, index: int, notes: dict[str, Any]) -> Iterator[Part]:
+    if isinstance(item, str):
+        yield from text_part(item)
+        return
+    fields = mapping(item)
+    kind = text_of(fields.get("type"))
+    if kind in _TEXT_TYPES and isinstance(fields.get("text"), str):
+        yield from text_part(fields["text"])
+        known_fields = frozenset({"type", "text", "cache_control"})
+    elif kind == "refusal" and isinstance(fields.get("refusal"), str):
+        notes["refusal"] = True
+        yield from text_part(fields["refusal"])
+        known_fields = frozenset({"type", "refusal"})
+    elif kind in ("image_url", "input_image") and (url := _url(fields.get("image_url"))):
+        yield data_or_url(url)
+        known_fields = frozenset({"type", "image_url", "cache_control"})
+        fields = {**fields, **{name: v for name, v in mapping(fields["image_url"]).items() if name != "url"}}
+    else:
+        yield Unknown(kind or "no type", compact_json(item))
+        return
+    if more := rest_of(fields, known_fields):
+        notes.setdefault("blocks", {})[str(index)] = more
+
+
+def _url(value: Any) -> str:
+    return text_of(value) or text_of(mapping(value).get("url"))
+
+
+def _read_calls(fields: dict[str, Any], calls: Calls, notes: dict[str, Any]) -> Iterator[Part]:
+    listed = items_of(fields.get("tool_calls"))
+    if isinstance(fields.get("function_call"), dict):
+        listed = [*listed, {"type": "function", "function": fields["function_call"]}]
+    made_ids: list[str] = []
+    for index, item in enumerate(listed):
+        call = mapping(item)
+        custom = call.get("type") == "custom"
+        function = mapping(call.get("custom" if custom else "function"))
+        if not isinstance(function.get("name"), str):
+            yield Unknown("tool_call", compact_json(item))
+            continue
+        call_id = text_of(call.get("id"))
+        if not call_id:
+            call_id = calls.made_id(index)
+            made_ids.append(call_id)
+        if custom:
+            notes.setdefault("custom_calls", []).append(call_id)
+        yield ToolCall(call_id, function["name"], arguments_text(function.get("input" if custom else "arguments")))
+    if made_ids:
+        notes["made_ids"] = made_ids
+
+
+def _read_result(fields: dict[str, Any], calls: Calls) -> ToolResult:
+    name = text_of(fields.get("name"))
+    call_id = text_of(fields.get("tool_call_id")) or calls.oldest_open(name)
+    content: list[Text | Image] = []
+    for part in _read_content(fields.get("content"), {}):
+        if isinstance(part, (Text, Image)):
+            content.append(part)
+        elif isinstance(part, Unknown):
+            content.append(Text(part.raw))
+    return ToolResult(call_id, tuple(content), name or calls.name_of(call_id))

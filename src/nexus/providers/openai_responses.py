@@ -1,40 +1,66 @@
-"""OpenAI Responses: a flat list of items, the system slot as `instructions`, nothing left to what a server stored.
+"""OpenAI Responses API: request bodies, and responses read back.
 
-Each part of an assistant's message is an item of its own, in the order in which the model made them. Reasoning goes back
-only with its encrypted content, to the very model that wrote it, and before the item that it led to; a request that
-breaks one of these is refused, or the item removed (`openai` package, `Response.InputTransformation`).
+Requests: a flat list of items, the system slot as `instructions`, nothing that relies on a server's storage. Each part of
+an assistant's message is an item, in the order in which the model produced them. Reasoning is returned only with its
+encrypted content, to the model that wrote it, and before the item that it led to; otherwise the request is rejected or
+the item removed (`openai` package, `Response.InputTransformation`). Keys that vary little come first and `input` last, so
+that the serialized body of the next call extends this one.
 
-Keys that vary little stand first and `input` last, so that the serialised body of the next call extends this one.
+Reading: all items of a response are one assistant's message, in their order: reasoning items as `Thinking` (the whole
+item in `signature`), texts, calls; items of other kinds (searches, programs, compactions) as `Unknown`. Other fields,
+such as item ids and annotations, are kept in `meta` under `items`, by the item's index.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from nexus.context import AssembledContext
-from nexus.providers.turns import ConversationParts, blocks_or_text, items
+from nexus.errors import BadReply
+from nexus.providers.received import (
+    arguments_text,
+    compact_json,
+    items_of,
+    mapping,
+    meta_text,
+    number_of,
+    rest_of,
+    text_of,
+    text_part,
+)
+from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.message_text import image_note, visible_parts
 from nexus.tokens.model_names import same_model
-from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
-from nexus.types.openai_reasoning import phases, returnable_reasoning
+from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.openai_reasoning import PHASES, phases, returnable_reasoning, summary_texts
+from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.tool_definition import ToolSpec
-
-_LIMITS = ("max_tokens", "max_completion_tokens")
-_INSIDE = {"reasoning_effort": ("reasoning", "effort"), "verbosity": ("text", "verbosity")}
-"""Chat settings that stand inside another one here."""
 
 ENCRYPTED = "reasoning.encrypted_content"
 
+# Settings of chat completions under other names here; the second group is nested.
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_NESTED = {"reasoning_effort": ("reasoning", "effort"), "verbosity": ("text", "verbosity")}
+
+_UNFINISHED = ("queued", "in_progress")
+_ITEM_FIELDS: dict[str, frozenset[str]] = {
+    "message": frozenset({"type", "role", "content", "status", "phase"}),
+    "function_call": frozenset({"type", "call_id", "name", "arguments", "status"}),
+    "custom_tool_call": frozenset({"type", "call_id", "name", "input", "status"}),
+}
+_CONTENT_FIELDS = frozenset({"type", "text", "refusal"})
+_TEXT_TYPES = ("output_text", "refusal")
+
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
-    """The request body: keyword arguments of `client.responses.create`."""
-    return {**body_without_messages(ctx), "input": blocks_or_text(conversation_parts(ctx).found)}
+    """Return the request body: keyword arguments of `client.responses.create`."""
+    return {**body_without_messages(ctx), "input": owned(conversation_parts(ctx).fragments)}
 
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
-    """What stands before the items: model, settings, instructions, tools."""
+    """Return the body before the items: model, settings, instructions, tools."""
     out: dict[str, Any] = {"model": ctx.model, "store": False, "prompt_cache_key": cache_key(ctx.session_label)}
     if ctx.accounting.model_info.reasoning:
         out["include"] = [ENCRYPTED]
@@ -47,49 +73,48 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
-    """The conversation as items, to be read only."""
-    wire = f"responses:{ctx.model}"
-    return items(ctx.history, wire, ctx.current, lambda message: fragment(message, ctx.model))
+    """Return the conversation as items, read only."""
+    return items(ctx.history, f"responses:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
 
 
 def cache_key(session: str) -> str:
-    """A name for the session that says nothing about it: requests with one key are sent where their prefix is cached."""
+    """Return an opaque key for the session: requests with one key are routed to where their prefix is cached."""
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def fragment(message: Message, model: str) -> list[dict[str, Any]]:
-    """One message as items; reasoning only if this very model wrote it."""
+    """Return one message as items, with reasoning only if the same model wrote it."""
     if message.role == "tool":
         return [_output(result) for result in message.results()]
     if message.role == "assistant":
-        return _assistant(message, own=same_model(message.model, model))
+        return _assistant(message, with_reasoning=same_model(message.model, model))
     parts = visible_parts(message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_part(part) for part in parts]}]
+    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
 
 
-def _assistant(message: Message, *, own: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    phase = iter(phases(message))
+def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]]:
+    assistant_items: list[dict[str, Any]] = []
+    text_phases = iter(phases(message))
     for part in message.parts:
         match part:
             case Text(text):
-                said = next(phase)
-                found.append({"role": "assistant", "content": text, **({"phase": said} if said else {})})
+                phase = next(text_phases)
+                assistant_items.append({"role": "assistant", "content": text, **({"phase": phase} if phase else {})})
             case ToolCall(id_, name, arguments):
-                found.append({"type": "function_call", "call_id": id_, "name": name, "arguments": arguments})
-            case Thinking() if own and (item := returnable_reasoning(part)):
-                found.append(item)
+                assistant_items.append({"type": "function_call", "call_id": id_, "name": name, "arguments": arguments})
+            case Thinking() if with_reasoning and (item := returnable_reasoning(part)):
+                assistant_items.append(item)
             case _:
                 pass
-    while found and found[-1].get("type") == "reasoning":
-        found.pop()  # what it led to is missing
-    return found
+    while assistant_items and assistant_items[-1].get("type") == "reasoning":
+        assistant_items.pop()  # the item that it led to is missing
+    return assistant_items
 
 
 def _output(result: ToolResult) -> dict[str, Any]:
-    """A result as text; with images as a list, in which texts that follow each other are one."""
+    """Return a result as text; with images as a list, in which consecutive texts are joined."""
     out: dict[str, Any] = {"type": "function_call_output", "call_id": result.call_id}
     content: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -99,7 +124,7 @@ def _output(result: ToolResult) -> dict[str, Any]:
         elif not (item.data or item.url):
             texts.append(image_note(item))
         else:
-            content.extend([*_joined(texts), _part(item)])
+            content.extend([*_joined(texts), _content_part(item)])
             texts = []
     out["output"] = [*content, *_joined(texts)] if content else "\n".join(texts)
     return out
@@ -107,10 +132,10 @@ def _output(result: ToolResult) -> dict[str, Any]:
 
 def _joined(texts: list[str]) -> list[dict[str, Any]]:
     text = "\n".join(texts)
-    return [_part(Text(text))] if text.strip() else []
+    return [_content_part(Text(text))] if text.strip() else []
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
+def _content_part(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
     url = part.url or f"data:{part.media_type};base64,{part.data}"
@@ -118,42 +143,167 @@ def _part(part: Text | Image) -> dict[str, Any]:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    """The flat form. Without `strict` the API takes every schema for one of its strict kind, and refuses others."""
-    named = {"type": "function", "name": spec.name, "description": spec.description}
-    return {**named, "parameters": spec.fresh_schema(), "strict": False}
+    # Without `strict` the API requires every schema to be of its strict kind, and rejects others.
+    return {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.fresh_schema(),
+        "strict": False,
+    }
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under the names of this API, those of chat completions translated; all others as they are."""
+    """Return settings under the names of this API: with chat completion names translated, others unchanged."""
     out: dict[str, Any] = {}
     for name, value in config.items():
         if name in _LIMITS:
             out["max_output_tokens"] = value
-        elif name in _INSIDE:
-            outer, inner = _INSIDE[name]
-            _into(out, outer, {inner: value})
+        elif name in _NESTED:
+            outer, inner = _NESTED[name]
+            _merge(out, outer, {inner: value})
         elif name == "response_format":
-            _into(out, "text", {"format": _flat(value)})
+            _merge(out, "text", {"format": _flat(value)})
         elif name == "tool_choice":
             out[name] = _flat(value)
         elif name in ("reasoning", "text") and isinstance(value, Mapping):
-            _into(out, name, cast("Mapping[str, Any]", value))
+            _merge(out, name, cast("Mapping[str, Any]", value))
         else:
             out[name] = value
     return out
 
 
-def _into(out: dict[str, Any], name: str, more: Mapping[str, Any]) -> None:
+def _merge(out: dict[str, Any], name: str, more: Mapping[str, Any]) -> None:
     out[name] = {**out.get(name, {}), **more}
 
 
 def _flat(value: Any) -> Any:
-    """`{"type": kind, kind: {…}}` as `{"type": kind, …}`, tools inside it too."""
+    """Return `{"type": kind, kind: {…}}` as `{"type": kind, …}`, nested tools too."""
     if not isinstance(value, Mapping):
         return value
-    given = cast("Mapping[str, Any]", value)
-    inner = given.get(given.get("type") or "")
-    flat = {"type": given["type"], **cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else dict(given)
+    setting = cast("Mapping[str, Any]", value)
+    inner = setting.get(setting.get("type") or "")
+    flat = (
+        {"type": setting["type"], **cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else dict(setting)
+    )
     if isinstance(flat.get("tools"), list):
         flat["tools"] = [_flat(tool) for tool in flat["tools"]]
     return flat
+
+
+def is_reply(body: Any) -> bool:
+    """Return True if the body is a response of the Responses API, whatever its status."""
+    body = mapping(body)
+    return body.get("object") == "response" and isinstance(body.get("output"), list)
+
+
+def reply(body: dict[str, Any]) -> AgentResult:
+    """Return the response's message, usage and stop reason: its status, or the reason why it is incomplete.
+
+    A failed response without output gives no message and an `error`. Raises BadReply if the body is not a response, or
+    not finished.
+    """
+    if not is_reply(body):
+        raise BadReply("not a response: 'object' is not 'response', or 'output' is missing")
+    status = text_of(body.get("status"))
+    if status in _UNFINISHED:
+        raise BadReply(f"response not finished: status is '{status}' (nothing was stored)")
+    model = text_of(body.get("model"))
+    reason = text_of(mapping(body.get("incomplete_details")).get("reason"))
+    failure = mapping(body.get("error"))
+    failed = status in ("failed", "cancelled")
+    return AgentResult(
+        messages=_read_output(items_of(body["output"]), text_of(body.get("id")), model),
+        usage=usage(body.get("usage")),
+        stop_reason=reason if status == "incomplete" and reason else status,
+        error=text_of(failure.get("message")) or text_of(failure.get("code")) or (status if failed else None),
+        model=model,
+    )
+
+
+def usage(value: Any) -> TokenUsage:
+    """Return usage as reported: `input_tokens` includes cached tokens, `output_tokens` reasoning."""
+    counts = mapping(value)
+    before, after = (mapping(counts.get(f"{side}_tokens_details")) for side in ("input", "output"))
+    return TokenUsage(
+        input_tokens=number_of(counts.get("input_tokens")),
+        output_tokens=number_of(counts.get("output_tokens")),
+        cache_read_tokens=number_of(before.get("cached_tokens")),
+        cache_write_tokens=number_of(before.get("cache_write_tokens")),
+        reasoning_tokens=number_of(after.get("reasoning_tokens")),
+    )
+
+
+def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Message, ...]:
+    """Return all items as one message; none without items."""
+    notes: dict[str, Any] = {}
+    text_phases: list[str | None] = []
+    parts: list[Part] = []
+    for index, item in enumerate(output):
+        fields = mapping(item)
+        new = list(_read_item(item, fields, notes))
+        parts += new
+        text_phases += [text_of(fields.get("phase")) or None for part in new if isinstance(part, Text)]
+        if more := _rest_of_item(fields):
+            notes.setdefault("items", {})[str(index)] = more
+    if any(text_phases):
+        notes[PHASES] = text_phases
+    return (Message("assistant", tuple(parts), id=response_id, model=model, meta=meta_text(notes)),) if output else ()
+
+
+def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iterator[Part]:
+    match text_of(fields.get("type")):
+        case "message" if isinstance(fields.get("content"), list):
+            for content in fields["content"]:
+                yield from _read_content(content, notes)
+        case "reasoning":
+            yield _read_reasoning(fields)
+        case "function_call" if _is_call(fields):
+            yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("arguments")))
+        case "custom_tool_call" if _is_call(fields):
+            notes.setdefault("custom_calls", []).append(fields["call_id"])
+            yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("input")))
+        case kind:
+            yield Unknown(kind or "no type", compact_json(item))
+
+
+def _is_call(fields: dict[str, Any]) -> bool:
+    return bool(text_of(fields.get("call_id"))) and isinstance(fields.get("name"), str)
+
+
+def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
+    fields = mapping(content)
+    match text_of(fields.get("type")):
+        case "output_text" if isinstance(fields.get("text"), str):
+            yield from text_part(fields["text"])
+        case "refusal" if isinstance(fields.get("refusal"), str):
+            notes["refusal"] = True
+            yield from text_part(fields["refusal"])
+        case kind:
+            yield Unknown(kind or "no type", compact_json(content))
+
+
+def _read_reasoning(fields: dict[str, Any]) -> Thinking:
+    """Return the reasoning text, or else its summary, with the whole item in `signature`."""
+    texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
+    item = {"type": "reasoning", **{name: fields[name] for name in sorted(fields) if fields[name] is not None}}
+    return Thinking("\n\n".join(texts), signature=compact_json({name: _sorted(value) for name, value in item.items()}))
+
+
+def _sorted(value: Any) -> Any:
+    # Keys are ordered differently in a client's object and in JSON; what is stored must not depend on that.
+    if isinstance(value, dict):
+        fields = mapping(value)
+        return {name: _sorted(fields[name]) for name in sorted(fields)}
+    return [_sorted(item) for item in items_of(value)] if isinstance(value, list) else value
+
+
+def _rest_of_item(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an item of a known kind, and of its contents, that no part of ours has."""
+    kind = text_of(fields.get("type"))
+    if kind not in _ITEM_FIELDS:
+        return {}
+    rest = rest_of(fields, _ITEM_FIELDS[kind])
+    contents = (mapping(content) for content in items_of(fields.get("content")))
+    inside = [rest_of(content, _CONTENT_FIELDS) for content in contents if text_of(content.get("type")) in _TEXT_TYPES]
+    return {**rest, "content": inside} if any(inside) else rest

@@ -1,8 +1,8 @@
-"""What the three providers' readers share: taking values out of JSON that may have any shape.
+"""Shared parts of the readers of provider JSON, which may have any shape.
 
-A provider's JSON is read loosely, as it comes from files and servers of many versions: a field of the wrong type counts
-as missing, what no field of ours can hold goes into the message's `meta`, and only an item that is no message at all
-is refused (`BadReply`).
+JSON comes from files and servers of many versions and is read leniently: a field of the wrong type counts as missing,
+fields without a counterpart go into the message's `meta`, and only an item that is not a message at all is rejected
+(`BadReply`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from nexus.errors import BadReply
-from nexus.types.message import Image, Message, Part, Text
+from nexus.types.message import Image, Message, Part, Role, Text, ToolResult
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
 
 
 class Calls:
-    """The tool calls of one conversation, in the order they were read.
+    """The tool calls of one conversation, in reading order.
 
-    It gives results the name of their tool, and calls and results that came without an id one that is the same at
-    every reading: `call_<n>`, where n is the call's place in the conversation.
+    Supplies the tool names of results, and reproducible ids for calls and results without one: `call_<n>`, where n is the
+    call's number in the conversation.
     """
 
     def __init__(self) -> None:
@@ -31,22 +31,22 @@ class Calls:
         self._open: list[str] = []
 
     def name_of(self, call_id: str) -> str:
-        """The tool that was called under this id; empty if there was no such call."""
+        """Return the tool that was called under this id; empty if there was no such call."""
         return self._names.get(call_id, "")
 
-    def made_id(self, ahead: int = 0) -> str:
-        """The id for a call that has none, when `ahead` calls of the same message stand before it."""
-        number = len(self._names) + ahead + 1
+    def made_id(self, preceding: int = 0) -> str:
+        """Return the id for a call that has none; `preceding` is the number of calls before it in the same message."""
+        number = len(self._names) + preceding + 1
         while f"call_{number}" in self._names:
             number += 1
         return f"call_{number}"
 
-    def oldest_open(self, name: str, taken: Sequence[str] = ()) -> str:
-        """The id of the first unanswered call of that name in the last message with calls; empty if there is none."""
-        return next((i for i in self._open if i not in taken and self._names[i] == name), "")
+    def oldest_open(self, name: str, answered: Sequence[str] = ()) -> str:
+        """Return the id of the first unanswered call of that name in the last message with calls; empty if none."""
+        return next((i for i in self._open if i not in answered and self._names[i] == name), "")
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Takes note of the calls and results in messages that follow."""
+        """Add the calls and results of the next messages."""
         for message in messages:
             if new := [call.id for call in message.calls()]:
                 self._names.update((call.id, call.name) for call in message.calls())
@@ -59,42 +59,66 @@ ReadOne: TypeAlias = Callable[[Any, Calls], tuple[Message, ...]]
 
 
 def read_all(items: Sequence[Any], read_one: ReadOne) -> tuple[Message, ...]:
-    """All messages of a conversation, each item read with the calls before it known. BadReply names the bad item."""
+    """Return all messages of a conversation; each item is read with the calls before it. BadReply names the bad item."""
     calls = Calls()
-    found: list[Message] = []
+    messages: list[Message] = []
     for index, item in enumerate(items):
         try:
             new = read_one(item, calls)
         except BadReply as error:
             raise BadReply(f"message {index}: {error}") from None
         calls.add(new)
-        found += new
-    return tuple(found)
+        messages += new
+    return tuple(messages)
+
+
+def read_role_and_content(item: Any, roles: Mapping[str, Role]) -> tuple[dict[str, Any], Role, str | list[Any] | None]:
+    """Return a message's fields, its role and its content. Raises BadReply if it is not a message."""
+    fields = mapping(item)
+    if not fields:
+        raise BadReply("not a message: not a JSON object")
+    role = roles.get(text_of(fields.get("role")))
+    if role is None:
+        raise BadReply(f"not a message: 'role' is {fields.get('role')!r}")
+    content = fields.get("content")
+    if not isinstance(content, (str, list)) and content is not None:
+        raise BadReply(f"not a message: 'content' is {type(content).__name__}, neither text nor a list")
+    return fields, role, cast("str | list[Any] | None", content)
+
+
+def split_results(message: Message) -> tuple[Message, ...]:
+    """Return a user's message with tool results as a `tool` message and, for its other parts, a `user` message."""
+    results = tuple(part for part in message.parts if isinstance(part, ToolResult))
+    if not results or message.role != "user":
+        return (message,)
+    answer = Message("tool", results, id=message.id, meta=message.meta)
+    others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
+    return (answer, Message("user", others, id=f"{message.id}:rest" if message.id else "")) if others else (answer,)
 
 
 def compact_json(value: Any) -> str:
-    """JSON text without spaces, key order as received, no ASCII escapes. Bytes become base64."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    """Return JSON text without spaces, key order as received, no ASCII escapes. Bytes become base64."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_encode_other)
 
 
-def _plain(value: Any) -> Any:
+def _encode_other(value: Any) -> str:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
 def arguments_text(value: Any) -> str:
-    """A call's arguments: text as it was received, anything else as compact JSON; nothing at all is `{}`."""
+    """Return a call's arguments: text as received, anything else as compact JSON, `{}` for None."""
     if value is None:
         return "{}"
     return value if isinstance(value, str) else compact_json(value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def as_mapping(value: object) -> dict[str, Any] | None:
-    """A mapping as a dict, an object of a client's library as what it holds, without nulls; None for anything else."""
+    """Return a mapping as a dict, a client library's object as its fields without nulls; None for anything else."""
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
     dump = getattr(value, "model_dump", None)
@@ -103,46 +127,46 @@ def as_mapping(value: object) -> dict[str, Any] | None:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def text_of(value: Any) -> str:
-    """The value if it is text, else empty. A text enumeration gives its plain value."""
+    """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
     return str(getattr(value, "value", value)) if isinstance(value, str) else ""
 
 
 def number_of(value: Any) -> int:
-    """The value if it is a count of zero or more, else 0."""
+    """Return the value if it is a count of zero or more, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def rest_of(item: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """The fields that are not among the known ones and that say something (not null, not empty)."""
-    return {name: value for name, value in item.items() if name not in known and value not in (None, "", [], {})}
+def rest_of(item: Mapping[str, Any], known_fields: frozenset[str]) -> dict[str, Any]:
+    """Return the other fields, without null and empty ones."""
+    return {name: value for name, value in item.items() if name not in known_fields and value not in (None, "", [], {})}
 
 
 def meta_text(*sources: Mapping[str, Any]) -> str:
-    """`Message.meta` of everything in the sources; empty text if there is nothing."""
+    """Return `Message.meta` with everything in the sources; empty text if there is nothing."""
     joined = {name: value for source in sources for name, value in source.items()}
     return compact_json(joined) if joined else ""
 
 
 def with_meta(meta: str, more: Mapping[str, Any]) -> str:
-    """A `Message.meta` with more in it; what is said later wins."""
+    """Return a `Message.meta` with more in it; later values win."""
     return meta_text(json.loads(meta) if meta else {}, more) if more else meta
 
 
 def data_or_url(url: str, media_type: str = "") -> Image:
-    """An image from a URL: base64 data URLs give their data, all others stay a URL."""
-    found = _DATA_URL.match(url)
-    if found and found[2].lower().endswith(";base64"):
-        return Image(found[1] or media_type, data=url[found.end() :])
+    """Return an image from a URL: base64 data URLs give their data, all others stay a URL."""
+    match = _DATA_URL.match(url)
+    if match and match[2].lower().endswith(";base64"):
+        return Image(match[1] or media_type, data=url[match.end() :])
     return Image(media_type, url=url)
 
 
 def standard_base64(value: Any) -> str:
-    """Base64 in the usual alphabet, from bytes or from either alphabet's text."""
+    """Return base64 in the standard alphabet, from bytes or from text in either alphabet."""
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     text = text_of(value).replace("-", "+").replace("_", "/")
@@ -150,6 +174,6 @@ def standard_base64(value: Any) -> str:
 
 
 def text_part(text: str) -> Iterator[Part]:
-    """One text part, or none for empty text."""
+    """Yield one text part, or none for empty text."""
     if text:
         yield Text(text)

@@ -1,1 +1,1 @@
-"""Text made safe to show: frames that nobody can forge, secrets redacted, messages as plain text."""
+"""Safe text for contexts: frames that cannot be forged, secrets redacted, messages as plain text."""

@@ -1,4 +1,4 @@
-"""What of a message is shown, the same for every provider: notes joined with the text, bytes of images as notes say."""
+"""Visible parts of messages, the same for every provider: notes joined with the text, images as notes where needed."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from nexus.text.frames.beside import escape_part, escape_text
 from nexus.types.message import Image, Message, Note, Text, ToolResult
 
 RENDER_VERSION = 2
-"""Raised whenever the same values would give other bytes."""
+"""Raised whenever equal values would be rendered to other bytes."""
 
 
 def visible_parts(message: Message) -> list[Text | Image]:
-    """A user message's text and images in sending order: notes, then images, then the user's own text (document 003).
+    """Return a user message's text and images in sending order: notes, images, the user's own text.
 
-    Without images it is one text: the notes, a blank line, the text. Beside notes, no words look like one (`frames.beside`).
+    Without images this is one text: the notes, a blank line, the user's text. Text next to notes is escaped, so that it
+    cannot imitate one (`frames.beside`).
     """
     notes = [part for part in message.parts if isinstance(part, Note)]
     if not any(note.text for note in notes):
         return [part for part in message.parts if isinstance(part, (Text, Image))]
     images = [part for part in message.parts if isinstance(part, Image)]
     texts = [part for part in message.parts if isinstance(part, Text)]
-    beside = [] if images else texts[:1]
-    shown = escape_text(notes, beside[0].text if beside else None)
-    return [Text(shown), *images, *map(escape_part, texts[len(beside) :])]
+    joined = [] if images else texts[:1]
+    text = escape_text(notes, joined[0].text if joined else None)
+    return [Text(text), *images, *map(escape_part, texts[len(joined) :])]
 
 
 def text_of_result(result: ToolResult) -> str:
-    """A tool result as text only, for wires whose results hold no images: each image becomes a line that says so."""
-    lines = [item.text if isinstance(item, Text) else image_note(item) for item in result.content]
-    return "\n".join(lines)
+    """Return a tool result as text, for providers whose tool results cannot contain images."""
+    return "\n".join(item.text if isinstance(item, Text) else image_note(item) for item in result.content)
 
 
 def image_note(image: Image) -> str:
-    """The line that stands where an image cannot."""
+    """Return the line that replaces an image in a text-only result."""
     size = f" {image.width}x{image.height}" if image.width else ""
     return f"[image left out here: {image.media_type}{size}; this provider's tool results hold text only]"

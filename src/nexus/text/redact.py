@@ -1,22 +1,20 @@
-"""Secrets out of text, before a summariser or a log sees it: each becomes `[secret: kind]`.
+"""Redaction of secrets before a summarizer or a log reads the text: each becomes `[secret: kind]`.
 
-The forms are those that the providers document for their keys. No library fits: detect-secrets reads files line by line,
-brings an HTTP client and has had no release since May 2024, and the light ones also remove paths, hosts and addresses,
-which a summary has to keep. A password in prose without any sign of one is not found.
+The patterns are the documented formats of keys. No library fits: detect-secrets reads files line by line, brings an HTTP
+client and has had no release since May 2024, and the smaller ones also remove paths, hosts and addresses, which a summary
+has to keep. A password in prose without any cue is not found.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import TypeAlias
 
 from msgspec import Struct
 
-_Replace: TypeAlias = Callable[[str], str]
 _W = r"[A-Za-z0-9_-]"
-_FORMS: tuple[tuple[str, str, str], ...] = (
+_PATTERNS: tuple[tuple[str, str, str], ...] = (
+    # kind, a text that every match contains (checked first, for speed), pattern
     (
         "private key",
         "PRIVATE KEY",
@@ -47,7 +45,8 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("telegram token", ":AA", rf"(?<!\d)\d{{8,10}}:AA{_W}{{33}}"),
     ("jwt", "eyJ", rf"(?<!\w)eyJ{_W}{{8,}}\.{_W}{{8,}}(?:\.{_W}+)?"),
 )
-_HIDDEN_PART: tuple[tuple[str, str, str], ...] = (
+_PREFIXED_PATTERNS: tuple[tuple[str, str, str], ...] = (
+    # group 1 stays, group 2 is the secret
     ("bearer token", "bearer", r"(?i)(?<!\w)(bearer[ \t]{1,3})((?=[^\d\s]{0,64}\d)[A-Za-z0-9_.~+/=-]{16,})"),
     (
         "basic login",
@@ -77,57 +76,61 @@ _NO_SECRET_VALUE = re.compile(
     r"(?:str|string|int|bool|optional|any)\b|os\.|process\.|env\b|env[.(]|self\.|config[.(]|settings\.|get_?\w*\(|"
     r"your[_-]|my[_-]|example|changeme\Z|redacted|\[?secret:)"
 )
-_FIND = tuple((kind, hint, re.compile(form)) for kind, hint, form in _FORMS)
-_FIND_PART = tuple((kind, hint, re.compile(form)) for kind, hint, form in _HIDDEN_PART)
+_COMPILED = tuple((kind, hint, re.compile(pattern)) for kind, hint, pattern in _PATTERNS)
+_COMPILED_PREFIXED = tuple((kind, hint, re.compile(pattern)) for kind, hint, pattern in _PREFIXED_PATTERNS)
 
 
 class RedactedText(Struct, frozen=True):
-    """A text without its secrets, and how many of each kind were taken out."""
+    """A text without its secrets, and the number of removed secrets by kind."""
 
     text: str
     counts: dict[str, int]
 
 
 def redact(text: str) -> RedactedText:
-    """The text with every secret of a known form replaced by `[secret: kind]`; redacting twice changes nothing more.
+    """Replace every recognizable secret by `[secret: kind]`. Idempotent; time is linear in the length.
 
-    Time is linear in the length. Covers private keys, keys and tokens of well-known services, JWTs, bearer and basic
-    headers, cookies, signed links, passwords in URLs, flags and assignments (`PASSWORD=…`, `"api_key": "…"`).
+    Covers private keys, keys and tokens of well-known services, JWTs, bearer and basic headers, cookies, signed links,
+    passwords in URLs, flags and assignments (`PASSWORD=…`, `"api_key": "…"`).
     """
     counts: Counter[str] = Counter()
 
-    def whole(kind: str) -> str:
+    def placeholder(kind: str) -> str:
         counts[kind] += 1
         return f"[secret: {kind}]"
 
-    for kind, hint, form in _FIND:
+    def after_prefix(match: re.Match[str], kind: str) -> str:
+        if "[secret:" in match[2] or _NO_SECRET_VALUE.match(match[2]):
+            return match[0]
+        return match[1] + placeholder(kind)
+
+    def assignment(match: re.Match[str]) -> str:
+        if not _assigns_secret(match):
+            return match[0]
+        kind = "password" if match[0][:4].lower() in ("pass", "pwd=", "pwd:") else "credential"
+        return match[0].removesuffix(match["quoted"] or match["bare"]) + placeholder(kind)
+
+    for kind, hint, pattern in _COMPILED:
         if hint in text:
-            text = form.sub(lambda _, kind=kind: whole(kind), text)
+            text = pattern.sub(lambda _, kind=kind: placeholder(kind), text)
     lowered = text.lower()
-    for kind, hint, form in _FIND_PART:
+    for kind, hint, pattern in _COMPILED_PREFIXED:
         if hint in lowered:
-            text = form.sub(lambda hit, kind=kind: _part(hit, kind, whole), text)
+            text = pattern.sub(lambda match, kind=kind: after_prefix(match, kind), text)
     if any(hint in lowered for hint in _ASSIGNED_HINTS):
-        text = _ASSIGNED.sub(lambda hit: _assigned(hit, whole), text)
-        text = _FLAG.sub(lambda hit: _part(hit, "password", whole), text)
+        text = _ASSIGNED.sub(assignment, text)
+        text = _FLAG.sub(lambda match: after_prefix(match, "password"), text)
     return RedactedText(text, dict(sorted(counts.items())))
 
 
-def _part(hit: re.Match[str], kind: str, whole: _Replace) -> str:
-    if "[secret:" in hit[2] or _NO_SECRET_VALUE.match(hit[2]):
-        return hit[0]
-    return hit[1] + whole(kind)
-
-
-def _assigned(hit: re.Match[str], whole: _Replace) -> str:
-    """The assignment without its value, or as it is where the name or the value shows that it is none."""
-    value = hit["quoted"] or hit["bare"]
-    if _NO_SECRET_NAME.match(hit["tail"]) or _NO_SECRET_VALUE.match(value) or len(value.strip()) < 3:
-        return hit[0]
-    plain = value.isalpha() or value.isspace() or (value.rstrip(".,;:!?").isalpha() and not hit["quoted"])
-    if "=" not in hit["sign"] and not hit["quoted"] and plain:
-        return hit[0]
-    if hit["quoted"] and " " in value.strip() and "=" not in hit["sign"] and value.replace(" ", "").isalpha():
-        return hit[0]
-    kept = hit[0][: len(hit[0]) - len(value)]
-    return kept + whole("password" if hit[0][:4].lower() in ("pass", "pwd=", "pwd:") else "credential")
+def _assigns_secret(match: re.Match[str]) -> bool:
+    """Return False if the name or the value of an assignment shows that it is not a secret."""
+    value, quoted, assigned = match["quoted"] or match["bare"], match["quoted"], "=" in match["sign"]
+    if _NO_SECRET_NAME.match(match["tail"]) or _NO_SECRET_VALUE.match(value) or len(value.strip()) < 3:
+        return False
+    if assigned:
+        return True
+    # After a colon or "is", plain words are prose: "the password is required", "token: see below".
+    if quoted:
+        return not (" " in value.strip() and value.replace(" ", "").isalpha())
+    return not (value.isalpha() or value.isspace() or value.rstrip(".,;:!?").isalpha())

@@ -1,8 +1,8 @@
-"""What models can hold and cost, and how text and images are counted.
+"""Context windows, prices and token counts.
 
-`model` resolves a model's name to its facts; `counter` counts text; `measure` counts messages as providers see them;
-`images` has the providers' image formulas; `budget` is the budget of one call; `calibration` learns from what providers
-report, and `anchor` counts on from the last report. All are pure: files are read in `model_table` alone. Tokens are always
-whole numbers of one unit, the base count (o200k of a message's JSON wire form); a model's `token_factor`, or the one
-learned in its place, says how many of its own tokens one of these is.
+`model` resolves a model's name to its facts, `counter` counts text, `measure` counts messages as providers receive them,
+`images` contains the providers' image formulas, `budget` is the budget of one call, `calibration` adapts to reported
+usage, and `anchor` continues from the last report. Everything is pure except `model_table`, which reads the shipped files.
+All counts are whole base tokens: o200k tokens of a message's JSON form. A model's `token_factor`, or the calibrated one,
+converts them to its own tokens.
 """

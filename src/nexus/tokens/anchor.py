@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nexus.tokens.calibration import plausible
+from nexus.tokens.calibration import is_plausible
 from nexus.tokens.model_names import same_model
 
 
@@ -73,7 +73,7 @@ def anchor_of(before: ReportedPrompt | None, now: CountedPrompt, factor: float) 
     None if that call had no plausible report, or was for another prompt: another model or counter, or a cut, clear or
     compaction since.
     """
-    if before is None or not before.base or not plausible(before.base, before.reported):
+    if before is None or not before.base or not is_plausible(before.base, before.reported):
         return None
     if (before.mark, before.cut, before.counter) != (now.mark, now.cut, now.counter):
         return None

@@ -1,7 +1,7 @@
-"""The token budget of one call (document 002): what the window leaves, what is used, what remains.
+"""Token budget of one call: the window, the reserves, the used and the remaining tokens.
 
-`plan` allots a window before anything is counted; `with_used` fills in the counts. Total and remainder are computed, so
-they cannot contradict the parts. Python names are snake_case; `to_json` gives the document's printed camelCase.
+`compute_budget` divides a window before anything is counted; `with_used` fills in the counts. Totals and remainders are
+computed, so they cannot contradict the parts. Python names are snake_case; `to_json` gives the documented camelCase.
 """
 
 from __future__ import annotations
@@ -15,62 +15,64 @@ from nexus.tokens.model import Model
 RESERVE_RESPONSE_TOKENS = 8_000
 RESERVE_TOOLS_TOKENS = 16_000
 _RESERVED_PART = 8
-"""Reserves are at most an eighth of the window each, so that small models keep room for the talk itself."""
+"""Each default reserve is at most an eighth of the window, so that small models keep tokens for the conversation."""
 
-_OWN = ("direct", "uncut")
-"""Fields that document 002 does not print."""
+_UNDOCUMENTED = ("direct", "uncut")
+"""Fields that `to_json` leaves out: the documented budget does not have them."""
 
 
 class TokensUsed(Struct, frozen=True, rename="camel"):
-    """Tokens taken by each part of a context. `tools` are the definitions of the tools, `event` the current message."""
+    """Tokens taken by each part of a context."""
 
     system_prompt: int = 0
     tools: int = 0
+    """Tool definitions."""
     history: int = 0
     event: int = 0
+    """The current message."""
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
+        """Sum of all parts."""
         return self.system_prompt + self.tools + self.history + self.event
 
 
 class TokenBudget(Struct, frozen=True, rename="camel"):
-    """The budget of one call, in tokens.
-
-    `model_limit` is the model's whole window; `reserve_response` is kept for the reply, `reserve_tools` for results of
-    tools that come in during the turn. `available` is what the context may take: the window less both reserves, never
-    more than the model accepts as input; or what the user set, and then `direct` is true. `uncut` is what everything
-    would take without the cut that this call makes; 0 if it makes none.
-    """
+    """Budget of one call, in tokens."""
 
     model_limit: int
+    """The model's whole context window."""
     reserve_response: int
     reserve_tools: int
+    """For tool results that arrive during the turn."""
     available: int
+    """What the context may take: the window less both reserves, at most what the model accepts as input, or what the user
+    set."""
     used: TokensUsed = TokensUsed()
     direct: bool = False
+    """True if the user set `available`."""
     uncut: int = 0
+    """Tokens of everything without the cut that this call makes; 0 if it makes none."""
 
     @property
     def wanted(self) -> int:
-        """The tokens that the context would take with nothing left out."""
+        """Tokens that the context would take with nothing omitted."""
         return max(self.uncut, self.used.total)
 
     @property
     def remaining(self) -> int:
-        """What is left of `available`; negative when the context is over budget."""
+        """Unused part of `available`; negative if the context is over budget."""
         return self.available - self.used.total
 
     def with_used(self, *, system_prompt: int = 0, tools: int = 0, history: int = 0, event: int = 0) -> TokenBudget:
-        """The same budget with these parts used."""
+        """Return the same budget with these parts used."""
         return msgspec.structs.replace(self, used=TokensUsed(system_prompt, tools, history, event))
 
     def to_json(self) -> dict[str, int | dict[str, int]]:
-        """The budget under document 002's printed names, `used.total` and `remaining` included."""
+        """Return the budget under its documented names, `used.total` and `remaining` included."""
         used: dict[str, int] = {**msgspec.to_builtins(self.used), "total": self.used.total}
-        printed = {name: value for name, value in msgspec.to_builtins(self).items() if name not in _OWN}
-        return {**printed, "used": used, "remaining": self.remaining}
+        documented = {name: value for name, value in msgspec.to_builtins(self).items() if name not in _UNDOCUMENTED}
+        return {**documented, "used": used, "remaining": self.remaining}
 
 
 def compute_budget(
@@ -79,26 +81,26 @@ def compute_budget(
     reserve_response: int | None = None,
     reserve_tools: int | None = None,
 ) -> TokenBudget:
-    """The budget of a call to a model, with nothing used yet.
+    """Return the budget of a call to a model, with nothing used yet.
 
-    Reserves that are not given are 8,000 tokens for the reply and 16,000 for tool results, each at most an eighth of
-    the window. `available_tokens` sets what the context may take, whatever the reserves say. Raises BadBudget for a
-    negative number, for nothing available, and for reserves that leave nothing of the window.
+    Default reserves are 8,000 tokens for the reply and 16,000 for tool results, each at most an eighth of the window.
+    `available_tokens` sets the context's limit directly, whatever the reserves are. Raises BadBudget for a negative reserve,
+    for nothing available, and for reserves that take the whole window.
     """
     window = model.context_tokens
     response = min(RESERVE_RESPONSE_TOKENS, window // _RESERVED_PART) if reserve_response is None else reserve_response
     results = min(RESERVE_TOOLS_TOKENS, window // _RESERVED_PART) if reserve_tools is None else reserve_tools
     if response < 0 or results < 0:
-        raise BadBudget(f"reserves cannot be negative: {response:,} for the reply, {results:,} for tool results")
+        raise BadBudget(f"negative reserve: {response:,} tokens for the reply, {results:,} for tool results")
     if available_tokens is not None:
         if available_tokens <= 0:
-            raise BadBudget(f"a budget of {available_tokens:,} tokens leaves room for nothing: set one above zero")
+            raise BadBudget(f"budget of {available_tokens:,} tokens too small (set one above zero)")
         return TokenBudget(window, response, results, available_tokens, direct=True)
     # Some models take less input than their window less the reply (GPT-5: 272,000 of 400,000).
     available = min(window - response, model.max_input_tokens) - results
     if available <= 0:
         raise BadBudget(
-            f"the reserves ({response:,} tokens for the reply, {results:,} for tool results) leave nothing of the "
-            f"{min(window, model.max_input_tokens):,} tokens that {model.name or 'the model'} takes: make them smaller"
+            f"reserves too large: {response:,} tokens for the reply and {results:,} for tool results of "
+            f"{min(window, model.max_input_tokens):,} that {model.name or 'the model'} takes (make them smaller)"
         )
     return TokenBudget(window, response, results, available)

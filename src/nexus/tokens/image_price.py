@@ -1,8 +1,8 @@
-"""What an image costs in one view: as the model that is called charges for it, and never less than any default model.
+"""Image cost in one view: as the called model charges, and never less than any default model.
 
-A message's size is counted once, when it is written, with the largest of three default figures for each image
-(`most_image_tokens`). Some models charge more: a Claude from 4.7 on for a large image, GPT-4o mini for any. A view adds
-what is missing, so that the same history fits each model.
+A message is counted once, when it is written, with the largest of the default figures for each image
+(`max_image_tokens`). Some models charge more: Claude from 4.7 on for a large image, GPT-4o mini for any. A view adds the
+difference, so that the same history fits each model.
 """
 
 from __future__ import annotations
@@ -13,53 +13,49 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from nexus.tokens.images import Vendor, image_tokens, max_image_tokens, rule_name
-from nexus.tokens.model import Model
-from nexus.tokens.model_lookup import family_of
+from nexus.tokens.images import Vendor, has_image_rules, image_tokens, max_image_tokens, rule_name
+from nexus.tokens.model import Model, family_of
 from nexus.tokens.model_names import base_model_name
 from nexus.types.message import Image, Message, ToolResult
 
-VENDORS: dict[str, Vendor] = {"openai": "openai", "anthropic": "anthropic", "gemini": "gemini"}
-"""Who publishes what an image costs, by who makes a model."""
-
 
 class ImagePrice(Struct, frozen=True):
-    """How images count in base tokens. Without a `vendor` nothing is known of the model: the largest default counts.
-
-    `model` names the rule. `factor` is the model's tokens per base token where that is below one: images are the model's
-    own tokens, which the factor must not make fewer.
-    """
+    """Conversion of images to base tokens for one model."""
 
     vendor: Vendor | None = None
+    """Maker of the model; None if it publishes no formula, so that the largest default counts."""
     model: str = ""
+    """Name of the rule (`rule_name`)."""
     factor: float = 1.0
+    """The model's tokens per base token, at most 1: images are counted in the model's own tokens, and a factor below 1
+    must not make them cheaper."""
 
     def tokens(self, image: Image) -> int:
-        """The base tokens of an image."""
+        """Return the base tokens of an image."""
         return max_image_tokens(image) + self.more(image)
 
     def tokens_in(self, message: Message) -> int:
-        """The base tokens of all images of a message, those in results among them."""
+        """Return the base tokens of all images of a message, those in results included."""
         return sum(map(self.tokens, images_in(message)))
 
     def more(self, image: Image) -> int:
-        """What of an image's base tokens `most_image_tokens` does not count."""
+        """Return the base tokens of an image that `max_image_tokens` does not count."""
         if self.vendor is None:
             return 0
-        own = image_tokens(image, self.vendor, self.model)
-        return max(math.ceil(own / self.factor) - max_image_tokens(image), 0)
+        tokens = image_tokens(image, self.vendor, self.model)
+        return max(math.ceil(tokens / self.factor) - max_image_tokens(image), 0)
 
     def more_in(self, message: Message) -> int:
-        """The same for all images of a message."""
+        """Return the sum of `more` over all images of a message."""
         return sum(map(self.more, images_in(message))) if self.vendor is not None else 0
 
 
 ANY_MODEL = ImagePrice()
-"""For who does not know the model."""
+"""For an unknown model."""
 
 
 def images_in(message: Message) -> Iterator[Image]:
-    """All images of a message, those in results among them."""
+    """Yield all images of a message, those in results included."""
     for part in message.parts:
         if isinstance(part, Image):
             yield part
@@ -68,19 +64,20 @@ def images_in(message: Message) -> Iterator[Image]:
 
 
 def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
-    """How images count for a model; `factor` is its tokens per base token, as known by now."""
-    vendor = VENDORS.get(model.vendor)
-    if vendor is None:
+    """Return how images count for a model; `factor` is its current number of tokens per base token."""
+    if not has_image_rules(model.vendor):
         return ANY_MODEL
-    return ImagePrice(vendor, rule_name(vendor, provider_model_name(model)), min(factor, 1.0))
+    # A name without a maker's name in it ("gpt-latest") counts as a new model, not as the default one.
+    name = provider_model_name(model) or model.name
+    return ImagePrice(model.vendor, rule_name(model.vendor, name), min(factor, 1.0))
 
 
 def provider_model_name(model: Model) -> str:
-    """The model by its maker's name; where its own name is of nobody's making (a deployment's), the one that it is taken for."""
-    return _makers_name(model.name, model.matched, model.vendor)
+    """Return the maker's name of a model; for another name (a deployment) the name of its matched row."""
+    return _provider_model_name(model.name, model.matched, model.vendor)
 
 
 @lru_cache(maxsize=256)
-def _makers_name(name: str, matched: str, vendor: str) -> str:
-    own = base_model_name(name)
-    return own if family_of(own)[1] == vendor else base_model_name(matched)
+def _provider_model_name(name: str, matched: str, vendor: str) -> str:
+    plain = base_model_name(name)
+    return plain if family_of(plain)[1] == vendor else base_model_name(matched)

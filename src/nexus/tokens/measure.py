@@ -1,11 +1,11 @@
-"""The base count of a message: o200k tokens of its JSON wire form, for each of the three providers' forms.
+"""Base counts of messages: o200k tokens of their JSON form, in each of the three provider formats.
 
-OpenAI's count is that of chat completions, and what the Responses form has more than it, item by item, is added.
+OpenAI's count is for chat completions, plus the difference to the Responses format, item by item.
 
-Counting what is sent, and not the raw text, is what makes the count hold: escapes, call ids and framing are a fifth of
-an agent's context. Each form weighs differently: OpenAI puts arguments as a JSON string into JSON, Anthropic gives every
-text a block with a type, Gemini repeats the tool's name beside a result. All three counts are taken once, when a message
-is written. A model's `token_factor` and the calibration divide the room, never the counts.
+The JSON is counted, not the raw text, because escapes, call ids and framing are a fifth of an agent's context. The formats
+differ: OpenAI puts arguments as a JSON string into JSON, Anthropic gives every text a block with a type, Gemini repeats
+the tool's name in a result. All three counts are taken once, when a message is written. A model's `token_factor` and the
+calibration scale the budget, never the counts.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from nexus.tokens.images import max_image_tokens
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
 from nexus.types.openai_reasoning import phases, returnable_reasoning
 
-# Tokens merge differently where messages meet: over 13,500 cuts a whole had at most three tokens more than its parts.
+# Tokens merge differently where messages meet: in 13,500 splits a text had at most three tokens more than its parts.
 _SLACK = 3
 _BLOCK = 9  # tokens of [{"type":"text","text":}]
-# What an item of the Responses form has more than the same in chat completions: `function_call_output` than a message of
-# role `tool`, `input_text` than `text`, a phase than none; and one piece of a result that is a list, for its images.
-_OUTPUT_MORE = 1
-_TEXT_MORE = 1
-_PHASE_MORE = 5
-_PIECE_MORE = 12
-# Encrypted reasoning is base64 of what the model wrote, so a token for four of its characters is one for three bytes.
-_SEALED_CHARS_A_TOKEN = 4
-# A long run of base64 in a part of unknown kind is a document or a sound, not text: a page of PDF is about 50 kB and
-# 3,000 tokens (17 characters a token), so one token for eight characters errs upwards by far and is still bounded.
+# Tokens of a Responses item beyond the same in chat completions: `function_call_output` against a message of role `tool`,
+# `input_text` against `text`, a phase against none, and one piece of a result that is a list because of its images.
+_EXTRA_PER_OUTPUT = 1
+_EXTRA_PER_TEXT = 1
+_EXTRA_PER_PHASE = 5
+_EXTRA_PER_PIECE = 12
+# Encrypted reasoning is base64 of the model's own text, so one token for four characters is one for three bytes.
+_SEALED_CHARS_PER_TOKEN = 4
+# A long run of base64 in a part of unknown kind is a document or audio, not text: a page of PDF is about 50 kB and
+# 3,000 tokens (17 characters per token), so one token for eight characters errs far upwards and is still bounded.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
-_BASE64_CHARS_A_TOKEN = 8
+_BASE64_CHARS_PER_TOKEN = 8
 
 _EXPONENT = re.compile("[0-9]e[0-9]")
 
@@ -47,45 +47,44 @@ _encode = msgspec.json.Encoder().encode
 
 
 def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
-    """The base counts of a message, with three calls of the counter, one more for thinking and memory notes.
+    """Return the base counts of a message, with three calls of the counter, and one more for optional parts.
 
-    Images cost what `most_image_tokens` says; their data, signatures of thinking and redacted thinking are not text and
-    are left out.
+    Images cost `max_image_tokens`; their data, signatures of thinking and redacted thinking are not text and not counted.
     """
     message = escape_message(message)
-    sent = tuple(part for part in message.parts if not _is_aside(part))
-    aside = [part for part in message.parts if _is_aside(part)]
-    beside = _SLACK + sum(_beside_text(part) for part in sent)
+    parts = tuple(part for part in message.parts if not _is_optional(part))
+    optional = [part for part in message.parts if _is_optional(part)]
+    non_text = _SLACK + sum(_non_text_tokens(part) for part in parts)
     openai, anthropic, gemini = (
-        counter.count(form(message.role, sent)) + beside for form in (_openai, _anthropic, _gemini)
+        counter.count(as_json(message.role, parts)) + non_text for as_json in (_openai, _anthropic, _gemini)
     )
-    openai += _more_in_responses(message, counter)
-    if not aside:
+    openai += _extra_in_responses(message, counter)
+    if not optional:
         return TokenSize(openai, anthropic, gemini)
-    blocks = ",".join(_block(part) for part in aside)
-    # Beside a note, OpenAI's form has blocks for what alone would be a plain string.
-    texts = sum(isinstance(part, (Text, Note)) for part in sent)
-    block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in aside) else 0
+    blocks = ",".join(_block(part) for part in optional)
+    # Next to a note, OpenAI's format has blocks instead of a plain string.
+    texts = sum(isinstance(part, (Text, Note)) for part in parts)
+    block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in optional) else 0
     return TokenSize(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
-    """The base count of a text that is sent as one JSON string, such as a system prompt."""
+    """Return the base count of a text that is sent as one JSON string, such as a system prompt."""
     return counter.count(_string(text)) + _SLACK
 
 
 def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> int:
-    """The base count of tool definitions: of their canonical JSON in OpenAI's envelope, the longest.
+    """Return the base count of tool definitions: their canonical JSON in OpenAI's envelope, the longest; 0 for none.
 
-    0 if there are none. Providers render schemas more briefly, so this errs upwards. What is counted has sorted keys, as
-    what is sent has: in another order the same definition may be some tokens longer.
+    Providers render schemas more briefly, so this errs upwards. Keys are sorted in the counted text as in the sent one:
+    in another order the same definition may be some tokens longer.
     """
-    bodies: list[str] = []
-    for tool in tools:
-        wrapped = (
+    bodies = [
+        _canonical(
             tool if "function" in tool or "functionDeclarations" in tool else {"type": "function", "function": tool}
         )
-        bodies.append(_canonical(wrapped))
+        for tool in tools
+    ]
     if not bodies:
         return 0
     text = f"[{','.join(bodies)}]"
@@ -94,16 +93,16 @@ def tools_tokens(tools: Iterable[Mapping[str, Any]], counter: TokenCounter) -> i
 
 @lru_cache(maxsize=32)
 def _exponents(text: str) -> int:
-    """How many numbers may be a token longer when they are sent: `1e16` here is `1e+16` in Python's JSON."""
+    """Return how many numbers may be a token longer when sent: `1e16` here is `1e+16` in Python's JSON."""
     return sum(1 for _ in _EXPONENT.finditer(text))
 
 
-def _is_aside(part: Part) -> bool:
+def _is_optional(part: Part) -> bool:
     return isinstance(part, Thinking) or (isinstance(part, Note) and part.kind == "memory")
 
 
 def _string(text: str) -> str:
-    """The text as a JSON string, other scripts left as they are."""
+    """Return the text as a JSON string, without ASCII escapes."""
     try:
         return _encode(text).decode()
     except UnicodeEncodeError:
@@ -120,7 +119,7 @@ def _canonical(value: object) -> str:
 
 
 def _openai(role: str, parts: tuple[Part, ...]) -> str:
-    """Chat completions: one message for each result, arguments as a JSON string, one text as a plain string."""
+    """Return chat completions JSON: a message for each result, arguments as a JSON string, one text as a plain string."""
     results = [part for part in parts if isinstance(part, ToolResult)]
     messages = [
         f'{{"role":"tool","tool_call_id":{_string(part.call_id)},"content":{_string(_result_text(part))}}}'
@@ -135,39 +134,39 @@ def _openai(role: str, parts: tuple[Part, ...]) -> str:
     content = [_block(part) for part in parts if not isinstance(part, (ToolCall, ToolResult))]
     if content or calls or not results:
         texts = [part.text for part in parts if isinstance(part, (Text, Note))]
-        one_text = len(texts) == len(content) == 1
-        body = _string(texts[0]) if one_text else f"[{','.join(content)}]" if content else "null"
-        called = f',"tool_calls":[{",".join(calls)}]' if calls else ""
-        messages.append(f'{{"role":"{role}","content":{body}{called}}}')
+        is_plain = len(texts) == len(content) == 1
+        body = _string(texts[0]) if is_plain else f"[{','.join(content)}]" if content else "null"
+        tool_calls = f',"tool_calls":[{",".join(calls)}]' if calls else ""
+        messages.append(f'{{"role":"{role}","content":{body}{tool_calls}}}')
     return ",".join(messages)
 
 
-def _more_in_responses(message: Message, counter: TokenCounter) -> int:
-    """At most how many tokens more than in chat completions the message has as items of the Responses API."""
-    more = 0
-    shown = sum(isinstance(part, (Text, Note, Image, Unknown)) for part in message.parts)
+def _extra_in_responses(message: Message, counter: TokenCounter) -> int:
+    """Return an upper bound of the tokens that the message has as Responses items beyond chat completions."""
+    extra = 0
+    pieces = sum(isinstance(part, (Text, Note, Image, Unknown)) for part in message.parts)
     if message.role == "assistant":
-        more += _PHASE_MORE * sum(map(bool, phases(message)))
-    elif shown > 1:
-        more += _TEXT_MORE * shown
+        extra += _EXTRA_PER_PHASE * sum(map(bool, phases(message)))
+    elif pieces > 1:
+        extra += _EXTRA_PER_TEXT * pieces
     for part in message.parts:
         if isinstance(part, ToolResult):
             images = sum(isinstance(item, Image) for item in part.content)
-            more += _OUTPUT_MORE + (_PIECE_MORE * (images + 1) if images else 0)
+            extra += _EXTRA_PER_OUTPUT + (_EXTRA_PER_PIECE * (images + 1) if images else 0)
         elif isinstance(part, Thinking) and (item := returnable_reasoning(part)):
             sealed = item.pop("encrypted_content")
-            more += counter.count(_canonical(item)) + _SLACK - (-len(sealed) // _SEALED_CHARS_A_TOKEN)
-    return more
+            extra += counter.count(_canonical(item)) + _SLACK - (-len(sealed) // _SEALED_CHARS_PER_TOKEN)
+    return extra
 
 
 def _anthropic(role: str, parts: tuple[Part, ...]) -> str:
-    """Messages: every part is a block with a type, arguments are an object."""
+    """Return messages JSON: every part is a block with a type, arguments are an object."""
     role = "assistant" if role == "assistant" else "user"
     return f'{{"role":"{role}","content":[{",".join(_block(part) for part in parts)}]}}'
 
 
 def _gemini(role: str, parts: tuple[Part, ...]) -> str:
-    """Contents: parts named by their kind, results under the tool's name."""
+    """Return contents JSON: parts are named by their kind, results have the tool's name."""
     role = "model" if role == "assistant" else "user"
     return f'{{"role":"{role}","parts":[{",".join(_gemini_part(part) for part in parts)}]}}'
 
@@ -175,20 +174,20 @@ def _gemini(role: str, parts: tuple[Part, ...]) -> str:
 def _gemini_part(part: Part) -> str:
     match part:
         case ToolCall():
-            named = f'"id":{_string(part.id)},"name":{_string(part.name)}'
-            return f'{{"function_call":{{{named},"args":{_object(part.arguments)}}}}}'
+            header = f'"id":{_string(part.id)},"name":{_string(part.name)}'
+            return f'{{"function_call":{{{header},"args":{_object(part.arguments)}}}}}'
         case Text() | Note():
             return f'{{"text":{_string(part.text)}}}'
         case ToolResult():
-            named = f'"id":{_string(part.call_id)},"name":{_string(part.name or "tool")}'
+            header = f'"id":{_string(part.call_id)},"name":{_string(part.name or "tool")}'
             kind = "error" if part.is_error else "output"
-            return f'{{"function_response":{{{named},"response":{{"{kind}":{_string(_result_text(part))}}}}}}}'
+            return f'{{"function_response":{{{header},"response":{{"{kind}":{_string(_result_text(part))}}}}}}}'
         case _:
             return _block(part)
 
 
 def _block(part: Part) -> str:
-    """The part as Anthropic sends it; texts and images are nowhere longer."""
+    """Return the part as Anthropic's block; texts and images are longer in no other format."""
     match part:
         case Text() | Note():
             return f'{{"type":"text","text":{_string(part.text)}}}'
@@ -197,12 +196,14 @@ def _block(part: Part) -> str:
         case Image():
             return _image(part)
         case ToolCall():
-            named = f'"id":{_string(part.id)},"name":{_string(part.name)}'
-            return f'{{"type":"tool_use",{named},"input":{_object(part.arguments)}}}'
+            header = f'"id":{_string(part.id)},"name":{_string(part.name)}'
+            return f'{{"type":"tool_use",{header},"input":{_object(part.arguments)}}}'
         case ToolResult():
             error = ',"is_error":true' if part.is_error else ""
-            plain = len(part.content) == 1 and isinstance(part.content[0], Text)
-            content = _string(_result_text(part)) if plain else f"[{','.join(_block(block) for block in part.content)}]"
+            is_plain = len(part.content) == 1 and isinstance(part.content[0], Text)
+            content = (
+                _string(_result_text(part)) if is_plain else f"[{','.join(_block(block) for block in part.content)}]"
+            )
             return f'{{"type":"tool_result","tool_use_id":{_string(part.call_id)},"content":{content}{error}}}'
         case Unknown():
             return f'{{"type":{_string(part.kind)},"text":{_string(_BASE64.sub("", part.raw))}}}'
@@ -211,12 +212,12 @@ def _block(part: Part) -> str:
 
 
 def _result_text(result: ToolResult) -> str:
-    """A result as one text, with a line for each image that cannot stand in it."""
+    """Return a result as one text, with a line in place of each image."""
     return "\n".join(block.text if isinstance(block, Text) else _IMAGE_LINE for block in result.content)
 
 
 def _object(arguments: str) -> str:
-    """Arguments as they stand in a body: the object, or whatever else as a text that an object wraps."""
+    """Return arguments as a body has them: the object, or any other text wrapped in one."""
     return arguments if arguments.lstrip().startswith("{") else f'{{"_unparsed":{_string(arguments)}}}'
 
 
@@ -226,15 +227,15 @@ def _image(image: Image) -> str:
     return f'{{"type":"image_url","source":{{{source},"detail":"auto"}}}}'
 
 
-def _beside_text(part: Part) -> int:
-    """Tokens of what is no text: images, encoded data in parts of unknown kind."""
+def _non_text_tokens(part: Part) -> int:
+    """Return the tokens of images, and of encoded data in parts of unknown kind."""
     match part:
         case Image():
             return max_image_tokens(part)
         case ToolResult():
-            return sum(_beside_text(block) for block in part.content)
+            return sum(_non_text_tokens(block) for block in part.content)
         case Unknown():
             runs = sum(len(match[0]) for match in _BASE64.finditer(part.raw))
-            return -(-runs // _BASE64_CHARS_A_TOKEN)
+            return -(-runs // _BASE64_CHARS_PER_TOKEN)
         case _:
             return 0

@@ -1,26 +1,35 @@
-"""What a model can hold and what it costs: names resolved to facts.
+"""Facts about models: context windows, prices, provider formats and token factors, by name.
 
-The facts are data (`data/models.json`, a dated snapshot; `data/providers.json`), the user's own entry wins over both,
-and a name that nobody knows is a model of 128,000 tokens with a warning, never an error: new models appear every week
-and a call should not fail for a name. Wherever a guess is made, the value says so in `warning`.
+The facts are data (`data/models.json`, a dated snapshot, and `data/providers.json`); the user's own entries take
+precedence. An unknown name is a model of 128,000 tokens with a warning, never an error: new models appear every week,
+and a call should not fail for a name. Every guess is reported in `warning`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.errors import BadModelEntry
-from nexus.tokens.model_lookup import REMEDY, all_spellings, family_of, find_row, normalize_model_name, providers_of
-from nexus.tokens.model_names import split_window
-from nexus.tokens.model_table import CacheRules, ModelRow, PriceRow, ProviderFormat, model_table, provider_table
+from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, strip_date
+from nexus.tokens.model_table import (
+    CacheRules,
+    ModelRow,
+    PriceRow,
+    ProviderFormat,
+    model_rows,
+    model_table,
+    provider_table,
+)
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
-"""The window of a model that nobody knows (document 002)."""
+"""Context window of an unknown model."""
+
+REMEDY = "(add an entry for it to be sure)"
 
 
 class Prices(Struct, frozen=True):
@@ -34,30 +43,34 @@ class Prices(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True):
-    """One model as a call sees it.
-
-    `provider` serves it (the route, if the name has one), `vendor` made it, `family` names its line. `context_tokens`
-    is the whole window, `max_input_tokens` what a prompt may fill of it, `max_output_tokens` the longest reply (0 if
-    unknown). `token_factor` is the model's tokens per base token. `known` is false when the window is the default for
-    unknown names; `matched` is the snapshot's name that was found; `warning` is empty unless something was guessed.
-    `prices` is None when unknown; from `long_prompt_tokens` of input on (0: never) `long_prompt_prices` hold.
-    """
+    """One model as a call sees it."""
 
     name: str
     provider: str
+    """Who serves it: the route, if the name has one."""
     vendor: str
+    """Who made it."""
     family: str
-    wire: ProviderFormat
+    wire: ProviderFormat = field(name="wire")
     context_tokens: int
+    """Whole context window."""
     max_input_tokens: int
+    """Part of the window that a prompt may fill."""
     max_output_tokens: int
+    """Longest reply; 0 if unknown."""
     prices: Prices | None
     cache_min_tokens: int
+    """Smallest prefix that the provider caches."""
     token_factor: float
+    """The model's tokens per base token."""
     known: bool
+    """False if the window is the default for unknown names."""
     matched: str
+    """Name of the row of the snapshot."""
     warning: str = ""
+    """Empty unless something was guessed."""
     long_prompt_tokens: int = 0
+    """Input from which `long_prompt_prices` apply; 0 for never."""
     long_prompt_prices: Prices | None = None
     vision: bool = False
     tools: bool = True
@@ -65,11 +78,12 @@ class Model(Struct, frozen=True):
 
 
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's own facts about a model: what is given replaces what would be found; `same_as` names another model."""
+    """The user's own facts about a model; fields that are not None replace the resolved ones."""
 
     same_as: str = ""
+    """Another model's name, whose facts are the base."""
     provider: str | None = None
-    wire: ProviderFormat | None = None
+    wire: ProviderFormat | None = field(default=None, name="wire")
     context_tokens: int | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -85,12 +99,12 @@ Override: TypeAlias = Model | Mapping[str, Any]
 
 
 def resolve(name: str, overrides: Mapping[str, Override] | None = None) -> Model:
-    """The facts about the model of that name; never fails for a name, whatever it is.
+    """Return the facts about the model of that name; never fails for a name.
 
-    In order: the user's entry (for the name or any plainer spelling of it); the snapshot, by the name as written, then
-    without route, Bedrock frame, tag and version, then without date or moving word; the longest known beginning of the
-    name, with a warning; a model of `UNKNOWN_CONTEXT_TOKENS` with `known=False` and a warning. A name that ends with
-    `[1m]` has a window of a million tokens. Raises BadModelEntry if the user's entry has an unknown field or a bad value.
+    In order: the user's entry for the name or a plainer spelling of it; the snapshot, by the name as written, then without
+    route, Bedrock frame, tag and version, then without date or moving word; the longest known beginning of the name, with
+    a warning; a model of `UNKNOWN_CONTEXT_TOKENS` with `known=False` and a warning. A name that ends with `[1m]` has a
+    window of a million tokens. Raises BadModelEntry if the user's entry has an unknown field or an impossible value.
     """
     for spelling in all_spellings(name) if overrides else ():
         for key, entry in (overrides or {}).items():
@@ -100,24 +114,24 @@ def resolve(name: str, overrides: Mapping[str, Override] | None = None) -> Model
 
 
 def all_models() -> tuple[Model, ...]:
-    """Every model of the snapshot, sorted by name."""
+    """Return every model of the snapshot, sorted by name."""
     return tuple(_resolve(row.name) for row in sorted(model_table().models, key=lambda row: row.name.lower()))
 
 
 def families() -> tuple[str, ...]:
-    """The names of all families that the snapshot knows, sorted."""
+    """Return the names of all known families, sorted."""
     return tuple(sorted({family.family for family in provider_table().families}))
 
 
 def snapshot_date() -> str:
-    """The day of the shipped snapshot, as YYYY-MM-DD."""
+    """Return the day of the shipped snapshot, as YYYY-MM-DD."""
     return model_table().date
 
 
 def cache_rules(model: Model, provider: str = "") -> CacheRules:
-    """How prompts to this model are cached: by who serves it, else by who made it, else as assumed for others.
+    """Return how prompts to this model are cached: by who serves it, else by who made it, else as assumed for others.
 
-    With `provider` the rules of that one, whoever serves the model: for a body in its form.
+    `provider` selects the rules of one provider, whoever serves the model: for a body in its format.
     """
     table = provider_table().cache
     name = normalize_model_name(model.matched or model.name)
@@ -128,70 +142,124 @@ def cache_rules(model: Model, provider: str = "") -> CacheRules:
 
 
 @lru_cache(maxsize=1024)
+def normalize_model_name(name: str) -> str:
+    """Return the maker's own spelling of a name: no route, frame, tag or version; its date stays."""
+    return spellings(split_window(name.strip().lower())[0])[-1]
+
+
+def all_spellings(name: str) -> tuple[str, ...]:
+    """Return every key that a user's entry for this model may have: the name as written first, undated last."""
+    names = [name.strip().lower()]
+    names.extend(spelling for spelling in spellings(split_window(names[0])[0]) if spelling not in names)
+    while (plainer := strip_date(names[-1])) != names[-1]:
+        names.append(plainer)
+    return tuple(names)
+
+
+def family_of(name: str) -> tuple[str, str, float]:
+    """Return family, vendor and tokens per base token, by the longest known beginning of the plain name."""
+    plain = normalize_model_name(name)
+    index = next(index for prefix, index in _family_prefixes() if plain.startswith(prefix))
+    family = provider_table().families[index]
+    return family.family, family.vendor, family.token_factor
+
+
+@cache
+def _family_prefixes() -> tuple[tuple[str, int], ...]:
+    """Return all beginnings of names with the index of their family, the longest first."""
+    families = enumerate(provider_table().families)
+    pairs = [(prefix, index) for index, family in families for prefix in family.prefixes]
+    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
+
+
+def providers_of(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:
+    """Return who serves a name and in which format: by route, by Bedrock's or Vertex's form, else its home provider."""
+    formats: dict[str, ProviderFormat] = {"anthropic": "anthropic", "gemini": "gemini"}
+    provider_format: ProviderFormat = formats.get(vendor, "openai")
+    name = name.strip().lower()
+    if is_bedrock(name) or name.startswith("arn:aws:bedrock"):
+        return "bedrock", provider_format
+    route = provider_table().routes.get(name.split("/", 1)[0]) if "/" in name else None
+    if route:
+        return route.provider, route.provider_format or provider_format
+    if "@" in name or name.startswith("projects/"):
+        return "vertex", provider_format
+    return home or "unknown", provider_format
+
+
+@lru_cache(maxsize=1024)
 def _resolve(name: str) -> Model:
     if not name.strip():
-        return _unknown(name, "no model was named")
-    wanted, asked_tokens = split_window(name.strip().lower())
-    row, warning = find_row(wanted)
-    if row is None:
-        model = _unknown(name, f"model {name!r} is not in the snapshot of {snapshot_date()}")
-    else:
-        model = _from_row(name, row, warning)
-    if asked_tokens:
-        replaced = {"context_tokens": asked_tokens, "max_input_tokens": asked_tokens}
-        model = msgspec.structs.replace(model, **replaced)
+        return _model(name, None, "no model was named")
+    plain, window_tokens = split_window(name.strip().lower())
+    row, warning = find_row(plain)
+    model = _model(name, row, warning if row else f"model {name!r} is not in the snapshot of {snapshot_date()}")
+    if window_tokens:
+        return msgspec.structs.replace(model, context_tokens=window_tokens, max_input_tokens=window_tokens)
     return model
 
 
-def _from_row(name: str, row: ModelRow, warning: str) -> Model:
+def find_row(name: str) -> tuple[ModelRow | None, str]:
+    """Return the snapshot's row for a lower-case name, and a warning if it is a guess."""
+
+    def row_of(spelling: str) -> ModelRow | None:
+        return rows.get(spelling) or rows.get(aliases.get(spelling, "").lower())
+
+    def guess(row: ModelRow) -> tuple[ModelRow, str]:
+        facts = f"taken for {row.name} ({row.context:,} tokens)"
+        return row, f"model {name!r} is not in the snapshot of {snapshot_date()}: {facts} {REMEDY}"
+
+    rows, aliases = model_rows(), model_table().aliases
+    names = spellings(name)
+    for spelling in names:
+        if row := row_of(spelling):
+            return row, ""
+    plain, moving = names[-1], True
+    while (shorter := strip_date(plain)) != plain:
+        moving = moving and plain.removeprefix(shorter) in MOVING
+        plain = shorter
+        if row := rows.get(plain):
+            return row, ""
+        if row := row_of(plain):
+            # The alias is the newest snapshot: right for a moving name, a guess for one of another date.
+            return (row, "") if moving else guess(row)
+    for spelling in (names[-1], plain):
+        for beginning in shortenings(spelling):
+            if row := row_of(beginning):
+                return guess(row)
+    return None, ""
+
+
+def _model(name: str, row: ModelRow | None, warning: str) -> Model:
+    """Return the facts of a row, or the defaults for a name without one; `warning` describes the guess."""
     family, vendor, factor = family_of(name)
-    provider, wire = providers_of(name, row.provider, vendor)
+    provider, provider_format = providers_of(name, row.provider if row else vendor, vendor)
     rules = provider_table().cache
-    least = row.cache_min or (rules.get(provider) or rules.get(vendor) or rules["other"])[0].min_tokens
-    long_prompt = None if warning else row.long_prompt
+    # A guess may have the window of its model; its price is another matter.
+    priced = None if warning else row
+    long_prompt = priced.long_prompt if priced else None
+    unknown = f"{warning}: {UNKNOWN_CONTEXT_TOKENS:,} tokens assumed {REMEDY}"
     return Model(
         name=name,
         provider=provider,
         vendor=vendor,
         family=family,
-        wire=wire,
-        context_tokens=row.context,
-        max_input_tokens=row.max_input,
-        max_output_tokens=row.max_output,
-        # A guess may have the window of its model; its price is another matter.
-        prices=None if warning else _prices(row.price),
-        cache_min_tokens=least,
+        wire=provider_format,
+        context_tokens=row.context if row else UNKNOWN_CONTEXT_TOKENS,
+        max_input_tokens=row.max_input if row else UNKNOWN_CONTEXT_TOKENS,
+        max_output_tokens=row.max_output if row else 0,
+        prices=_prices(priced.price) if priced else None,
+        cache_min_tokens=(row.cache_min if row else 0)
+        or (rules.get(provider) or rules.get(vendor) or rules["other"])[0].min_tokens,
         token_factor=factor,
-        known=True,
-        matched=row.name,
-        warning=warning,
+        known=row is not None,
+        matched=row.name if row else "",
+        warning=warning if row else unknown,
         long_prompt_tokens=long_prompt.from_tokens if long_prompt else 0,
         long_prompt_prices=_prices(long_prompt),
-        vision="vision" in row.flags,
-        tools="tools" in row.flags,
-        reasoning="reasoning" in row.flags,
-    )
-
-
-def _unknown(name: str, reason: str) -> Model:
-    family, vendor, factor = family_of(name)
-    provider, wire = providers_of(name, vendor, vendor)
-    rules = provider_table().cache
-    return Model(
-        name=name,
-        provider=provider,
-        vendor=vendor,
-        family=family,
-        wire=wire,
-        context_tokens=UNKNOWN_CONTEXT_TOKENS,
-        max_input_tokens=UNKNOWN_CONTEXT_TOKENS,
-        max_output_tokens=0,
-        prices=None,
-        cache_min_tokens=(rules.get(provider) or rules.get(vendor) or rules["other"])[0].min_tokens,
-        token_factor=factor,
-        known=False,
-        matched="",
-        warning=f"{reason}: a window of {UNKNOWN_CONTEXT_TOKENS:,} tokens is assumed. {REMEDY}",
+        vision=row is not None and "vision" in row.flags,
+        tools=row is None or "tools" in row.flags,
+        reasoning=row is not None and "reasoning" in row.flags,
     )
 
 
@@ -203,37 +271,40 @@ def _prices(row: PriceRow | None) -> Prices | None:
     return Prices(row.input, row.output, read, write, write if row.cache_write_1h is None else row.cache_write_1h)
 
 
-def _overridden(name: str, key: str, given: Mapping[str, Any]) -> Model:
-    """The resolved model with the user's entry over it."""
+def _overridden(name: str, key: str, values: Mapping[str, Any]) -> Model:
+    """Return the resolved model with the user's entry over it."""
     try:
-        entry = msgspec.convert(dict(given), ModelEntry)
+        entry = msgspec.convert(dict(values), ModelEntry)
     except msgspec.ValidationError as error:
-        raise BadModelEntry(f"the entry for model {key!r} cannot be read: {error}") from error
-    numbers = (entry.context_tokens, entry.max_input_tokens, entry.token_factor)
-    if any(number is not None and number <= 0 for number in numbers) or (entry.max_output_tokens or 0) < 0:
-        raise BadModelEntry(f"the entry for model {key!r} has a size that is not above zero: {dict(given)!r}")
+        raise BadModelEntry(f"entry for model {key!r} invalid: {error}") from error
+    sizes = (entry.context_tokens, entry.max_input_tokens, entry.token_factor)
+    if any(size is not None and size <= 0 for size in sizes) or (entry.max_output_tokens or 0) < 0:
+        raise BadModelEntry(f"entry for model {key!r} invalid: a size is not above zero in {dict(values)!r}")
     base = _resolve(entry.same_as or name)
     context = entry.context_tokens or base.context_tokens
     # A prompt may fill the whole window unless the model, or the entry, says otherwise.
-    whole = base.max_input_tokens == base.context_tokens
-    most = entry.max_input_tokens or (context if whole else min(base.max_input_tokens, context))
-    if most > context:
-        raise BadModelEntry(f"the entry for model {key!r} allows {most:,} tokens of input in a window of {context:,}")
-    fields = msgspec.structs.asdict(entry)
-    settled = ("same_as", "context_tokens", "max_input_tokens", "prices")
-    changed: dict[str, Any] = {
-        field: value for field, value in fields.items() if field not in settled and value is not None
+    fills_window = base.max_input_tokens == base.context_tokens
+    max_input = entry.max_input_tokens or (context if fills_window else min(base.max_input_tokens, context))
+    if max_input > context:
+        raise BadModelEntry(
+            f"entry for model {key!r} invalid: {max_input:,} tokens of input in a window of {context:,}"
+        )
+    handled = ("same_as", "context_tokens", "max_input_tokens", "prices")
+    changes: dict[str, Any] = {
+        field: value
+        for field, value in msgspec.structs.asdict(entry).items()
+        if field not in handled and value is not None
     }
     if entry.prices:
-        changed |= {"prices": _prices(entry.prices), "long_prompt_prices": None, "long_prompt_tokens": 0}
-    sized = entry.context_tokens is not None or base.known
+        changes |= {"prices": _prices(entry.prices), "long_prompt_prices": None, "long_prompt_tokens": 0}
+    is_known = entry.context_tokens is not None or base.known
     return msgspec.structs.replace(
         base,
         name=name,
         context_tokens=context,
-        max_input_tokens=most,
-        known=sized,
+        max_input_tokens=max_input,
+        known=is_known,
         matched=base.matched or key,
-        warning="" if sized else base.warning,
-        **changed,
+        warning="" if is_known else base.warning,
+        **changes,
     )

@@ -1,9 +1,8 @@
-"""Names of models: one model is called many things, and these rules take a name apart.
+"""Spellings of model names: rules that reduce a name to the maker's own.
 
-Routes put prefixes before it (`openrouter/anthropic/…`), Bedrock a region, a maker and a version
-(`us.anthropic.…-v1:0`), Vertex a date after `@`, makers a date or a moving word (`-20250514`, `-latest`). Each rule is
-a plain function from a name to a shorter or plainer one, and their order is data. The forms are those that the routes
-document for their model ids.
+Routes add prefixes (`openrouter/anthropic/…`), Bedrock a region, a maker and a version (`us.anthropic.…-v1:0`), Vertex a
+date after `@`, makers a date or a moving word (`-20250514`, `-latest`). Each rule is a function from a name to a shorter
+or plainer one; their order is data. The forms are the documented model ids of the routes.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _SIZED = re.compile(r"(?P<name>.+)\[(?P<millions>\d+)m\]")
 
 
 def strip_date(name: str) -> str:
-    """The name without one date or moving word at its end; the name itself if it ends with neither."""
+    """Return the name without one date or moving word at its end, if it has one."""
     for pattern in _DATED:
         if match := pattern.fullmatch(name):
             return match[1]
-    return next((name.removesuffix(word) for word in MOVING if name.endswith(word)), name)
+    return next((name.removesuffix(suffix) for suffix in MOVING if name.endswith(suffix)), name)
 
 
 def split_window(name: str) -> tuple[str, int]:
-    """The name, and the window in tokens that it asks for: 1,000,000 for `claude-sonnet-4-5[1m]`, 0 for none."""
+    """Return the name, and the window in tokens that it asks for: 1,000,000 for `claude-sonnet-4-5[1m]`, 0 for none."""
     match = _SIZED.fullmatch(name)
     return (match["name"], int(match["millions"]) * 1_000_000) if match else (name, 0)
 
 
 def is_bedrock(name: str) -> bool:
-    """Whether the last part of the name is in Bedrock's form (`eu.anthropic.claude-…`, `meta.llama3-…`)."""
+    """Return True if the last part of the name is in Bedrock's form (`eu.anthropic.claude-…`, `meta.llama3-…`)."""
     return _BEDROCK.fullmatch(name.rsplit("/", 1)[-1]) is not None
 
 
@@ -64,20 +63,12 @@ def _without_tuning(name: str) -> str:
     return ":".join(parts[:2]) if parts[0] == "ft" else name
 
 
-def _base_of_tuning(name: str) -> str:
-    return name.removeprefix("ft:")
-
-
 def _without_tag(name: str) -> str:
     return name if name.startswith("ft:") else name.split(":", 1)[0]
 
 
-def _plain_at(name: str) -> str:
-    return name.replace("@", "-")
-
-
 def _claude(name: str) -> str:
-    """Anthropic's own spelling: `claude-4.5-sonnet` and `claude-sonnet-4.5` are `claude-sonnet-4-5`."""
+    """Return Anthropic's own spelling: `claude-4.5-sonnet` and `claude-sonnet-4.5` are `claude-sonnet-4-5`."""
     if not name.startswith("claude-"):
         return name
     name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
@@ -85,7 +76,7 @@ def _claude(name: str) -> str:
 
 
 def _llama(name: str) -> str:
-    """Meta's spelling with a dot: `llama3-1-8b-instruct`, `meta-llama-3.1-8b-instruct` are `llama-3.1-8b-instruct`."""
+    """Return Meta's spelling: `llama3-1-8b-instruct` and `meta-llama-3.1-8b-instruct` are `llama-3.1-8b-instruct`."""
     return re.sub(r"^(?:meta-)?llama-?(\d)[-.](\d)(?=-)", r"llama-\1.\2", name)
 
 
@@ -93,43 +84,43 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _without_bedrock,
     _without_version,
     _without_tuning,
-    _base_of_tuning,
+    lambda name: name.removeprefix("ft:"),  # the base of a fine-tuned model
     _without_tag,
-    _plain_at,
+    lambda name: name.replace("@", "-"),
     _claude,
     _llama,
 )
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The names to look up for one name, in small letters: as written first, then with ever fewer prefixes and frames.
+    """Return the lower-case names to look up for one name: as written first, then with ever fewer prefixes and frames.
 
-    Dates stay: `undated` takes them off, one at a time, when none of these is known.
+    Dates stay: `strip_date` removes them, one at a time, if none of these names is known.
     """
-    found = [name.strip().lower()]
-    while "/" in found[-1]:
-        found.append(found[-1].split("/", 1)[1])
+    names = [name.strip().lower()]
+    while "/" in names[-1]:
+        names.append(names[-1].split("/", 1)[1])
     for rule in _RULES:
-        if (plainer := rule(found[-1])) != found[-1]:
-            found.append(plainer)
-    return tuple(found)
+        if (plainer := rule(names[-1])) != names[-1]:
+            names.append(plainer)
+    return tuple(names)
 
 
 def shortenings(name: str) -> Iterator[str]:
-    """The name cut at each `-`, `.`, `:` or `_` from its end: what a name that nobody knows may be a variant of."""
+    """Yield the name cut at each `-`, `.`, `:` or `_` from its end: models that an unknown name may be a variant of."""
     for match in reversed(list(re.finditer(r"[-.:_]", name))):
         yield name[: match.start()]
 
 
 @lru_cache(maxsize=512)
 def base_model_name(name: str) -> str:
-    """The name without route, frame, version and date: what two names of one model have in common."""
-    plain = [*spellings(split_window(name.strip().lower())[0])][-1].rsplit("/", 1)[-1]
+    """Return the name without route, frame, version and date, which all names of one model have in common."""
+    plain = spellings(split_window(name.strip().lower())[0])[-1].rsplit("/", 1)[-1]
     while (shorter := strip_date(plain)) != plain:
         plain = shorter
     return plain
 
 
-def same_model(one: str, other: str) -> bool:
-    """Whether both names mean the same model, so that signatures made by the one are accepted by the other."""
-    return bool(one) and base_model_name(one) == base_model_name(other)
+def same_model(name: str, other: str) -> bool:
+    """Return True if both names mean one model, so that signatures made under one are accepted under the other."""
+    return bool(name) and base_model_name(name) == base_model_name(other)

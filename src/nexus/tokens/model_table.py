@@ -1,7 +1,7 @@
-"""The only module of this package that reads files: the shipped tables, and a tokenizer's vocabulary if there is one.
+"""Shipped tables of models and providers, and a local tokenizer vocabulary: the only module of `tokens` that reads files.
 
-Both tables are read once, when first needed, and are frozen from then on. `data/models.json` is built by
-`scripts/build_models.py`; `data/providers.json` is kept by hand, with the reason beside each figure.
+Both tables are read once, when first needed. `data/models.json` is built by `scripts/build_models.py`;
+`data/providers.json` is maintained by hand, with the reason for each figure.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from nexus.tokens.image_rules import ImageRule
 from nexus.types.message import ProviderFormat
 
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """Prices in USD per million tokens as far as the sources state them."""
+    """Prices in USD per million tokens, as far as the sources state them."""
 
     input: float
     output: float
@@ -32,12 +33,14 @@ class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """One model of the snapshot. `context` is the whole window in tokens, `max_input` what of it a prompt may fill."""
+    """One model of the snapshot."""
 
     name: str
     provider: str
     context: int
+    """Whole context window in tokens."""
     max_input: int
+    """Part of the window that a prompt may fill, in tokens."""
     max_output: int = 0
     price: PriceRow | None = None
     long_prompt: PriceRow | None = None
@@ -46,25 +49,25 @@ class ModelRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelTable(Struct, frozen=True):
-    """The snapshot: its date and sources, all rows sorted by name, and the undated names that mean one of them."""
+    """Snapshot of models."""
 
     date: str
     sources: tuple[str, ...]
     units: str
     models: tuple[ModelRow, ...]
+    """Sorted by name."""
     aliases: dict[str, str]
+    """Undated names and the rows that they mean."""
 
 
 class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a provider caches prompts: sizes in tokens, lives in seconds, prices as multiples of plain input.
-
-    `marks_max` is how many marks a request may set (0: the provider caches by itself, marks are not accepted);
-    `lookback_blocks` is how many content blocks before a mark a cached prefix may end (0: any).
-    """
+    """A provider's prompt cache: sizes in tokens, lifetimes in seconds, prices as multiples of plain input."""
 
     min_tokens: int
-    marks_max: int
+    max_breakpoints: int
+    """Cache breakpoints per request; 0 if the provider caches automatically and accepts none."""
     lookback_blocks: int
+    """Content blocks before a breakpoint in which a cached prefix may end; 0 for any."""
     ttl_s: int
     ttl_long_s: int
     read_factor: float
@@ -75,47 +78,50 @@ class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Route(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the first part of a name (`openrouter/…`) says: who serves, and on which wire ("" for the maker's own)."""
+    """Meaning of the first part of a model name (`openrouter/…`)."""
 
     provider: str
-    wire: ProviderFormat | Literal[""] = ""
+    provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")
+    """"" for the maker's own."""
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """Models whose names share a beginning: who makes them, and their tokens per base token (measured; see `why`)."""
+    """Models whose names share a beginning."""
 
     prefixes: tuple[str, ...]
     family: str
     vendor: str
     token_factor: float
+    """Tokens per base token, measured as `why` says."""
     why: str
 
 
 class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules of providers, routes and families, with the date and the sources they are from."""
+    """Rules of providers, routes and families, with their date and sources."""
 
     date: str
     sources: tuple[str, ...]
     cache: dict[str, tuple[CacheRules, ...]]
+    images: dict[str, tuple[ImageRule, ...]]
     routes: dict[str, Route]
     families: tuple[Family, ...]
 
 
 @cache
 def model_table() -> ModelTable:
-    """The shipped snapshot of models."""
+    """Return the shipped snapshot of models."""
     return msgspec.json.decode(_shipped("models.json"), type=ModelTable)
 
 
 @cache
 def model_rows() -> dict[str, ModelRow]:
-    """The snapshot's rows by name in small letters."""
+    """Return the snapshot's rows by lower-case name."""
     return {row.name.lower(): row for row in model_table().models}
 
 
 @cache
 def provider_table() -> ProviderTable:
-    """The shipped rules of providers."""
+    """Return the shipped rules of providers."""
     return msgspec.json.decode(_shipped("providers.json"), type=ProviderTable)
 
 
@@ -123,8 +129,8 @@ def _shipped(name: str) -> bytes:
     return files("nexus.tokens").joinpath("data", name).read_bytes()
 
 
-# The file name under which tiktoken keeps a vocabulary (SHA-1 of its address) and the SHA-256 of its content, from
-# tiktoken_ext.openai_public. tiktoken fetches a file of other content again, so such a file does not count as there.
+# The file name under which tiktoken stores a vocabulary (SHA-1 of its address) and the SHA-256 of its content, from
+# tiktoken_ext.openai_public. tiktoken downloads a file with other content again, so such a file counts as missing.
 _VOCABULARIES = {
     "cl100k_base": (
         "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
@@ -138,10 +144,10 @@ _VOCABULARIES = {
 
 
 def local_vocabulary(encoding: str) -> Path | None:
-    """The vocabulary file that tiktoken would use without a download, or None. Nothing is ever fetched.
+    """Return the vocabulary file that tiktoken would use without a download, or None.
 
-    The folder is tiktoken's: `TIKTOKEN_CACHE_DIR`, else `DATA_GYM_CACHE_DIR`, else `data-gym-cache` among the temporary
-    files; a variable that is set but empty switches its cache off, so nothing is local then.
+    The folder is tiktoken's: `TIKTOKEN_CACHE_DIR`, else `DATA_GYM_CACHE_DIR`, else `data-gym-cache` in the temporary
+    folder. A variable that is set but empty disables tiktoken's cache, so no file is local then.
     """
     if encoding not in _VOCABULARIES:
         return None

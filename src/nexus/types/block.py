@@ -1,7 +1,4 @@
-"""The five conceptual layers, the physical slots and the levels of trust (document 002).
-
-`ahead` is where messages stand that a form puts between the system slot and the conversation (document 000).
-"""
+"""Blocks of context: their layers, slots and levels of trust, and warnings about their sources."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from msgspec import Struct, field
 
 Layer: TypeAlias = Literal["Workspace", "Persona", "Session", "Memory", "Event"]
 Slot: TypeAlias = Literal["system", "ahead", "history", "current"]
+"""`ahead` is the preamble: messages between the system slot and the conversation."""
 Trust: TypeAlias = Literal["system", "workspace", "user", "tool", "web"]
 
 LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event")
@@ -20,38 +18,36 @@ LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event
 
 @lru_cache(maxsize=512)
 def text_hash(text: str) -> str:
-    """SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
+    """Return the SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Block(Struct, frozen=True):
-    """One labelled piece of context.
-
-    `source` is a path relative to the workspace, `nexus:NAME` for text that Nexus makes, `hook:PLUGIN/SOURCE` for a
-    plugin's, `fed:NAME` for an application's, `attachment:PATH` for a file that came with the event.
-    `omitted_chars` counts characters that a size cap kept out; a line in `text` says so too. `files` are the hashes of
-    the files whose text stands in it, by which a text that two sources reach is shown once. `continues` says that it
-    stands in one message with the block before it, where blocks are messages.
-    """
+    """One labeled piece of context."""
 
     layer: Layer
     name: str
     text: str
     source: str = field(name="origin")
+    """A path relative to the workspace, `nexus:NAME` for generated text, `hook:PLUGIN/SOURCE` for a plugin's, `fed:NAME`
+    for an application's, or `attachment:PATH` for a file that came with the event."""
     slot: Slot = "system"
     trust: Trust = "workspace"
     omitted_chars: int = field(default=0, name="left_out_chars")
+    """Characters over a size cap; a line in `text` reports them too."""
     files: tuple[str, ...] = ()
+    """Hashes of the files in the text, so that a file of two sources is shown once."""
     continues: bool = False
+    """True if it shares a message with the block before it, where blocks are messages."""
 
     @property
     def hash(self) -> str:
-        """Content hash of the text."""
+        """Hash of the text."""
         return text_hash(self.text)
 
 
 class ContextWarning(Struct, frozen=True):
-    """Something the user should know about one source: a cap that bit, two files for one purpose, a bad value."""
+    """A problem with one source: a truncated text, two files for one purpose, an invalid value."""
 
     source: str = field(name="origin")
     message: str = field(name="text")

@@ -1,4 +1,4 @@
-"""The base count of a message, taken once, when it is written: its tokens in each wire form."""
+"""Messages and their parts, and the base token counts that are taken when a message is written."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ ProviderFormat: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
 
 class TokenSize(Struct, frozen=True, gc=False):
-    """Base tokens of one message in each provider's JSON form, and `aside` of its thinking and memory notes.
-
-    What is aside is sent only in some calls; it is not part of the three.
-    """
+    """Base tokens of one message in each provider's JSON form."""
 
     openai: int
     anthropic: int
     gemini: int
     optional: int = 0
+    """Tokens of thinking and memory notes, which only some calls send; not part of the other three."""
 
     @property
     def tokens(self) -> int:
-        """The largest of the three."""
+        """Largest of the three."""
         return max(self.openai, self.anthropic, self.gemini)
 
     def on(self, wire: ProviderFormat) -> int:
-        """The tokens in one wire form."""
+        """Return the tokens in one provider format."""
         return self.openai if wire == "openai" else self.anthropic if wire == "anthropic" else self.gemini
 
     def __add__(self, other: TokenSize) -> TokenSize:
@@ -41,7 +39,7 @@ class TokenSize(Struct, frozen=True, gc=False):
 
 
 ATTACHED = "attachment:"
-"""How the origin of a note begins that holds a file which a user attached; its path follows."""
+"""Origin prefix of notes with an attached file; its path follows."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
@@ -53,18 +51,20 @@ class Text(Struct, frozen=True, tag="text", omit_defaults=True, gc=False):
 
 
 class Image(Struct, frozen=True, tag="image", omit_defaults=True, gc=False):
-    """An image: base64 `data` (the ledger keeps it once, by `sha256`) or a `url`. Width and height in pixels, 0 if unknown."""
+    """An image, as data or by URL."""
 
     media_type: str
     data: str = ""
+    """Base64; the ledger stores it once, by `sha256`."""
     url: str = ""
     width: int = 0
+    """Pixels, as `height`; 0 if unknown."""
     height: int = 0
     sha256: str = ""
 
 
 class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True, gc=False):
-    """A model's reasoning. `signature` proves it to its provider; `redacted` is opaque data in place of the text."""
+    """A model's reasoning. `signature` proves it to its provider; `redacted` is opaque data instead of the text."""
 
     text: str
     signature: str = ""
@@ -72,7 +72,7 @@ class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True, gc=False
 
 
 class ToolCall(Struct, frozen=True, tag="tool_call", omit_defaults=True, gc=False):
-    """A call that the assistant asks for. `arguments` is the text as received: usually a JSON object, never parsed at the door."""
+    """A tool call by the assistant. `arguments` is the text as received, usually a JSON object; never parsed on input."""
 
     id: str
     name: str
@@ -80,7 +80,7 @@ class ToolCall(Struct, frozen=True, tag="tool_call", omit_defaults=True, gc=Fals
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result", omit_defaults=True, gc=False):
-    """What a call returned: text and images."""
+    """Result of a tool call: text and images."""
 
     call_id: str
     content: tuple[Text | Image, ...] = ()
@@ -89,10 +89,10 @@ class ToolResult(Struct, frozen=True, tag="tool_result", omit_defaults=True, gc=
 
 
 class Note(Struct, frozen=True, tag="note", omit_defaults=True, gc=False):
-    """Context that assembly placed before a user's text and that was sent with it: the moment, or a memory block.
+    """Context that was sent before a user's text: event metadata or a memory block.
 
-    It is chosen once, for its turn, and repeated as sent; a later cut or compaction leaves memory notes out. Attached
-    files, metadata and hook data are notes of the moment: they stay and go with their message.
+    It is chosen once, for its turn, and repeated as sent. A later cut or compaction omits memory notes; notes of kind
+    `moment` (time, attached files, metadata, hook data) are kept and omitted with their message.
     """
 
     kind: Literal["moment", "memory"]
@@ -101,7 +101,7 @@ class Note(Struct, frozen=True, tag="note", omit_defaults=True, gc=False):
 
 
 class Unknown(Struct, frozen=True, tag="unknown", omit_defaults=True, gc=False):
-    """A part of a kind that this version does not know, kept as the JSON text that was received."""
+    """A part of an unsupported kind, kept as the JSON text that was received."""
 
     kind: str
     raw: str
@@ -111,54 +111,54 @@ Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult | Note | Unkno
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One message. `at_ms` is Unix time in milliseconds, 0 if unknown; `model` names who wrote an assistant's message.
-
-    `meta` is JSON text with whatever else its source knew; `context_json` is what document 002 keeps there.
-    """
+    """One message."""
 
     role: Role
     parts: tuple[Part, ...]
     id: str = ""
     at_ms: int = 0
+    """Unix time in milliseconds; 0 if unknown."""
     run_id: str = ""
     source: str = ""
     model: str = ""
+    """Author of an assistant's message."""
     meta: str = ""
+    """JSON text with the other fields of its source."""
 
     def has_content(self) -> bool:
-        """Whether it holds anything but notes and blanks: a stamp of time in a tool loop does not."""
+        """Return True if there is anything but notes and blank text; a timestamp in a tool loop is a note."""
         return any(not (isinstance(p, Note) or (isinstance(p, Text) and not p.text.strip())) for p in self.parts)
 
     def calls(self) -> Iterator[ToolCall]:
-        """The tool calls among the parts, in order."""
+        """Yield the tool calls among the parts, in order."""
         return (part for part in self.parts if isinstance(part, ToolCall))
 
     def results(self) -> Iterator[ToolResult]:
-        """The tool results among the parts, in order."""
+        """Yield the tool results among the parts, in order."""
         return (part for part in self.parts if isinstance(part, ToolResult))
 
     @property
     def context_json(self) -> dict[str, Any] | None:
-        """What context came with the message: platform, number of hooks, attached files, when. None without any."""
-        noted: Any = json.loads(self.meta) if "context_json" in self.meta else {}
-        return noted.get("context_json")
+        """Context of the message in `meta`: platform, number of hooks, attached files, time; None without any."""
+        meta: Any = json.loads(self.meta) if "context_json" in self.meta else {}
+        return meta.get("context_json")
 
     def text(self) -> str:
-        """All plain text of the message, notes left out, parts joined by a newline."""
+        """Return all plain text of the message without notes, parts joined by a newline."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 def user(text: str, **fields: str | int) -> Message:
-    """A user's message of plain text."""
+    """Return a user's message of plain text."""
     return Message("user", (Text(text),), **fields)  # pyright: ignore[reportArgumentType]
 
 
 def assistant(text: str = "", *calls: ToolCall, **fields: str | int) -> Message:
-    """An assistant's message: text (none if empty) and tool calls."""
+    """Return an assistant's message: text (none if empty) and tool calls."""
     parts: tuple[Part, ...] = (Text(text), *calls) if text else calls
     return Message("assistant", parts, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def tool(call_id: str, text: str, name: str = "", *, is_error: bool = False, **fields: str | int) -> Message:
-    """A tool's result as a message of its own."""
+    """Return a message with one tool result."""
     return Message("tool", (ToolResult(call_id, (Text(text),), name, is_error),), **fields)  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""Reasoning items of OpenAI's Responses API as `Thinking`: the whole item stands in `signature`, as JSON text.
+"""Reasoning items of OpenAI's Responses API as `Thinking`, with the whole item in `signature`, as JSON text.
 
-So nothing of it is lost (id, summary, encrypted content), the text can be read like any other thinking, and what other
-providers signed can be told from it: only a text that begins as these do is such an item.
+Items are complete (id, summary, encrypted content), and its text is read like any other thinking. Its JSON begins
+in a fixed way that distinguishes it from other providers' signatures. In `types`, because `tokens` counts these items.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _OPENING = '{"type":"reasoning"'
 
 _KNOWN_PHASES = ("commentary", "final_answer")
 PHASES = "phases"
-"""The name in a message's `meta` under which the phase of each of its texts stands, `null` for a text without one."""
+"""Key in a message's `meta` for the phase of each of its texts; `null` for a text without one."""
 
 
-class _Noted(Struct):
+class _Meta(Struct):
     phases: list[str | None] = []
 
 
 _item = msgspec.json.Decoder(dict[str, Any])
-_noted = msgspec.json.Decoder(_Noted)
+_meta = msgspec.json.Decoder(_Meta)
 
 
 def is_reasoning_item(part: Thinking) -> bool:
-    """Whether this thinking is a reasoning item of the Responses API, and no other provider's."""
+    """Return True if this thinking is a reasoning item of the Responses API, and not another provider's."""
     return part.signature.startswith(_OPENING)
 
 
 def returnable_reasoning(part: Thinking) -> dict[str, Any] | None:
-    """The item that stands for this thinking in a later request; None if it may not go back.
+    """Return the item for a later request; None if it cannot be sent again.
 
-    Without its encrypted content an item means something only to a server that stored it
-    (`openai` package, `ResponseReasoningItemParam`).
+    Without its encrypted content an item is valid only on a server that stored it (`openai` package,
+    `ResponseReasoningItemParam`).
     """
     if not is_reasoning_item(part):
         return None
@@ -54,23 +54,23 @@ def returnable_reasoning(part: Thinking) -> dict[str, Any] | None:
 
 
 def summary_texts(summary: object) -> list[str]:
-    """The texts of an item's summary or content; entries of another form are passed over."""
+    """Return the texts of an item's summary or content; entries of another form are skipped."""
     entries = cast("list[object]", summary) if isinstance(summary, list) else []
-    found = [cast("dict[str, object]", entry).get("text") for entry in entries if isinstance(entry, dict)]
-    return [text for text in found if isinstance(text, str)]
+    texts = [cast("dict[str, object]", entry).get("text") for entry in entries if isinstance(entry, dict)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def phases(message: Message) -> list[str]:
-    """What each text of an assistant's message was (`commentary`, `final_answer`), empty where that is not known.
+    """Return the phase of each text of an assistant's message (`commentary`, `final_answer`), empty if unknown.
 
-    Nothing is known of a message whose texts are not those that were read any more.
+    All are empty if the message no longer has the texts that were read.
     """
     texts = sum(isinstance(part, Text) for part in message.parts)
     if f'"{PHASES}"' in message.meta:
         try:
-            noted = _noted.decode(message.meta).phases
+            stored = _meta.decode(message.meta).phases
         except msgspec.MsgspecError:
-            noted = []
-        if len(noted) == texts:
-            return [phase if phase in _KNOWN_PHASES else "" for phase in noted]
+            stored = []
+        if len(stored) == texts:
+            return [phase if phase in _KNOWN_PHASES else "" for phase in stored]
     return [""] * texts

@@ -1,4 +1,4 @@
-"""What a call asks for and what came back: the request, the agent's result, the tokens that a provider reported."""
+"""Requests for a context, results of agents, and token usage as reported by providers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
 
 class Attachment(Struct, frozen=True):
-    """A file that a user gave with a message: its text as shown, and the lines that it was taken from (from 1)."""
+    """A file that came with a message: its text as shown, and the lines that it was taken from (from 1)."""
 
     path: str
     text: str
@@ -21,31 +21,29 @@ class Attachment(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """What happened now: a user's text and images, or the results of tool calls (messages of role `tool`).
-
-    `timezone` is an IANA name, or minutes as a browser's `getTimezoneOffset` gives them (-480 is +08:00); `content`
-    stands last in the current message, after time, platform, memory and attachments. `hook_data` is what hooks gave for
-    this event, by their names, `metadata` what the event's source says of it: both are shown with the message and are
-    JSON values.
-    """
+    """A user's text and images, or the results of tool calls (messages of role `tool`)."""
 
     content: tuple[Part, ...] = ()
+    """Last in the current message, after time, platform, memory and attachments."""
     results: tuple[Message, ...] = ()
     id: str = ""
     at_ms: int = 0
     timezone: str | int = ""
+    """An IANA name, or minutes as of a browser's `getTimezoneOffset` (-480 is +08:00)."""
     channel: str = ""
     chat_id: str = ""
     platform: str = ""
     platform_actions: tuple[str, ...] = ()
     source: str = "human"
     hook_data: dict[str, Any] = {}
+    """JSON values from hooks, by their names; shown with the message."""
     metadata: dict[str, Any] = {}
+    """JSON values from the event's source; shown with the message."""
     attachments: tuple[Attachment, ...] = ()
 
 
 class Identity(Struct, frozen=True):
-    """Who is speaking, as which persona the agent answers, and what is known of the user (document 000's profile)."""
+    """The speaker, the persona in which the agent answers, and the user's profile."""
 
     principal: str = ""
     persona: str = ""
@@ -53,38 +51,30 @@ class Identity(Struct, frozen=True):
 
 
 class Permissions(Struct, frozen=True):
-    """What this call may do: a named toolset and the permissions granted (stored with the turn).
-
-    `capabilities` are the names of those that the agent is told of (document 002's scoped environment); None is all.
-    """
+    """The toolset and permissions of a call."""
 
     toolset: str = ""
     granted: tuple[str, ...] = ()
+    """Names of permissions, stored with the turn."""
     capabilities: tuple[str, ...] | None = None
+    """Capabilities that the environment section lists; None for all."""
 
 
 class Routing(Struct, frozen=True):
-    """Where the call belongs: the session's label and the agent's role. `task` is what a worker was spawned for.
-
-    `manager` is the label of the session that spawned a worker: its persona is the worker's where the call names none.
-    `own` asks for the session that the policy has for who speaks; `session` is then for where there is no policy.
-    """
+    """The session and role of a call."""
 
     session: str = "main"
     role: AgentRole = "unified"
     task: str = ""
+    """A worker's task."""
     manager: str = ""
+    """Label of the session that spawned a worker; its persona is the default for the worker."""
     own: bool = False
+    """Use the session that the policy assigns to the speaker, and `session` only without a policy."""
 
 
 class Request(Struct, frozen=True):
-    """One request for a context (document 002's NexusRequest): event, identity, permissions, routing, model, tools.
-
-    `tools` are definitions in any of the three providers' forms; `available_tokens` overrides the model's window.
-    `most_tokens` bounds both, as a provider's refusal taught; 0 is no bound.
-    `skills` names those that are to be shown in full. `blocks` are texts of the application by name, for the sources
-    `mood`, `constraints` and `fed:NAME`.
-    """
+    """One request for a context."""
 
     event: Event
     routing: Routing = Routing()
@@ -92,16 +82,21 @@ class Request(Struct, frozen=True):
     permissions: Permissions = Permissions()
     model: str = ""
     tools: tuple[dict[str, Any], ...] = ()
+    """Definitions in any provider's format."""
     model_config: dict[str, Any] = {}
     available_tokens: int | None = None
+    """Overrides the model's window."""
     profile: str = "layered"
     most_tokens: int = 0
+    """Upper bound learned from a provider's rejection; 0 for none."""
     skills: tuple[str, ...] = ()
+    """Skills whose instructions are included."""
     blocks: dict[str, str] = {}
+    """Texts of the application by name, for the sources `mood`, `constraints` and `fed:NAME`."""
 
 
 class TokenUsage(Struct, frozen=True):
-    """Tokens as a provider reported them. `input_tokens` is the whole prompt, cache reads and writes included."""
+    """Tokens as reported by a provider; `input_tokens` is the whole prompt, cache reads and writes included."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -111,7 +106,7 @@ class TokenUsage(Struct, frozen=True):
 
 
 class AgentResult(Struct, frozen=True):
-    """What an agent engine returns (document 002): all messages produced, with their calls and results, and the usage."""
+    """Result of an agent: all messages produced, with their calls and results, and the usage."""
 
     messages: tuple[Message, ...]
     usage: TokenUsage = TokenUsage()
@@ -127,5 +122,5 @@ class AgentResult(Struct, frozen=True):
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
-        """The results of those calls that the messages have, in order; each names its call."""
+        """All tool results of the messages, in order; each names its call."""
         return tuple(result for message in self.messages for result in message.results())

@@ -1,4 +1,4 @@
-"""What any request body can carry: text without lone surrogates, tool arguments as the JSON text of an object."""
+"""Values that are valid in every request body: text without lone surrogates, tool arguments as a JSON object."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _object = msgspec.json.Decoder(dict[str, Any])
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
-MOST_LEVELS = 64
-"""Deeper arguments are kept as text: how deep a JSON reader goes differs between providers and Python versions."""
+MAX_LEVELS = 64
+"""Deeper arguments are kept as text: the limits of JSON readers differ between providers and Python versions."""
 
 
 def arguments_as_object(arguments: str) -> str:
-    """The arguments if they are the JSON text of an object; nothing and `null` as `{}`; all else under `_unparsed`."""
+    """Return arguments that are a JSON object unchanged; empty ones and `null` as `{}`; others under `_unparsed`."""
     try:
         _object.decode(arguments)
-        readable = _levels(arguments) <= MOST_LEVELS
+        readable = _levels(arguments) <= MAX_LEVELS
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         readable = False
     if readable:
@@ -30,9 +30,9 @@ def arguments_as_object(arguments: str) -> str:
 
 
 def _levels(arguments: str) -> int:
-    """How deep the arguments nest; a bound where they have too few brackets to nest deeply."""
+    """Return the nesting depth of the arguments, or an upper bound if there are only few brackets."""
     brackets = arguments.count("[") + arguments.count("{")
-    if brackets <= MOST_LEVELS:
+    if brackets <= MAX_LEVELS:
         return brackets
     deepest = level = 0
     for token in _TOKEN.finditer(arguments):
@@ -42,5 +42,5 @@ def _levels(arguments: str) -> int:
 
 
 def sanitize_text(text: str) -> str:
-    """The text with lone surrogates, which no request body can carry, as U+FFFD."""
+    """Return the text with lone surrogates, which are not valid UTF-8, as U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

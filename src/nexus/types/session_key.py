@@ -1,7 +1,7 @@
-"""Session keys: labels that say by their prefix whose conversation a session is.
+"""Session keys: labels whose prefix names the kind of a conversation.
 
-`dm:` is one person's, `group:` a group's, `worker:` one task's, `system:` what the machine does by itself. A label without
-one of these prefixes is free: nothing is asked of it.
+`dm:` is for one person, `group:` for a group, `worker:` for one task, `system:` for automatic work. A label without one of
+these prefixes is free and has no rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SessionKind: TypeAlias = Literal["dm", "group", "worker", "system"]
 KINDS: tuple[SessionKind, ...] = get_args(SessionKind)
 
 MOST_CHARS = 256
-"""The longest name of a session, in characters."""
+"""Longest name of a session."""
 
 FITS: dict[SessionKind, tuple[AgentRole, ...]] = {
     "dm": ("manager", "unified"),
@@ -27,27 +27,26 @@ FITS: dict[SessionKind, tuple[AgentRole, ...]] = {
     "system": ("manager", "unified"),
     "worker": ("worker", "unified"),
 }
-"""The roles that may speak in a session of each kind. A unified agent does a manager's work and a worker's."""
+"""Roles that each kind of session admits. A unified agent is both manager and worker."""
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_JOINERS = "\u200c\u200d"
-"""Of the invisible characters those that names in some scripts, and emoji, are written with."""
+_JOINERS = "\u200c\u200d"  # names in some scripts, and emoji, need these
 
 
 class SessionKey(Struct, frozen=True):
-    """A label with a known prefix, in its two parts: `dm:telegram:42` is of kind `dm` and has the name `telegram:42`."""
+    """A label with a known prefix: `dm:telegram:42` is of kind `dm` and has the name `telegram:42`."""
 
     kind: SessionKind
     name: str
 
     @property
     def label(self) -> str:
-        """The label as sessions have it."""
+        """The session's label."""
         return f"{self.kind}:{self.name}"
 
 
 def parse(label: str) -> SessionKey | None:
-    """The parts of a label; None if it is free. Raises BadSessionKey where the name after a known prefix is none."""
+    """Return the parts of a label; None if it is free. Raises BadSessionKey for an invalid name after a known prefix."""
     kind, colon, name = label.partition(":")
     if not colon or kind not in KINDS:
         return None
@@ -55,30 +54,30 @@ def parse(label: str) -> SessionKey | None:
 
 
 def key(kind: SessionKind, name: str) -> SessionKey:
-    """The session key of a name, as it stands: nothing in it is a pattern or a path.
+    """Return the session key of a name; nothing in it is a pattern or a path.
 
-    Raises BadSessionKey: the name is empty or too long, begins or ends with white space, or has control characters.
+    Raises BadSessionKey if the name is empty or too long, begins or ends with white space, or has control characters.
     """
-    wrong = ""
+    problem = ""
     if not name:
-        wrong = "has no name"
+        problem = "is empty"
     elif len(name) > MOST_CHARS:
-        wrong = f"has {len(name):,} characters, at most {MOST_CHARS} are a name"
+        problem = f"has {len(name):,} characters, at most {MOST_CHARS} are allowed"
     elif name != name.strip():
-        wrong = "begins or ends with white space"
+        problem = "begins or ends with white space"
     elif any(unicodedata.category(char) in _INVISIBLE and char not in _JOINERS for char in name):
-        wrong = "has control characters or line breaks"
-    if wrong:
-        raise BadSessionKey(f"{f'{kind}:{name}'[:80]!r} is no session key: the part after `{kind}:` {wrong}")
+        problem = "has control characters or line breaks"
+    if problem:
+        raise BadSessionKey(f"session key {f'{kind}:{name}'[:80]!r} invalid: the part after '{kind}:' {problem}")
     return SessionKey(kind, name)
 
 
 def check(label: str, role: AgentRole) -> None:
-    """Raises BadSessionKey where a label is none, or where an agent of that role does not belong in such a session."""
-    found = parse(label)
-    if found is not None and role not in FITS[found.kind]:
-        fitting = " or ".join(FITS[found.kind])
+    """Raise BadSessionKey if a label is invalid, or the session does not admit an agent of that role."""
+    session_key = parse(label)
+    if session_key is not None and role not in FITS[session_key.kind]:
+        fitting = " or ".join(FITS[session_key.kind])
+        remedy = "name its own session, for example 'worker:report-1'" if role == "worker" else "name another session"
         raise BadSessionKey(
-            f"a {role} does not speak in session {label!r}: sessions `{found.kind}:` are for {fitting}. "
-            + ("Name one of its own, for example 'worker:report-1'" if role == "worker" else "Name another session")
+            f"role '{role}' not admitted in session {label!r}: sessions '{session_key.kind}:' are for {fitting} ({remedy})"
         )

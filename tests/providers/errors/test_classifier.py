@@ -80,7 +80,7 @@ def test_without_the_providers_name_nothing_becomes_an_overflow(case: Case) -> N
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "overflow"], ids=lambda case: case.name)
-def test_what_is_told_of_the_request_does_not_fit_what_is_told_of_the_window(case: Case) -> None:
+def test_overflow_request_exceeds_its_limit(case: Case) -> None:
     found = classify(case.error(), provider=case.provider, window=8_192)
     assert not found.limit or not found.requested or found.requested >= found.limit
     if found.part == "output" and found.input_tokens:
@@ -125,7 +125,7 @@ def test_the_window_helps_where_only_a_difference_is_told() -> None:
         ("max_tokens: 9999999 > 128000, which is the maximum allowed number of output tokens", None),
     ],
 )
-def test_a_window_is_learned_from_what_the_provider_told_of_it_only(text: str, window: int | None) -> None:
+def test_window_is_learned_only_from_reported_limits(text: str, window: int | None) -> None:
     assert learned_window(classify(text)) == window
 
 
@@ -141,7 +141,7 @@ def test_a_long_text_is_read_at_both_ends() -> None:
     assert classify(f"{filling} prompt is too long: 9 tokens > 8 maximum {filling}").kind == "other"
 
 
-def test_what_an_error_was_raised_from_decides_when_it_says_nothing_itself() -> None:
+def test_cause_decides_when_error_itself_matches_no_rule() -> None:
     outer, inner = RuntimeError("it failed"), ValueError("prompt is too long: 9 tokens > 8 maximum")
     outer.__cause__ = inner
     assert classify(outer) == classify(inner)

@@ -17,7 +17,7 @@ def test_a_stop_reason_can_say_that_the_window_is_full(reason: str) -> None:
     assert learned_window(found) is None, "nobody told the window"
 
 
-def test_a_prompt_over_the_window_that_was_accepted_is_an_overflow() -> None:
+def test_accepted_prompt_over_window_is_overflow() -> None:
     found = detect_silent_overflow(TokenUsage(131_073, 10), window=131_072, stop_reason="stop")
     assert found is not None and found.source == "usage:over the window"
     assert detect_silent_overflow(TokenUsage(131_000, 900), window=131_072, stop_reason="stop") is None
@@ -55,7 +55,7 @@ def test_a_prompt_of_exactly_the_window_was_cut() -> None:
     assert (found.source, found.requested, learned_window(found)) == ("usage:exactly the window", 11_000, 8_192)
 
 
-def test_a_server_with_a_smaller_window_than_believed_gives_itself_away() -> None:
+def test_silent_overflow_of_smaller_window_is_detected() -> None:
     found = detect_silent_overflow(TokenUsage(4_096, 40), window=131_072, sent=6_000)
     assert found is not None
     assert (found.source, learned_window(found)) == ("usage:cut to a full block", 4_096)

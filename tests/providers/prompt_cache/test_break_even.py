@@ -36,11 +36,11 @@ CLAUDE = Rates(input=100, output=500, read=10, write=125)
         ("deepseek-chat", False, "0.00252"),
     ],
 )
-def test_a_break_costs_what_is_written_less_what_would_have_been_read(model: str, *, hour: bool, usd: str) -> None:
+def test_break_costs_write_minus_read(model: str, *, hour: bool, usd: str) -> None:
     assert price_of_break(10_000, resolve(model), hour=hour) == Decimal(usd)
 
 
-def test_a_break_costs_nothing_where_nothing_was_cached_and_has_no_price_where_none_is_known() -> None:
+def test_break_is_free_when_uncached_and_none_when_unpriced() -> None:
     claude = resolve("claude-sonnet-4-5")
     assert price_of_break(0, claude) == price_of_break(1_023, claude) == 0
     assert price_of_break(500, claude, prompt_tokens=9_000) == Decimal("0.001725")
@@ -68,7 +68,7 @@ def test_payback_is_the_difference_of_two_simulated_series(rewritten: int, dropp
 
 
 @given(st.integers(0, 100_000), st.integers(0, 100_000))
-def test_a_cut_has_paid_for_itself_at_the_first_call_at_which_it_has_gained(rewritten: int, dropped: int) -> None:
+def test_break_even_is_first_call_with_net_gain(rewritten: int, dropped: int) -> None:
     paid = break_even(rewritten, dropped, CLAUDE)
     if paid.calls is None:
         assert (dropped, paid.after(10**9) < 0) == (0, True)
@@ -139,7 +139,7 @@ def test_the_cheapest_marks_are_those_that_brute_force_finds(course: CutCycle, r
         assert found.now == (course.fixed + whole + course.event > found.high)
 
 
-def test_on_cost_alone_the_deepest_allowed_cut_is_the_cheapest_and_the_number_of_calls_is_the_order_quantity() -> None:
+def test_cheapest_cut_is_deepest_at_order_quantity_without_worth() -> None:
     course = CutCycle(tuple(range(0, 20_001, 500)), 2_000, 400, 40_000, 400, least=4_000)
     found = cheapest_cut_points(course, CLAUDE)
     assert found is not None

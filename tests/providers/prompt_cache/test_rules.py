@@ -34,7 +34,7 @@ def test_a_model_has_the_documented_cache_of_who_serves_or_made_it(
     assert rule.ttl_ms == minutes * 60_000
 
 
-def test_prices_are_picodollars_per_token_and_an_hour_has_its_own_price_of_writing() -> None:
+def test_rates_are_picodollars_and_hour_has_its_own_write_price() -> None:
     short, hour = cache_rule(resolve("claude-sonnet-4-5")), cache_rule(resolve("claude-sonnet-4-5"), hour=True)
     assert short.rates == Rates(input=3_000_000, output=15_000_000, read=300_000, write=3_750_000)
     assert hour.rates == Rates(input=3_000_000, output=15_000_000, read=300_000, write=6_000_000)
@@ -47,7 +47,7 @@ def test_a_cache_without_marks_has_one_life() -> None:
         assert cache_rule(resolve(name), hour=True) == cache_rule(resolve(name))
 
 
-def test_long_prompts_have_prices_of_their_own_from_their_first_token_on() -> None:
+def test_long_prompts_have_their_own_prices() -> None:
     rule = cache_rule(resolve("gemini-2.5-pro"))
     assert rule.rates_at(199_999).input == 1_250_000
     assert rule.rates_at(200_000) == Rates(input=2_500_000, output=15_000_000, read=250_000, write=2_500_000)
@@ -59,12 +59,12 @@ def test_without_a_price_the_rates_are_relative_to_an_input_token() -> None:
     assert rule.rates == Rates(input=1_000_000, output=0, read=100_000, write=1_250_000)
 
 
-def test_a_prefix_is_cached_in_whole_steps_and_not_below_the_smallest() -> None:
+def test_prefix_is_cached_in_steps_from_minimum() -> None:
     rule = cache_rule(resolve("gpt-4o"))
     assert [rule.cached_part(tokens) for tokens in (0, 1023, 1024, 1151, 1152)] == [0, 0, 1024, 1024, 1152]
 
 
-def test_every_known_model_has_a_rule_whose_reads_cost_at_most_its_input() -> None:
+def test_every_known_model_has_rule_with_reads_at_most_input_price() -> None:
     for model in all_models():
         for hour in (False, True):
             rule = cache_rule(model, hour=hour)

@@ -52,9 +52,7 @@ def series(draw: st.DrawFn) -> list[CacheCall]:
 
 
 @given(series(), st.sampled_from(RULES))
-def test_every_token_is_read_written_or_fresh_and_the_cost_lies_between_all_read_and_all_written(
-    calls: list[CacheCall], rule: CacheRule
-) -> None:
+def test_outcome_adds_up_and_cost_is_bounded(calls: list[CacheCall], rule: CacheRule) -> None:
     for call, outcome in zip(calls, simulate(calls, rule), strict=True):
         assert min(outcome.read, outcome.written, outcome.uncached) >= 0
         assert outcome.prompt == call.tokens
@@ -120,7 +118,7 @@ def test_a_read_begins_the_time_to_live_anew() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "miss"), [(19, "hit"), (20, "lookback")])
-def test_a_mark_finds_what_was_cached_up_to_the_twentieth_block_its_own_included(blocks: int, miss: str) -> None:
+def test_breakpoint_finds_cached_prefix_within_twenty_blocks(blocks: int, miss: str) -> None:
     calls = [prompt(200), prompt(200, *[10] * blocks)]
     outcome = list(simulate(calls, MARKED))[1]
     assert (outcome.miss, outcome.read) == (miss, 200 if miss == "hit" else 0)
@@ -131,7 +129,7 @@ def test_a_second_mark_bridges_a_long_turn() -> None:
     assert (outcome.read, outcome.written, outcome.uncached) == (200, 300, 0)
 
 
-def test_what_stands_behind_the_last_mark_is_fresh_and_what_is_unmarked_is_never_cached() -> None:
+def test_only_prefixes_up_to_breakpoints_are_cached() -> None:
     first, second, third = simulate(
         [prompt(200, 50, marks=(1,)), prompt(200, 50, 60, marks=(1,)), prompt(200, 50, 60, marks=())], MARKED
     )
@@ -147,7 +145,7 @@ def test_a_prompt_below_the_smallest_prefix_is_not_cached() -> None:
         assert second.miss == "minimum"
 
 
-def test_a_call_dated_before_the_last_one_counts_as_made_at_the_same_time() -> None:
+def test_earlier_dated_call_counts_as_simultaneous() -> None:
     cache = Cache(PLAIN)
     cache.send(prompt(200, at_ms=1_000_000))
     assert cache.send(prompt(200, at_ms=5)).miss == "hit"
@@ -236,6 +234,6 @@ def test_sums_are_the_sums_of_the_parts(calls: list[CacheCall], rule: CacheRule)
     outcomes = list(simulate(calls, rule))
     sums, last = sum_outcomes(outcomes), sum_outcomes(outcomes[-1:])
     rest = sum_outcomes(outcomes[:-1])
-    for field in ("calls", "read", "written", "fresh", "output", "input_cost", "output_cost"):
+    for field in ("calls", "read", "written", "uncached", "output", "input_cost", "output_cost"):
         assert getattr(sums, field) == getattr(rest, field) + getattr(last, field)
     assert all(one.idle_ms >= 0 for _, one in pairwise(outcomes))

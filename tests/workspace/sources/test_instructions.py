@@ -257,7 +257,7 @@ def test_no_number_of_files_in_a_workspace_shortens_the_users_own(home: Path, re
 def test_caps_as_errors_refuse_and_name_file_size_and_cap(repo: Path, source: str) -> None:
     """Decided on all documents: "`caps="error"` refuses instead"."""
     write(repo, AGENTS="x" * 5_000)
-    with pytest.raises(OverCap, match=r"AGENTS\.md has 5,000 characters, the cap is 2,000") as caught:
+    with pytest.raises(OverCap, match=r"AGENTS\.md too long: 5,000 characters, the cap is 2,000") as caught:
         context(repo, source, config=limited(caps="error", file_chars=2_000))
     error = caught.value
     assert (error.origin, error.chars, error.cap_chars, error.exit_code) == ("AGENTS.md", 5_000, 2_000, 4)
@@ -266,7 +266,7 @@ def test_caps_as_errors_refuse_and_name_file_size_and_cap(repo: Path, source: st
 @pytest.mark.usefixtures("home")
 def test_caps_as_errors_refuse_too_much_together_and_a_memory_that_is_too_long(repo: Path) -> None:
     write(repo, AGENTS="x" * 900, CLAUDE="y" * 900)
-    with pytest.raises(OverCap, match=r"all instruction files together has .* the cap is 1,500"):
+    with pytest.raises(OverCap, match=r"all instruction files together too long: .* the cap is 1,500"):
         context(repo, "instructions", config=limited(caps="error", total_chars=1_500))
     write(repo, MEMORY="z" * 3_000)
     with pytest.raises(OverCap, match=r"MEMORY\.md has 3,000"):

@@ -268,11 +268,11 @@ def test_metadata_over_the_cap_are_left_out_with_a_line_and_a_report() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({1, 2}, "'bad' omitted: it is set and no JSON value"),
-        ([1, object()], "[1] is object and no JSON value"),
-        ({"a": {1: 2}}, "a key of .a is int and no text"),
-        (float("nan"), "it is nan, which JSON cannot say"),
-        (b"bytes", "it is bytes and no JSON value"),
+        ({1, 2}, "'bad' omitted: value is set, not a JSON value"),
+        ([1, object()], "[1] is object, not a JSON value"),
+        ({"a": {1: 2}}, "a key of .a is int, not text"),
+        (float("nan"), "value is nan, not a JSON number"),
+        (b"bytes", "value is bytes, not a JSON value"),
     ],
 )
 def test_a_value_that_is_no_json_is_left_out_and_reported(value: object, why: str) -> None:

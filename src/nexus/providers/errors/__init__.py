@@ -1,7 +1,7 @@
-"""What a provider says when a request did not fit, as one typed verdict.
+"""Classification of provider errors: overflow, rate limit or other, as one typed verdict.
 
-`extract` takes out of any exception, body or text what was said; `codes` and `messages` are the tables of what providers
-say; `classifier` decides by them, and `silent_overflow` finds overflows that came without an error. All are pure, and none knows a
+`extract` reads status, codes and texts from any exception, body or text; `messages` contains the tables of codes and
+patterns per provider; `classifier` decides, and detects overflows that came without an error. All are pure and import no
 provider's package: errors are read by the names of their fields.
 """
 

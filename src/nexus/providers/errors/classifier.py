@@ -1,4 +1,4 @@
-"""The verdict on an error or a reply: did the request not fit, was it one too many, or is it about something else."""
+"""Verdicts on errors and replies: the request did not fit, a rate limit was hit, or something else."""
 
 from __future__ import annotations
 
@@ -18,45 +18,44 @@ Kind: TypeAlias = Literal["overflow", "rate_limit", "other"]
 
 
 class OverflowVerdict(Struct, frozen=True):
-    """What a provider said of a request, and which rule found it (`source`, as `code:…`, `text:…`, `status:…`).
-
-    `part` of an overflow is what to make smaller: `input`; `output`, when the input fits and the tokens asked for the
-    answer do not; or `bytes`, when the body was refused before anyone counted tokens. All numbers are tokens, 0 when
-    they were not told: `limit` is what may be used at most (`limit_of` the whole window or the input alone),
-    `requested` all that the request would have used, of it `input_tokens` and `output_tokens`. With `at_least`, the
-    provider stopped counting: `requested` and `input_tokens` are lower bounds. A `rate_limit` has a limit and a request
-    too, if told: when the request is the larger one, waiting never helps. `text` is the provider's own, shortened.
-    """
+    """A provider's answer to a request, classified. Numbers are tokens, 0 if not reported."""
 
     kind: Kind
     source: str
+    """The rule that matched: `code:…`, `text:…` or `status:…`."""
     part: TooMuch = ""
+    """Part of an overflow to make smaller: `input`; `output`, if the input fits and the requested answer does not; or
+    `bytes`, if the body was rejected before tokens were counted."""
     limit: int = 0
+    """Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting."""
     limit_of: Literal["", "window", "input"] = ""
     requested: int = 0
+    """Everything that the request would have used: `input_tokens` and `output_tokens`."""
     input_tokens: int = 0
     output_tokens: int = 0
     at_least: bool = False
+    """The provider stopped counting: `requested` and `input_tokens` are lower bounds."""
     text: str = ""
+    """The provider's text, truncated."""
 
 
 def learned_window(verdict: OverflowVerdict) -> int | None:
-    """The model's real limit in tokens if the provider told it, else None.
+    """Return the model's real limit in tokens, of `limit_of`, if the provider reported it, else None.
 
-    It is the window, or the input alone where `limit_of` says so. Rates and sizes in bytes are none.
+    Rate limits and sizes in bytes do not count.
     """
-    told = verdict.kind == "overflow" and verdict.part != "bytes" and verdict.limit > 0
-    return verdict.limit if told else None
+    is_reported = verdict.kind == "overflow" and verdict.part != "bytes" and verdict.limit > 0
+    return verdict.limit if is_reported else None
 
 
 FULL_PERCENT = 99
-"""An answer that is empty for its length, at an input of this share of the window or more, had no room."""
+"""Input in percent of the window from which an empty answer that hit its length limit counts as an overflow."""
 
 RAN_OUT = frozenset({"modelcontextwindowexceeded", "modellength", "contextlengthexceeded", "contextlength"})
 """Stop reasons of Anthropic, Bedrock and z.ai; of Mistral; of gateways."""
 
 LENGTH = frozenset({"length", "maxtokens", "maxoutputtokens", "maxlength"})
-"""Stop reasons of an answer that was ended for its length: OpenAI, Ollama; Anthropic, Gemini, Bedrock; Responses."""
+"""Stop reasons for the length of an answer: OpenAI, Ollama; Anthropic, Gemini, Bedrock; Responses."""
 
 _BLOCK = 1_024
 _CUT_PERCENT = 80
@@ -71,12 +70,18 @@ def detect_silent_overflow(
     text_empty: bool = False,
     sent: int = 0,
 ) -> OverflowVerdict | None:
-    """The overflow that a reply shows though there was no error; None if it shows none.
+    """Return the overflow that a reply without an error shows; None if it shows none.
 
-    `usage` is the reply's, `window` the model's in tokens (0: unknown), `sent` an estimate of the prompt's tokens (0:
-    none). `output_tokens` replaces the usage's; `text_empty` says that the answer has no text and no tool call. A
-    prompt counts as cut (Ollama does so without a word) when the server counted fewer than half of `sent`, or at most
-    80 % and exactly full blocks of 1,024: only then is the count also told as the `limit`.
+    A prompt counts as cut (Ollama does so silently) if the server counted fewer than half of `sent`, or at most 80 % and
+    exactly full blocks of 1,024. Only in the second case the count is also the `limit`.
+
+    Args:
+        usage: The reply's usage.
+        window: The model's context window in tokens; 0 if unknown.
+        stop_reason: The reply's stop reason.
+        output_tokens: Replaces the usage's.
+        text_empty: The answer has no text and no tool call.
+        sent: Estimate of the prompt's tokens; 0 for none.
     """
     used = usage.input_tokens
     output = usage.output_tokens if output_tokens is None else output_tokens
@@ -118,124 +123,126 @@ _NO_WORDS = re.compile(
 
 
 def classify(error: object, *, provider: str = "", window: int = 0) -> OverflowVerdict:
-    """What an error of a provider means for the size of the request. Never raises, whatever it is given.
+    """Classify an error of a provider. Never raises.
 
-    `error` is an exception of any provider's package, an error body (dict or text), a status, or a pair of a status and
-    a body. What an exception was raised from is read too, and the first that says something decides. A 429 is never an
-    overflow unless a typed code says so. `provider` helps only with answers that have no words (Cerebras, Mistral) and
-    with Zhipu's code 1261; `window` is the window believed so far, for sentences that tell only a difference.
+    An exception's causes are read too, and the first error that matches a rule decides. A 429 is an overflow only if a
+    typed code says so.
+
+    Args:
+        error: An exception of any provider's package, an error body (dict or text), a status, or a pair of both.
+        provider: Needed only for answers without text (Cerebras, Mistral) and Zhipu's code 1261.
+        window: The assumed context window, for texts that contain only a difference.
     """
     company = provider.lower().partition("/")[0].strip()
-    first = ""
-    for said in extract_details(error):
-        verdict = _verdict(said, company, window)
+    first_text = ""
+    for details in extract_details(error):
+        plain = [patterns.normalize_error_text(text) for text in details.texts]
+        verdict = (
+            _by_code(details, plain, company, window)
+            or _by_text(details, plain, window)
+            or _by_status(details, plain, company)
+        )
         if verdict is not None:
             return verdict
-        first = first or next(iter(said.texts), "")
-    return OverflowVerdict("other", "none", text=_shown(first))
+        first_text = first_text or next(iter(details.texts), "")
+    return OverflowVerdict("other", "none", text=_truncated(first_text))
 
 
-def _verdict(said: ErrorDetails, company: str, window: int) -> OverflowVerdict | None:
-    """What one error means; None when it says nothing of sizes and rates."""
-    plain = [patterns.normalize_error_text(text) for text in said.texts]
-    return _typed(said, plain, company, window) or _written(said, plain, window) or _without_words(said, plain, company)
-
-
-def _typed(said: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
-    """The verdict of codes, types, class names and of status 429."""
+def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
+    """Return the verdict of codes, types, class names and status 429."""
     too_long = (
         patterns.TOO_LONG_CODES | {patterns.ZHIPU_TOO_LONG} if company in patterns.ZHIPU else patterns.TOO_LONG_CODES
     )
-    if source := _code_of(said, patterns.UNRELATED_CODES):
-        return OverflowVerdict("other", source, text=_shown("".join(said.texts[:1])))
-    if source := _code_of(said, too_long):
-        return _overflow(said, plain, source, window, "input")
-    if source := _code_of(said, patterns.RATE_LIMIT_CODES):
-        return _rate(said, plain, source)
-    if said.status == 429:
-        return _rate(said, plain, "status:429")
-    source = _code_of(said, patterns.TOO_LARGE_CODES)
+    if source := _code_of(details, patterns.UNRELATED_CODES):
+        return OverflowVerdict("other", source, text=_truncated("".join(details.texts[:1])))
+    if source := _code_of(details, too_long):
+        return _overflow(details, plain, source, window, "input")
+    if source := _code_of(details, patterns.RATE_LIMIT_CODES):
+        return _rate(details, plain, source)
+    if details.status == 429:
+        return _rate(details, plain, "status:429")
+    source = _code_of(details, patterns.TOO_LARGE_CODES)
     if source and _rule_of((patterns.RATE_LIMIT_TEXT,), plain) is None:
-        return _overflow(said, plain, source, window, "bytes")
+        return _overflow(details, plain, source, window, "bytes")
     return None
 
 
-def _written(said: ErrorDetails, plain: list[str], window: int) -> OverflowVerdict | None:
-    """The verdict of the texts: what is no overflow is looked for first."""
-    if said.status in patterns.NOT_ABOUT_SIZE:
+def _by_text(details: ErrorDetails, plain: list[str], window: int) -> OverflowVerdict | None:
+    """Return the verdict of the texts; texts that are not about overflows are checked first."""
+    if details.status in patterns.NOT_ABOUT_SIZE:
         return None
     other = _rule_of(patterns.UNRELATED_TEXTS, plain)
     if other is not None:
         rule, _, index = other
-        return OverflowVerdict("other", f"text:{rule.name}", text=_shown(said.texts[index]))
+        return OverflowVerdict("other", f"text:{rule.name}", text=_truncated(details.texts[index]))
     rate = _rule_of((patterns.RATE_LIMIT_TEXT,), plain)
     if rate is not None:
-        return _rate(said, plain, f"text:{rate[0].name}")
+        return _rate(details, plain, f"text:{rate[0].name}")
     if _rule_of(patterns.OVERFLOW, plain) is not None:
-        return _overflow(said, plain, "", window, "input")
+        return _overflow(details, plain, "", window, "input")
     return None
 
 
-def _without_words(said: ErrorDetails, plain: list[str], company: str) -> OverflowVerdict | None:
-    """The verdict of a status alone: 413, and 400 of the providers that give no body."""
+def _by_status(details: ErrorDetails, plain: list[str], company: str) -> OverflowVerdict | None:
+    """Return the verdict of a status alone: 413, and 400 of the providers that send no body."""
     silent = all(_NO_WORDS.match(text) for text in plain)
-    if silent and said.status in (400, 413) and company in patterns.EMPTY_IS_OVERFLOW:
+    if silent and details.status in (400, 413) and company in patterns.EMPTY_IS_OVERFLOW:
         return OverflowVerdict(
-            "overflow", f"status:{said.status} without a body", "input", text=_shown("".join(said.texts[:1]))
+            "overflow", f"status:{details.status} without a body", "input", text=_truncated("".join(details.texts[:1]))
         )
-    if said.status == 413:
-        return OverflowVerdict("overflow", "status:413", "bytes", text=_shown("".join(said.texts[:1])))
+    if details.status == 413:
+        return OverflowVerdict("overflow", "status:413", "bytes", text=_truncated("".join(details.texts[:1])))
     return None
 
 
-def _overflow(said: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
-    """An overflow, with the numbers that the texts tell."""
-    found = _rule_of(patterns.OVERFLOW, plain)
-    if found is None:
+def _overflow(details: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
+    """Return an overflow with the numbers in the texts."""
+    matched = _rule_of(patterns.OVERFLOW, plain)
+    if matched is None:
         verdict = OverflowVerdict(
-            "overflow", source, part, said.limit, requested=said.requested, input_tokens=said.requested
+            "overflow", source, part, details.limit, requested=details.requested, input_tokens=details.requested
         )
         index = 0
     else:
-        rule, match, index = found
+        rule, match, index = matched
         numbers = patterns.parse_token_numbers(match, window)
         verdict = OverflowVerdict(
             "overflow",
             source or f"text:{rule.name}",
             _part(rule, numbers, window),
-            numbers.limit or said.limit,
+            numbers.limit or details.limit,
             rule.limit_of,
-            numbers.requested or said.requested,
-            numbers.input_tokens or said.requested,
+            numbers.requested or details.requested,
+            numbers.input_tokens or details.requested,
             numbers.output_tokens,
             numbers.at_least,
         )
-    text = said.texts[index] if said.texts else ""
-    return replace(verdict, limit_of=(verdict.limit_of or "window") if verdict.limit else "", text=_shown(text))
+    text = details.texts[index] if details.texts else ""
+    return replace(verdict, limit_of=(verdict.limit_of or "window") if verdict.limit else "", text=_truncated(text))
 
 
 def _part(rule: Rule, numbers: TokenNumbers, window: int) -> TooMuch:
-    """Where input and output are both told, the output is too much if the input alone fits."""
+    """Return the part to shrink: if both are reported, the output if the input alone fits."""
     limit = numbers.limit or window
     if limit and numbers.input_tokens and numbers.output_tokens:
         return "output" if numbers.input_tokens < limit else "input"
     return rule.part
 
 
-def _rate(said: ErrorDetails, plain: list[str], source: str) -> OverflowVerdict:
-    """A rate limit, with its limit and what was requested where they are told."""
+def _rate(details: ErrorDetails, plain: list[str], source: str) -> OverflowVerdict:
+    """Return a rate limit, with its limit and the request if they are reported."""
     for index, text in enumerate(plain):
-        told = patterns.RATE.search(text)
-        if told is not None:
-            limit, requested = patterns.parse_number(told["limit"]), patterns.parse_number(told["requested"])
+        match = patterns.RATE.search(text)
+        if match is not None:
+            limit, requested = patterns.parse_number(match["limit"]), patterns.parse_number(match["requested"])
             return OverflowVerdict(
-                "rate_limit", source, limit=limit, requested=requested, text=_shown(said.texts[index])
+                "rate_limit", source, limit=limit, requested=requested, text=_truncated(details.texts[index])
             )
-    return OverflowVerdict("rate_limit", source, text=_shown("".join(said.texts[:1])))
+    return OverflowVerdict("rate_limit", source, text=_truncated("".join(details.texts[:1])))
 
 
 def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[str], int] | None:
-    """The first rule that one of the texts meets, and which text."""
+    """Return the first rule that matches one of the texts, its match, and the text's index."""
     for rule in rules:
         for index, text in enumerate(plain):
             match = rule.pattern.search(text)
@@ -244,12 +251,12 @@ def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[
     return None
 
 
-def _code_of(said: ErrorDetails, known: frozenset[str]) -> str:
-    """The first code, type or class name that is among the known ones, with its field; empty if none is."""
-    found = (f"{field}:{value}" for field, value in said.codes if normalize_code(value) in known)
-    return sanitize_text(next(found, ""))
+def _code_of(details: ErrorDetails, codes: frozenset[str]) -> str:
+    """Return the first code, type or class name that is in `codes`, with its field; empty if none is."""
+    matches = (f"{field}:{value}" for field, value in details.codes if normalize_code(value) in codes)
+    return sanitize_text(next(matches, ""))
 
 
-def _shown(text: str) -> str:
+def _truncated(text: str) -> str:
     clean = " ".join(sanitize_text(text[: 4 * SHOWN_CHARS]).split())
     return clean if len(clean) <= SHOWN_CHARS else f"{clean[: SHOWN_CHARS - 1]}…"

@@ -1,7 +1,7 @@
-"""Codes, types and class names by which an error says what it is. They decide before any text is read.
+"""Codes and message patterns of provider errors. Codes are compared first, then texts.
 
-Compared without case, underscores and a final `Error` or `Exception`, so that one entry stands for OpenAI's
-`context_length_exceeded`, LiteLLM's `ContextWindowExceededError` and their like.
+Codes, types and class names are compared without case, underscores and a final `Error` or `Exception`, so that one entry
+covers OpenAI's `context_length_exceeded`, LiteLLM's `ContextWindowExceededError` and similar names.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 TooMuch: TypeAlias = Literal["", "input", "output", "bytes"]
-"""What an overflow says is too much."""
+"""The part of a request that is too large."""
 
 _FILLING = re.compile(r"[^a-z0-9]")
 
 
 def normalize_code(code: str) -> str:
-    """The code as it is compared: lower case, letters and digits, without a final `error` or `exception`."""
+    """Return the code for comparison: lower case, letters and digits, without a final `error` or `exception`."""
     plain = _FILLING.sub("", code.lower())
     return plain.removesuffix("exception").removesuffix("error") or plain
 
@@ -86,10 +86,10 @@ UNRELATED_CODES = frozenset(
 )
 
 NOT_ABOUT_SIZE = frozenset({401, 402, 403, 404, 405, 408, 409})
-"""Statuses whose text is not searched: keys, credit, names."""
+"""Statuses whose text is not searched: keys, credit, unknown names."""
 
 EMPTY_IS_OVERFLOW = frozenset({"cerebras", "mistral"})
-"""Providers that refuse a long prompt with 400 or 413 and nothing in the body: zhy0216/pigo `overflow.ts`."""
+"""Providers that reject a long prompt with 400 or 413 and an empty body: zhy0216/pigo `overflow.ts`."""
 
 
 NUMBER = r"\d{1,3}(?:[,._ ]\d{3}){1,3}(?!\d)|\d{1,12}(?:\.0)?(?:k\b)?(?!\d)"
@@ -100,11 +100,11 @@ _QUOTES = str.maketrans(dict.fromkeys("'\"`’‘“”\\", ""))
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(lambda found: rf"\(?(?P<{found[1]}>{NUMBER})\)?", text))
+    return re.compile(_PLACE.sub(lambda match: rf"\(?(?P<{match[1]}>{NUMBER})\)?", text))
 
 
 class Rule(Struct, frozen=True):
-    """A sentence, what it says is too much, and what its limit is a limit of."""
+    """A pattern of an error message, the part that is too large, and the subject of its limit."""
 
     name: str
     pattern: re.Pattern[str]
@@ -119,13 +119,13 @@ def _rule(
 
 
 def normalize_error_text(text: str) -> str:
-    """The form of a text in which it is compared."""
-    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace("\\n", " ").translate(_QUOTES)
+    """Return the text for comparison: lower case, without addresses, quotes and escapes."""
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace("\\n", " ").translate(_QUOTES)
     return " ".join(_ADDRESS.sub(" ", text).lower().split())
 
 
 def parse_number(digits: str | None) -> int:
-    """A number as it was written, with separators or a final `k`; 0 for none."""
+    """Return the value of a number with separators or a final `k`; 0 for None."""
     if not digits:
         return 0
     thousands = 1000 if digits.endswith("k") else 1
@@ -319,7 +319,7 @@ _BOUND = re.compile(r"at least|upper bound")
 
 
 class TokenNumbers(Struct, frozen=True):
-    """The numbers that a sentence tells, 0 for those that it does not."""
+    """The numbers in an error message; 0 for missing ones."""
 
     limit: int = 0
     requested: int = 0
@@ -328,21 +328,21 @@ class TokenNumbers(Struct, frozen=True):
     at_least: bool = False
 
 
-def parse_token_numbers(found: re.Match[str], window: int) -> TokenNumbers:
-    """The numbers of a sentence that was found: those in its rule's own places, else those told around it."""
-    told = {name: parse_number(digits) for name, digits in found.groupdict().items()}
-    limit, requested = told.get("limit", 0), told.get("requested", 0)
-    inputs, outputs = told.get("input", 0), told.get("output", 0)
-    if told.get("over") and window:
-        requested = window + told["over"]
+def parse_token_numbers(match: re.Match[str], window: int) -> TokenNumbers:
+    """Return the numbers of a matched message: those in the rule's groups, else those around the match."""
+    groups = {name: parse_number(digits) for name, digits in match.groupdict().items()}
+    limit, requested = groups.get("limit", 0), groups.get("requested", 0)
+    inputs, outputs = groups.get("input", 0), groups.get("output", 0)
+    if groups.get("over") and window:
+        requested = window + groups["over"]
     if requested or inputs or outputs:
         return TokenNumbers(limit, requested or inputs + outputs, inputs, outputs)
-    around = found.string[max(0, found.start() - 200) : found.end() + 400]
-    for part in _PARTS.finditer(around):
+    nearby = match.string[max(0, match.start() - 200) : match.end() + 400]
+    for part in _PARTS.finditer(nearby):
         if "completion" in part[0] or "output" in part[0]:
             outputs += parse_number(part["n"])
         else:
             inputs += parse_number(part["n"])
-    total = _TOTAL.search(around)
+    total = _TOTAL.search(nearby)
     requested = parse_number(total["n"]) if total else inputs + outputs
-    return TokenNumbers(limit, requested, inputs, outputs, bool(requested and _BOUND.search(around)))
+    return TokenNumbers(limit, requested, inputs, outputs, bool(requested and _BOUND.search(nearby)))

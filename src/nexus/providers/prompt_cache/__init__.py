@@ -1,7 +1,7 @@
-"""What prompts cost with a provider's prompt cache: its rules, a simulation of it, and the arithmetic of cuts.
+"""Prompt caches of providers: their rules and prices, a simulator, and the arithmetic of cuts.
 
-`rules` says how each cache works and what it charges, `simulator` plays a series of calls through it, `break_even` prices a
-break of the prefix and finds the cheapest marks for cuts. All are pure and exact: integers of tokens, milliseconds and
+`rules` contains the behavior and prices of each cache, `simulator` sends a series of calls through one, `break_even` prices
+a break of the prefix and finds the cheapest cut points. All are pure and exact: integers of tokens, milliseconds and
 picodollars.
 """
 

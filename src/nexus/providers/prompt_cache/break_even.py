@@ -1,11 +1,10 @@
-"""What a break of the prefix costs, when it pays for itself, and where a cut costs least.
+"""Cost of a broken prefix, its break-even point, and the cheapest points for cuts.
 
-A cut writes again what it keeps, once, and spares reading what it drops, at every later call. Between two cuts a prompt
-grows from the low mark to the high one: a saw-tooth, whose cost for each new token has a closed form. On cost alone the
-deepest cut is always the cheapest, so a caller says what a cut must keep, or what history in view is worth. How high the
-prompt may grow before that is a matter of cost: cuts that are too rare read much, cuts that are too frequent write much,
-and the best number of calls between them is that of the classical order-quantity model, sqrt(2 K / h) with K the cost of
-writing again what a cut keeps and h what each call adds to the reading of the next.
+A cut rewrites the part that it keeps, once, and saves reading the omitted part at every later call. Between two cuts a
+prompt grows from a low point to a high one; this cut cycle has a closed-form cost per new token. By cost alone the deepest
+cut is always the cheapest, so the caller sets the minimum to keep, or a worth of visible history. The number of calls
+between cuts is a matter of cost: rare cuts read much, frequent cuts write much. The optimum is the economic order quantity,
+sqrt(2 K / h), with K the cost of rewriting the kept part and h the growth of reading per call.
 """
 
 from __future__ import annotations
@@ -22,129 +21,130 @@ from nexus.tokens.model import Model
 
 
 def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, hour: bool = False) -> Decimal | None:
-    """What it costs in USD that so many tokens of a warm prefix are written instead of read; None without prices.
+    """Return the cost in USD of writing so many tokens of a warm prefix instead of reading them; None without prices.
 
-    `prompt_tokens` is the whole prompt, if it is more: its size decides the price where long ones cost more, and one
-    below the smallest cached prefix loses nothing. `hour` is the longer life of Anthropic's cache. Raises BadCall for a
-    negative number.
+    `prompt_tokens` is the whole prompt, if larger: long prompts may have other prices, and a prompt below the smallest
+    cached prefix loses nothing. `hour` selects the longer lifetime of Anthropic's cache. Raises BadCall for a negative
+    number.
     """
     if lost_tokens < 0:
-        raise BadCall(f"a prefix cannot have lost {lost_tokens:,} tokens")
+        raise BadCall(f"lost tokens negative: {lost_tokens:,}")
     rule = cache_rule(model, hour=hour)
     if not rule.priced:
         return None
-    whole = max(prompt_tokens, lost_tokens)
-    rates = rule.rates_at(whole)
-    return dollars(lost_tokens * (rates.write - rates.read) if rule.cached_part(whole) else 0)
+    prompt_tokens = max(prompt_tokens, lost_tokens)
+    rates = rule.rates_at(prompt_tokens)
+    return dollars(lost_tokens * (rates.write - rates.read) if rule.cached_part(prompt_tokens) else 0)
 
 
 class BreakEven(Struct, frozen=True):
-    """A cut as a payment, in picodollars: `extra` at its own call, below zero if it pays at once, `saved` at each later."""
+    """A cut as an investment, in picodollars."""
 
     extra: int
+    """Cost at the call that cuts; negative if the cut is cheaper at once."""
     saved: int
+    """Saving at each later call."""
 
     def after(self, calls: int) -> int:
-        """What the cut has gained after so many further calls; negative as long as it has not paid for itself."""
+        """Return the net gain after so many further calls; negative before the break-even point."""
         return self.saved * calls - self.extra
 
     @property
     def calls(self) -> int | None:
-        """The further calls after which the cut has paid for itself; None if it never does."""
+        """Further calls until the cut has paid for itself; None if it never does."""
         if self.extra <= 0:
             return 0
         return -(-self.extra // self.saved) if self.saved > 0 else None
 
 
 def break_even(rewritten: int, dropped: int, rates: Rates) -> BreakEven:
-    """A cut that keeps `rewritten` tokens behind the change, to be written again, and drops others from the prompt.
+    """Return the break-even of a cut that rewrites `rewritten` tokens after the change and omits `dropped` ones.
 
-    Without it all of them would be read, now and at every later call. Raises BadCall for a negative number.
+    Without the cut all of them would be read, now and at every later call. Raises BadCall for a negative number.
     """
     if rewritten < 0 or dropped < 0:
-        raise BadCall("a cut cannot write or drop a negative number of tokens")
+        raise BadCall(f"tokens of a cut negative: {rewritten:,} rewritten, {dropped:,} dropped")
     return BreakEven(rewritten * (rates.write - rates.read) - dropped * rates.read, dropped * rates.read)
 
 
 class CutCycle(Struct, frozen=True):
-    """What is known when a cut is considered, in tokens.
-
-    `sums` are the history's tokens before each of its groups, rising from 0, and last those of all of it; the last
-    group is never cut. `fixed` stands before the history and stays as it is (system, tools), `event` after it.
-    `growth` is what a call adds on average. A cut keeps at least `least` of the history. `worth` is what a token of
-    history in view is worth at each call, in picodollars: 0 asks for the least cost alone.
-    """
+    """Inputs of a decision about cuts, in tokens."""
 
     sums: tuple[int, ...]
+    """Tokens of the history before each group, rising from 0, and finally of all of it; the last group is never cut."""
     fixed: int
+    """Unchanged part before the history: system and tools."""
     event: int
+    """Part after the history."""
     budget: int
     growth: int
+    """Average growth per call."""
     least: int = 0
+    """Minimum of the history that a cut keeps."""
     worth: int = 0
+    """Value of one visible token of history per call, in picodollars; 0 minimizes cost alone."""
 
 
 class CutPoints(Struct, frozen=True):
-    """The cheapest low and high mark: cut to group `boundary`, prompt `low`, when a prompt would exceed `high`.
-
-    `calls` lie between two such cuts, the one that cuts included. `cost` is picodollars for each new token, less what
-    the history in view was worth; `now` says whether the present prompt is over the high mark.
-    """
+    """The cheapest cut cycle: cut at group `boundary`, to a prompt of `low` tokens, when a prompt would exceed `high`."""
 
     boundary: int
     low: int
     high: int
     calls: int
+    """Calls per cycle, the one that cuts included."""
     cost: Fraction
+    """Picodollars per new token, less the worth of visible history."""
     now: bool
+    """True if the present prompt exceeds `high`."""
 
 
 def cut_cycle_cost(low: int, calls: int, course: CutCycle, rates: Rates) -> Fraction:
-    """Picodollars for each new token when every `calls`-th call cuts down to a prompt of `low` tokens.
+    """Return picodollars per new token if every `calls`-th call cuts down to a prompt of `low` tokens.
 
-    The call that cuts reads what is fixed and writes the rest; each later one reads the prompt before it and writes
-    what is new. What history in view is worth is taken off.
+    The call that cuts reads the fixed part and writes the rest; each later one reads the previous prompt and writes the new
+    part. The worth of visible history is subtracted.
     """
     fixed, growth, later = course.fixed, course.growth, calls - 1
     read = fixed + later * low + growth * (later * (later - 1) // 2)
     written = low - fixed + later * growth
-    shown = calls * (low - fixed) + growth * (calls * later // 2)
-    return Fraction(read * rates.read + written * rates.write - shown * course.worth, calls * growth)
+    visible = calls * (low - fixed) + growth * (calls * later // 2)
+    return Fraction(read * rates.read + written * rates.write - visible * course.worth, calls * growth)
 
 
 def cheapest_cut_points(course: CutCycle, rates: Rates) -> CutPoints | None:
-    """The marks with the lowest expected cost for each new token, if every later cut is like this one.
+    """Return the cut points with the lowest expected cost per new token, if every later cut is like this one.
 
-    None where no group boundary leaves a prompt within the budget. Ties go to the cut that keeps more, then to the later
-    one. Raises BadCall for sums that do not rise from 0, and for a growth below 1.
+    None if no group boundary leaves a prompt within the budget. Ties go to the cut that keeps more, then to the later one.
+    Raises BadCall for sums that do not rise from 0, and for a growth below 1.
     """
-    sums, whole = course.sums, course.sums[-1] if course.sums else 0
+    sums, total = course.sums, course.sums[-1] if course.sums else 0
     if not sums or sums[0] or list(sums) != sorted(sums) or course.growth < 1:
-        raise BadCall("the history's sums do not rise from 0, or a call adds nothing to it")
+        raise BadCall("sums of the history do not rise from 0, or growth is below 1")
     best: tuple[Fraction, int, int] | None = None
     for boundary, before in enumerate(sums[: max(len(sums) - 1, 1)]):
-        low = course.fixed + whole - before + course.event
-        if low > course.budget or (boundary and whole - before < course.least):
+        low = course.fixed + total - before + course.event
+        if low > course.budget or (boundary and total - before < course.least):
             continue
-        most = (course.budget - low) // course.growth + 1
-        for calls in _candidates(low, most, course, rates):
+        max_calls = (course.budget - low) // course.growth + 1
+        for calls in _candidates(low, max_calls, course, rates):
             cost = cut_cycle_cost(low, calls, course, rates)
             if best is None or (cost, boundary, -calls) < (best[0], best[1], -best[2]):
                 best = (cost, boundary, calls)
     if best is None:
         return None
     cost, boundary, calls = best
-    low = course.fixed + whole - sums[boundary] + course.event
+    low = course.fixed + total - sums[boundary] + course.event
     high = low + (calls - 1) * course.growth
-    return CutPoints(boundary, low, high, calls, cost, now=course.fixed + whole + course.event > high)
+    return CutPoints(boundary, low, high, calls, cost, now=course.fixed + total + course.event > high)
 
 
-def _candidates(low: int, most: int, course: CutCycle, rates: Rates) -> set[int]:
-    """Numbers of calls among which the cheapest is: the cost is a / n + b + c n, with its turn at sqrt(a / c)."""
+def _candidates(low: int, max_calls: int, course: CutCycle, rates: Rates) -> set[int]:
+    """Return numbers of calls that include the cheapest: the cost is a / n + b + c n, with its minimum at sqrt(a / c)."""
     paid_by_cut = (low - course.fixed - course.growth) * (rates.write - rates.read)
     twice_per_call = course.growth * (rates.read - course.worth)
-    found = {1, most}
+    candidates = {1, max_calls}
     if paid_by_cut > 0 and twice_per_call > 0:
         turn = isqrt(2 * paid_by_cut // twice_per_call)
-        found.update(min(max(near, 1), most) for near in (turn, turn + 1))
-    return found
+        candidates.update(min(max(near, 1), max_calls) for near in (turn, turn + 1))
+    return candidates

@@ -1,13 +1,13 @@
-"""How each provider's prompt cache works and what it charges: the rules that a simulation follows, as frozen values.
+"""Rules and prices of each provider's prompt cache, as frozen values for the simulator.
 
-What `tokens.model.cache_rules` knows is taken from there (smallest prefix, marks, look-back, time to live, factors), and
-prices are those of the model. Added here are the steps in which a prefix is cached, and the rules of two more providers.
+Smallest prefix, breakpoints, look-back, lifetimes and factors are from `tokens.model.cache_rules`, prices from the model.
+This module adds the steps in which a prefix is cached, and the rules of two more providers.
 As of 2026-11-12:
 
-- Anthropic (platform.claude.com, prompt caching), also on Bedrock and Vertex: only what `cache_control` marks is cached,
-  at most four marks a request; each finds what was cached at most 20 blocks back, its own block being the first; prefixes
-  below 512 to 4,096 tokens, by model, are not cached; five minutes or an hour from the start of the request, begun anew
-  by every read; writing costs 1.25 or 2 times the input, reading a tenth or less.
+- Anthropic (platform.claude.com, prompt caching), also on Bedrock and Vertex: only prefixes up to a `cache_control`
+  breakpoint are cached, at most four per request; each finds a prefix that was cached at most 20 blocks back, counted from
+  its own; prefixes below 512 to 4,096 tokens, by model, are not cached; five minutes or an hour from the start of the
+  request, restarted by every read; writing costs 1.25 or 2 times the input, reading a tenth or less.
 - OpenAI (developers.openai.com, prompt caching), also on Azure: automatic, from 1,024 tokens in steps of 128, kept for 5
   to 10 idle minutes. Writing is free up to GPT-5.5 and costs 1.25 times the input from GPT-5.6 on, which keeps for half
   an hour; its own breakpoints are not simulated, the automatic one is.
@@ -17,7 +17,7 @@ As of 2026-11-12:
 - Groq (console.groq.com, prompt caching): automatic, two idle hours, reads at half the input, writing is free; the least
   prefix is 128 to 1,024 tokens by model, the largest is assumed.
 
-Automatic caches are best effort: the simulation is the best that they can do.
+Automatic caches are best effort: the simulation is their best case.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from nexus.tokens.model import Model, Prices, cache_rules
 from nexus.tokens.model_table import CacheRules
 
 STEPS: Final[dict[str, int]] = {"openai": 128, "azure": 128, "deepseek": 64}
-"""Tokens in which a provider counts a cached prefix, by who serves the model or else made it; 1 where none is told."""
+"""Units of a cached prefix in tokens, by who serves the model or else made it; 1 if unknown."""
 
 ADDED: Final[dict[str, CacheRules]] = {
     "deepseek": CacheRules(
-        min_tokens=64, marks_max=0, lookback_blocks=0, ttl_s=3600, ttl_long_s=3600,
+        min_tokens=64, max_breakpoints=0, lookback_blocks=0, ttl_s=3600, ttl_long_s=3600,
         read_factor=0.1, write_factor=1.0, write_long_factor=1.0,
         why="automatic on disk, in units of 64 tokens, for hours to days; the shortest is assumed",
     ),
     "groq": CacheRules(
-        min_tokens=1024, marks_max=0, lookback_blocks=0, ttl_s=7200, ttl_long_s=7200,
+        min_tokens=1024, max_breakpoints=0, lookback_blocks=0, ttl_s=7200, ttl_long_s=7200,
         read_factor=0.5, write_factor=1.0, write_long_factor=1.0,
         why="automatic, two hours without use, half the price of input, no fee for writing",
     ),
 }  # fmt: skip
-"""Rules of providers that the table of `tokens` counts among others, by who serves the model."""
+"""Rules of providers without their own row in the table of `tokens`, by who serves the model."""
 
 _PER_MILLION = 1_000_000
 _PICO_DIGITS = 12
@@ -61,50 +61,49 @@ class Rates(Struct, frozen=True):
 
 
 class CacheRule(Struct, frozen=True):
-    """One model's prompt cache. Sizes in tokens, times in milliseconds; look-back in blocks, 0 for a cache without marks.
-
-    `step_tokens` is the unit in which a cached prefix counts. From `long_from` tokens of input on (0: never) the
-    `long_rates` hold for the whole call. Where no price is known (`priced` is false) the rates are relative: an input
-    token costs 1,000,000, output nothing.
-    """
+    """One model's prompt cache."""
 
     provider: str
     max_breakpoints: int
     lookback_blocks: int
+    """0 for a cache without breakpoints."""
     min_tokens: int
     step_tokens: int
+    """Unit of a cached prefix."""
     ttl_ms: int
     rates: Rates
     long_from: int = 0
+    """Input tokens from which `long_rates` apply to the whole call; 0 for never."""
     long_rates: Rates | None = None
     priced: bool = True
+    """False if no price is known. Rates are relative then: an input token costs 1,000,000, output nothing."""
 
     @property
     def uses_breakpoints(self) -> bool:
-        """Whether only what is marked is cached; otherwise the provider caches by itself."""
+        """True if only prefixes up to a breakpoint are cached; False if the provider caches automatically."""
         return self.lookback_blocks > 0
 
     def rates_at(self, prompt_tokens: int) -> Rates:
-        """The rates of a call with a prompt of this size."""
+        """Return the rates of a call with a prompt of this size."""
         return self.long_rates if self.long_rates and 0 < self.long_from <= prompt_tokens else self.rates
 
     def cached_part(self, tokens: int) -> int:
-        """How many of a prefix's tokens can be cached: whole steps, nothing below the smallest prefix."""
+        """Return the tokens of a prefix that can be cached: whole steps, 0 below the smallest prefix."""
         return tokens - tokens % self.step_tokens if tokens >= self.min_tokens else 0
 
 
 def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
-    """The rule of the model's prompt cache; `hour` is Anthropic's longer life, at its own price of writing.
+    """Return the rule of the model's prompt cache.
 
-    Caches without marks have one life, and `hour` changes nothing for them.
+    `hour` selects Anthropic's longer lifetime, at its own price of writing. Caches without breakpoints have one lifetime.
     """
     rules = ADDED.get(model.provider) or cache_rules(model)
-    by_marks = rules.lookback_blocks > 0
-    hour = hour and by_marks
+    uses_breakpoints = rules.lookback_blocks > 0
+    hour = hour and uses_breakpoints
     prices, long_prices = model.prices, model.long_prompt_prices
     return CacheRule(
         provider=model.provider,
-        max_breakpoints=rules.marks_max,
+        max_breakpoints=rules.max_breakpoints,
         lookback_blocks=rules.lookback_blocks,
         min_tokens=rules.min_tokens if model.provider in ADDED else model.cache_min_tokens,
         step_tokens=STEPS.get(model.provider, STEPS.get(model.vendor, 1)),
@@ -117,7 +116,7 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
 
 
 def dollars(pico: int) -> Decimal:
-    """Picodollars as USD, exactly."""
+    """Return picodollars as USD, exactly."""
     return Decimal(pico).scaleb(-_PICO_DIGITS)
 
 
@@ -132,5 +131,5 @@ def _relative(rules: CacheRules, *, hour: bool) -> Rates:
 
 
 def _pico(usd_per_million: float) -> int:
-    """USD per million tokens as picodollars per token."""
+    """Return USD per million tokens as picodollars per token."""
     return round(usd_per_million * _PER_MILLION)

@@ -1,10 +1,9 @@
-"""Frames that text cannot forge: what opens or closes one is escaped in all text that stands inside, and undone exactly.
+"""Frames that text cannot forge: frame tags inside framed text are escaped, and the escape is reversed exactly.
 
-`escape` and `unescape` are for texts, `escape_line_breaks` and `unescape_line_breaks` for values that must stay on their line, and
-`scanner` finds what a careless reader could take for a mark, by rules of its own. Only text that Nexus puts into a frame of
-its own is escaped: what has a real role (an assistant's message, a tool's call or result) is never touched. `frames.beside` does so for a
-user's message that has notes.
-docs/frames.md is for readers of escaped text.
+`escape` and `unescape` are for texts, `escape_line_breaks` and `unescape_line_breaks` for values on one line. `scan` finds
+possible tags independently of the escape, to check finished contexts. Only text inside Nexus' own frames is escaped:
+assistant messages, tool calls and tool results have real roles and are never changed. `frames.beside` handles user
+messages with notes. docs/frames.md is written for readers of escaped text.
 """
 
 from __future__ import annotations

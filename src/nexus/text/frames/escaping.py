@@ -1,7 +1,7 @@
-r"""Making marks in a text harmless, and undoing that exactly: one more backslash where a mark could be read.
+r"""Escaping of frame tags by one more backslash, and the exact reverse.
 
-`</human_input>` becomes `<\/human_input>`, and `<\/human_input>`, should a text hold it, `<\\/human_input>`. Undoing
-takes one away. Text without marks comes out as it is.
+`</human_input>` becomes `<\/human_input>`, and `<\/human_input>` in the original text becomes `<\\/human_input>`.
+Unescaping removes one backslash. Text without tags is unchanged.
 """
 
 from __future__ import annotations
@@ -15,52 +15,55 @@ from nexus.text.frames.places import Scope, TagSpan, lines, spans
 
 Finder: TypeAlias = Callable[[str], Iterable[TagSpan]]
 
-_SAID = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F) if code != 0xE005C}
-"""Unicode's tag characters, which nobody sees and some models read, and the ASCII characters that they stand for. The
-backslash's is none: what it hides from a reader it must not hide from the search."""
-
+# Unicode's tag characters are invisible, and some models read them as the ASCII characters that they mirror. The
+# backslash's is left out: the searches must not take it for an escape that is already there.
+_TAG_CHARACTERS = {code: code - 0xE0000 for code in range(0xE0020, 0xE007F) if code != 0xE005C}
 _TAG_CHARACTER = re.compile("[\U000e0020-\U000e007e]")
 
 
 def escape(text: str, scope: Scope = "block") -> str:
-    """The text with every mark of the scope made harmless; the same object where there is none.
+    """Return the text with every frame tag of the scope escaped; the same object if there is none.
 
-    It is to be called once, with all the text that stands in one place of a frame: two pieces can be a mark together.
+    Call it once with all the text of one place in a frame: two pieces can form a tag together.
     """
     for find in _passes(text, scope):
-        text = _stuffed(text, find(text))
+        text = _escaped(text, find(text))
     return text
 
 
 def unescape(text: str, scope: Scope = "block") -> str:
-    """The text that `escape` was given: `unescape(escape(text, scope), scope) == text` for every text."""
+    """Reverse `escape`: `unescape(escape(text, scope), scope) == text` for every text."""
     for find in reversed(_passes(text, scope)):
-        text = _thinned(text, find(text))
+        text = _unescaped(text, find(text))
     return text
 
 
 def _passes(text: str, scope: Scope) -> list[Finder]:
-    """The searches in their order. Each finds the same places before and after its backslashes are put in."""
-    seen: list[Finder] = [spans, partial(lines, scope=scope)]
+    """Return the searches in their order. Each finds the same places before and after its backslashes are added."""
+    passes: list[Finder] = [spans, partial(lines, scope=scope)]
     if text.isascii() or not _TAG_CHARACTER.search(text):
-        return seen
-    return [*seen, lambda text: spans(text.translate(_SAID)), lambda text: lines(text.translate(_SAID), scope)]
+        return passes
+    return [
+        *passes,
+        lambda text: spans(text.translate(_TAG_CHARACTERS)),
+        lambda text: lines(text.translate(_TAG_CHARACTERS), scope),
+    ]
 
 
-def _stuffed(text: str, places: Iterable[TagSpan]) -> str:
+def _escaped(text: str, places: Iterable[TagSpan]) -> str:
     pieces: list[str] = []
-    done = 0
+    end = 0
     for place in places:
-        pieces += (text[done : place.at], "\\")
-        done = place.at
-    return "".join((*pieces, text[done:])) if pieces else text
+        pieces += (text[end : place.at], "\\")
+        end = place.at
+    return "".join((*pieces, text[end:])) if pieces else text
 
 
-def _thinned(text: str, places: Iterable[TagSpan]) -> str:
+def _unescaped(text: str, places: Iterable[TagSpan]) -> str:
     pieces: list[str] = []
-    done = 0
+    end = 0
     for place in places:
         if place.run:
-            pieces.append(text[done : place.at])
-            done = place.at + 1
-    return "".join((*pieces, text[done:])) if pieces else text
+            pieces.append(text[end : place.at])
+            end = place.at + 1
+    return "".join((*pieces, text[end:])) if pieces else text

@@ -1,51 +1,62 @@
-"""What a character looks like to a reader of marks, by a table that no version of Python changes."""
+"""Skeletons of characters (UTS #39): the letters that each looks like, from a shipped table of one Unicode version."""
 
 from __future__ import annotations
 
+import json
+import pkgutil
 from bisect import bisect_right
 from functools import cache, lru_cache
 
-from nexus.text.frames.table import SHAPES
-
 BREAK, BLANK, UNSEEN, JOINT = "\n", " ", "", "_"
 
-KEPT_SHAPES = 1 << 14
-"""Characters whose shape is kept; a text seldom has more."""
+CACHED_CHARACTERS = 1 << 14
+"""Characters whose skeleton is cached; a text seldom has more distinct ones."""
 
 
-@lru_cache(KEPT_SHAPES)
+@cache
+def characters_by_skeleton() -> dict[str, str]:
+    """Return the shipped table: skeletons with their characters, as hexadecimal ranges (`380+3`: U+0380 to U+0383).
+
+    `scripts/build_fold_table.py` writes it. A change needs a new `MARKS_VERSION`.
+    """
+    # Python's own `unicodedata` differs between versions, and an escape must be undone by the rules that made it.
+    return json.loads(pkgutil.get_data("nexus.text.frames", "data/shapes.json") or b"")["shapes"]
+
+
+@lru_cache(CACHED_CHARACTERS)
 def skeleton(char: str) -> str | None:
-    """The letters that a character looks like, in lower case; None when it can be in no mark.
+    """Return the letters that a character looks like, in lower case; None if it cannot be part of a tag.
 
-    `BREAK` for a line break of any kind, `BLANK` for white space, `UNSEEN` for what nobody sees, `JOINT` for a dash or
-    an underscore. Letters that are easily confused are one: i, l and 1 are "i", 0 is "o", m is "rn".
+    `BREAK` is a line break of any kind, `BLANK` white space, `UNSEEN` an invisible character, `JOINT` a dash or an
+    underscore. Letters that are easily confused share a skeleton: i, l and 1 are "i", 0 is "o", m is "rn".
     """
     starts, ends, shapes = _ranges()
     code = ord(char)
-    place = bisect_right(starts, code) - 1
-    return shapes[place] if place >= 0 and code <= ends[place] else None
+    index = bisect_right(starts, code) - 1
+    return shapes[index] if index >= 0 and code <= ends[index] else None
 
 
 def skeletons(text: str) -> str:
-    """A mark of the vocabulary as it is looked for: letters only, without blanks and joints.
+    """Return the skeleton of a tag of the vocabulary: letters only, without blanks and joints.
 
-    Raises ValueError for a character that is nothing in a mark.
+    Raises ValueError for a character that cannot be part of a tag.
     """
-    found = [(char, skeleton(char)) for char in text]
-    unknown = [char for char, folded in found if folded is None]
-    if unknown:
-        raise ValueError(f"{text!r} cannot be a mark: nothing looks like {unknown[0]!r}")
-    return "".join(folded for _, folded in found if folded and folded not in (BREAK, BLANK, JOINT))
+    shapes = [(char, skeleton(char)) for char in text]
+    if unmapped := next((char for char, shape in shapes if shape is None), ""):
+        raise ValueError(f"{text!r} cannot be a tag: character {unmapped!r} has no skeleton")
+    return "".join(shape for _, shape in shapes if shape and shape not in (BREAK, BLANK, JOINT))
 
 
-def characters(wanted: str) -> str:
-    """All characters that look like this, in order."""
-    return "".join(chr(code) for code, end in _parsed(SHAPES[wanted]) for code in range(code, end + 1))
+def characters(shape: str) -> str:
+    """Return all characters with this skeleton, in order."""
+    return "".join(
+        chr(code) for start, end in _parse(characters_by_skeleton()[shape]) for code in range(start, end + 1)
+    )
 
 
 @cache
 def unmapped_characters() -> str:
-    """The characters up to U+FFFF that look like nothing in a mark, as the inside of a pattern's class of characters."""
+    """Return the characters up to U+FFFF without a skeleton, as the inside of a regular expression's class."""
     starts, ends, _ = _ranges()
     gaps = zip((0x80, *(end + 1 for end in ends)), starts, strict=False)
     return "".join(f"{chr(first)}-{chr(after - 1)}" for first, after in gaps if 0x80 <= first < after <= 0x10000)
@@ -53,10 +64,11 @@ def unmapped_characters() -> str:
 
 @cache
 def _ranges() -> tuple[list[int], list[int], list[str]]:
-    ordered = sorted((*span, folded) for folded, listed in SHAPES.items() for span in _parsed(listed))
-    return [row[0] for row in ordered], [row[1] for row in ordered], [row[2] for row in ordered]
+    """Return starts, ends and skeletons of all ranges, sorted by start."""
+    ordered = sorted((*span, shape) for shape, listed in characters_by_skeleton().items() for span in _parse(listed))
+    return [start for start, _, _ in ordered], [end for _, end, _ in ordered], [shape for _, _, shape in ordered]
 
 
-def _parsed(listed: str) -> list[tuple[int, int]]:
-    pairs = (one.partition("+") for one in listed.split(" "))
-    return [(int(first, 16), int(first, 16) + int(more or "0", 16)) for first, _, more in pairs]
+def _parse(listed: str) -> list[tuple[int, int]]:
+    pairs = (entry.partition("+") for entry in listed.split(" "))
+    return [(int(start, 16), int(start, 16) + int(more or "0", 16)) for start, _, more in pairs]

@@ -1,9 +1,9 @@
-"""Where a text holds what a reader could take for a mark: the places at which escaping puts a backslash.
+"""Search for frame tags: the places at which escaping puts a backslash.
 
-A place is where a run of backslashes stands, or could: right after the bracket of a mark that counts anywhere, and
-before the first thing that is seen on a line that begins with a mark. Whether there is a place depends on what stands
-before the run and behind it, never on the run, and no mark's letters hold another place: so the places of a text stay
-the same however many backslashes stand in them. Every character is read a bounded number of times.
+A place is the position of a run of backslashes, possibly empty: right after the bracket of a tag that counts anywhere,
+and before the first visible character of a line that begins with a tag. A place depends on the text before and after the
+run, never on the run itself, and no tag's letters contain another place. So the places stay the same however many
+backslashes are added. Each character is read a bounded number of times.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from nexus.text.frames.fold import BLANK, BREAK, JOINT, UNSEEN, characters, skel
 from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
 
 Scope: TypeAlias = Literal["block", "memory"]
-"""Where text stands: in a block or a message that has frames, or in the flattened memory, where lines have roles too."""
+"""Where a text is shown: in a block or framed message, or in the flattened memory, where lines also have speakers."""
 
 _RUN = "\\"
 _WITH_ROLES: dict[Scope, bool] = {"block": False, "memory": True}
 
 
 class TagSpan(NamedTuple):
-    """Where a run of backslashes begins, and how long it is (0: there is none yet)."""
+    """Position and length of a run of backslashes; the length is 0 where there is none yet."""
 
     at: int
     run: int
 
 
 class Words(NamedTuple):
-    """Marks in the shapes of their letters, and everything that one of them begins with."""
+    """Skeletons of tags, and every proper beginning of one."""
 
-    whole: frozenset[str]
-    begun: frozenset[str]
+    complete: frozenset[str]
+    prefixes: frozenset[str]
 
 
 def spans(text: str) -> Iterator[TagSpan]:
-    """The places of the marks that count anywhere."""
-    for found in _openers().finditer(text):
-        opener = skeleton(found[1]) or ""
-        end = _end_of(text, found.end(), _tails()[opener])
-        if end >= 0 and (opener != "<" or _is_tag(text, found.end(), end)):
-            yield TagSpan(found.start(2), len(found[2]))
+    """Yield the places of tags that count anywhere."""
+    for match in _openers().finditer(text):
+        opener = skeleton(match[1]) or ""
+        end = _end_of(text, match.end(), _tails()[opener])
+        if end >= 0 and (opener != "<" or _is_tag(text, match.end(), end)):
+            yield TagSpan(match.start(2), len(match[2]))
 
 
 def lines(text: str, scope: Scope) -> Iterator[TagSpan]:
-    """The places of the marks that count where a line begins with them."""
+    """Yield the places of tags that count at the beginning of a line."""
     roles = _WITH_ROLES[scope]
-    for begin in chain((0,), (found.end() for found in _line_starts(roles).finditer(text))):
-        place = _line_place(text, begin, roles=roles)
+    for start in chain((0,), (match.end() for match in _line_starts(roles).finditer(text))):
+        place = _line_place(text, start, roles=roles)
         if place is not None:
             yield place
 
 
 def _line_place(text: str, at: int, *, roles: bool) -> TagSpan | None:
-    """The place of the line whose first characters, up to `at`, are blank."""
-    at = _seen(text, at)
-    run = _run(text, at)
-    first = _seen(text, at + run)
+    """Return the place of the line whose first characters, up to `at`, are blank."""
+    at = _skip_blank(text, at)
+    run = _run_length(text, at)
+    first = _skip_blank(text, at + run)
     if first == len(text) or skeleton(text[first]) == BREAK:
         return None
     if _end_of(text, first, _heads()) >= 0 or (roles and _is_role(text, first)):
@@ -69,53 +69,53 @@ def _line_place(text: str, at: int, *, roles: bool) -> TagSpan | None:
 
 
 def _is_role(text: str, at: int) -> bool:
-    """Whether a speaker's name and a colon stand here, or after one bracket."""
+    """Return True if a speaker's name and a colon begin at `at`, directly or after one bracket."""
     if at < len(text) and skeleton(text[at]) == "[":
         closing = _bracket_ends().search(text, at + 1)
         if closing is None or skeleton(closing[0]) == BREAK:
             return False
         at = closing.end()
-    return _end_of(text, _seen(text, at), _roles(), in_line=True) >= 0
+    return _end_of(text, _skip_blank(text, at), _roles(), in_line=True) >= 0
 
 
 def _is_tag(text: str, at: int, end: int) -> bool:
-    """Whether what is a tag's name from `at` to `end` is a tag: no comparison with a variable of that name."""
+    """Return True if the tag name from `at` to `end` belongs to a tag, not to a comparison with a variable."""
     while skeleton(text[at]) == UNSEEN:
         at += 1
     if skeleton(text[at]) not in (BLANK, BREAK):
         return True
-    name = next(found for found in map(skeleton, text[at:end]) if found not in (BLANK, BREAK, UNSEEN))
+    name = next(shape for shape in map(skeleton, text[at:end]) if shape not in (BLANK, BREAK, UNSEEN))
     while end < len(text) and skeleton(text[end]) in (BLANK, BREAK, UNSEEN, JOINT):
         end += 1
     return name == "/" or (end < len(text) and skeleton(text[end]) in (">", "/"))
 
 
 def _end_of(text: str, at: int, words: Words, *, in_line: bool = False) -> int:
-    """Where the first of the words ends that stands here, blanks, joints and what is unseen left out; -1 for none."""
-    read = ""
+    """Return the end of the first word at `at`, or -1; blanks, joints and unseen characters are skipped."""
+    letters = ""
     for index in range(at, len(text)):
-        folded = skeleton(text[index])
-        if folded is None or (folded == BREAK and in_line) or (folded == JOINT and not read):
+        shape = skeleton(text[index])
+        if shape is None or (shape == BREAK and in_line) or (shape == JOINT and not letters):
             return -1
-        if folded in (UNSEEN, BLANK, BREAK, JOINT):
+        if shape in (UNSEEN, BLANK, BREAK, JOINT):
             continue
-        for letter in folded:
-            read += letter
-            if read in words.whole:
+        for letter in shape:
+            letters += letter
+            if letters in words.complete:
                 return index + 1
-            if read not in words.begun:
+            if letters not in words.prefixes:
                 return -1
     return -1
 
 
-def _seen(text: str, at: int) -> int:
-    """The first place from `at` on where something is seen or the line ends."""
+def _skip_blank(text: str, at: int) -> int:
+    """Return the first position from `at` on with a visible character or a line break."""
     while at < len(text) and skeleton(text[at]) in (BLANK, UNSEEN):
         at += 1
     return at
 
 
-def _run(text: str, at: int) -> int:
+def _run_length(text: str, at: int) -> int:
     end = at
     while text.startswith(_RUN, end):
         end += 1
@@ -124,11 +124,11 @@ def _run(text: str, at: int) -> int:
 
 @cache
 def _tails() -> dict[str, Words]:
-    """What has to follow each opening bracket, by the bracket's shape."""
+    """Return what has to follow each opening bracket, by the bracket's skeleton."""
     tails = {"<": [f"{slash}{name}" for name in TAGS for slash in ("", "/")]}
-    for mark in CALLS:
-        tails.setdefault(skeletons(mark[0]), []).append(mark[1:])
-    return {opener: _words(marks) for opener, marks in tails.items()}
+    for tag in CALLS:
+        tails.setdefault(skeletons(tag[0]), []).append(tag[1:])
+    return {opener: _words(tags) for opener, tags in tails.items()}
 
 
 @cache
@@ -141,25 +141,25 @@ def _roles() -> Words:
     return _words(ROLES)
 
 
-def _words(marks: Iterable[str]) -> Words:
-    whole = frozenset(map(skeletons, marks))
-    return Words(whole, frozenset(mark[:length] for mark in whole for length in range(1, len(mark))))
+def _words(tags: Iterable[str]) -> Words:
+    complete = frozenset(map(skeletons, tags))
+    return Words(complete, frozenset(tag[:length] for tag in complete for length in range(1, len(tag))))
 
 
 @cache
 def _openers() -> re.Pattern[str]:
-    """An opening bracket and its run, where what follows may begin a mark."""
+    """Return the pattern of an opening bracket and its run, where a tag may follow."""
     brackets = "".join(re.escape(char) for opener in _tails() for char in characters(opener))
-    words = (word for words in _tails().values() for word in words.whole)
-    return re.compile(rf"([{brackets}])(\\*+)(?=[^{_strangers(words)}])")
+    tails = (tail for words in _tails().values() for tail in words.complete)
+    return re.compile(rf"([{brackets}])(\\*+)(?=[^{_unmapped(tails)}])")
 
 
 @cache
 def _line_starts(roles: bool) -> re.Pattern[str]:
-    """A line break and plain blanks, where what follows may begin a mark."""
-    words = _heads().whole | _roles().whole if roles else _heads().whole
+    """Return the pattern of a line break and plain blanks, where a tag may follow."""
+    tags = _heads().complete | _roles().complete if roles else _heads().complete
     breaks = characters(BREAK)
-    return re.compile(rf"[{breaks}][ \t]*+(?=[^{breaks}{_strangers((*words, _RUN))}])")
+    return re.compile(rf"[{breaks}][ \t]*+(?=[^{breaks}{_unmapped((*tags, _RUN))}])")
 
 
 @cache
@@ -167,9 +167,9 @@ def _bracket_ends() -> re.Pattern[str]:
     return re.compile(f"[{re.escape(characters(']'))}{characters(BREAK)}]")
 
 
-def _strangers(words: Iterable[str]) -> str:
-    """The inside of a class of characters: those that begin none of the words, or almost all."""
-    first = {word[0] for word in words}
+def _unmapped(tags: Iterable[str]) -> str:
+    """Return the inside of a character class: almost all characters that begin none of the tags."""
+    first = {tag[0] for tag in tags}
     visible = map(chr, range(0x21, 0x7F))
     return unmapped_characters() + "".join(
         re.escape(char) for char in visible if (skeleton(char) or char)[0] not in first

@@ -1,8 +1,8 @@
-"""Finds every place that a careless reader could take for a mark, to check contexts that are ready.
+"""Independent search for everything a careless reader could take for a frame tag, to check finished contexts.
 
-It is written apart from the escape, so that a fault of one is seen by the other: marks, look-alikes and the way of
-reading are its own, characters are judged by the running Python's Unicode data, and marks by patterns over the text as
-it is read, with white space where it stands. It reads more slowly, and never changes a text.
+It shares no code with the escape, so that a fault of one is found by the other: tags and look-alikes are listed again,
+characters are classified by the running Python's Unicode data, and tags are found by patterns. It is slower than the
+escape and never changes a text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nexus.text.frames.places import Scope
 
 
 class Sighting(NamedTuple):
-    """What could be taken for a mark, and where in the text it begins."""
+    """A possible frame tag: its position in the text, and the tag that it resembles."""
 
     at: int
     mark: str
@@ -35,8 +35,8 @@ _MARKS_ANYWHERE = (
 _SPEAKERS = ("human:", "nexus:")
 
 _LINE_ENDS = frozenset("\x0a\x0b\x0c\x0d\x1c\x1d\x1e\x85\u2028\u2029")
-_NOT_SEEN = ("Cc", "Cf", "Co", "Cs", "Mn", "Me")
-"""Not the unassigned ones: what this Python does not know yet may well be a letter."""
+# Unassigned characters are not in the list: one of a newer Unicode version may be a letter.
+_UNSEEN_CATEGORIES = ("Cc", "Cf", "Co", "Cs", "Mn", "Me")
 
 _HIDDEN = frozenset("\u115f\u1160\u3164\uffa0\ufffd")
 _ALSO = {
@@ -50,31 +50,32 @@ _TAKEN_FOR = {char: plain for plain, chars in _ALSO.items() for char in chars}
 
 
 def scan(text: str, scope: Scope = "block") -> tuple[Sighting, ...]:
-    """All places where the text, read without care, has a mark of the scope, in order; the frame's own among them."""
-    found = set(_sightings(text, scope))
-    said = "".join(chr(ord(char) - 0xE0000) if "\U000e0020" <= char <= "\U000e007e" else char for char in text)
-    if said != text:
-        found.update(_sightings(said, scope))
-    return tuple(sorted(found))
+    """Return every possible tag of the scope in the text, in order, the frame's own tags included."""
+    sightings = set(_sightings(text, scope))
+    # Invisible tag characters count as the ASCII characters that they mirror.
+    plain = "".join(chr(ord(char) - 0xE0000) if "\U000e0020" <= char <= "\U000e007e" else char for char in text)
+    if plain != text:
+        sightings.update(_sightings(plain, scope))
+    return tuple(sorted(sightings))
 
 
 def _sightings(text: str, scope: Scope) -> Iterator[Sighting]:
-    read: list[str] = []
-    places: list[int] = []
-    for place, char in enumerate(text):
+    pieces: list[str] = []
+    positions: list[int] = []
+    for position, char in enumerate(text):
         glyphs = _glyphs(char)
-        read.append(glyphs)
-        places.extend([place] * len(glyphs))
-    whole = "".join(read)
-    for pattern, marks in _patterns(scope):
-        for found in pattern.finditer(whole):
-            name = found.lastgroup or ""
-            yield Sighting(places[found.start(name)], marks[name])
+        pieces.append(glyphs)
+        positions.extend([position] * len(glyphs))
+    plain = "".join(pieces)
+    for pattern, tags in _patterns(scope):
+        for match in pattern.finditer(plain):
+            name = match.lastgroup or ""
+            yield Sighting(positions[match.start(name)], tags[name])
 
 
 @lru_cache(1 << 14)
 def _glyphs(char: str) -> str:
-    """What is read for a character: nothing, a blank, a line's end, a dash, letters, or the character itself."""
+    """Return how a character reads: empty, a blank, a line break, a dash, letters, or the character itself."""
     if char in _LINE_ENDS:
         return "\n"
     if char.isascii():
@@ -83,39 +84,39 @@ def _glyphs(char: str) -> str:
     category = unicodedata.category(char)
     if category == "Zs" or char == "\u2800":
         return " "
-    if category in _NOT_SEEN or char in _HIDDEN:
+    if category in _UNSEEN_CATEGORIES or char in _HIDDEN:
         return ""
     if category in ("Pd", "Pc"):
         return "-"
-    whole = char if char in _TAKEN_FOR else unicodedata.normalize("NFKD", char)
-    plain = "".join(_TAKEN_FOR.get(one) or one.lower() for one in whole if not unicodedata.combining(one))
-    return "".join(_TAKEN_FOR.get(one, one) for one in plain) if plain.strip() else char
+    parts = char if char in _TAKEN_FOR else unicodedata.normalize("NFKD", char)
+    plain = "".join(_TAKEN_FOR.get(part) or part.lower() for part in parts if not unicodedata.combining(part))
+    return "".join(_TAKEN_FOR.get(letter, letter) for letter in plain) if plain.strip() else char
 
 
 @cache
 def _patterns(scope: Scope) -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
-    """Each pattern with the marks that its groups stand for."""
-    found = [_pattern("^ *(?:{})", _LINE_MARKS), _pattern("(?:{})", _MARKS_ANYWHERE)]
+    """Return each pattern with the tags of its groups."""
+    patterns = [_pattern("^ *(?:{})", _LINE_MARKS), _pattern("(?:{})", _MARKS_ANYWHERE)]
     if scope == "memory":
-        used = _loosely("[tool use:")  # a line that begins so is read as that, whatever its arguments hold
-        found.append(_pattern(rf"^ *(?:(?!{used})\[[^\]\n]*\] *)?(?:{{}})", _SPEAKERS))
-    return tuple(found)
+        calls = _loosely("[tool use:")  # a line that begins so lists tool calls, whatever their arguments contain
+        patterns.append(_pattern(rf"^ *(?:(?!{calls})\[[^\]\n]*\] *)?(?:{{}})", _SPEAKERS))
+    return tuple(patterns)
 
 
-def _pattern(around: str, marks: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
-    names = {f"mark{number}": mark for number, mark in enumerate(marks)}
-    choices = "|".join(f"(?P<{name}>{_loosely(mark)})" for name, mark in names.items())
-    return re.compile(around.format(choices), re.MULTILINE), names
+def _pattern(frame: str, tags: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
+    names = {f"tag{number}": tag for number, tag in enumerate(tags)}
+    choices = "|".join(f"(?P<{name}>{_loosely(tag)})" for name, tag in names.items())
+    return re.compile(frame.format(choices), re.MULTILINE), names
 
 
-def _loosely(mark: str) -> str:
-    """A pattern for a mark in which blanks and dashes may stand between any two signs, and need not where the mark has some.
+def _loosely(tag: str) -> str:
+    """Return a pattern for a tag with optional blanks and dashes between any two characters.
 
-    Right after a bracket it is white space only. An opening tag with white space there has to be closed.
+    Right after a bracket only white space is allowed. An opening tag with white space there has to be closed.
     """
-    blank, between = "[ \n]*", "[ _-]*" if mark in _SPEAKERS else "[ _\n-]*"
-    signs = [_ALIKE.get(sign, re.escape(sign)) for sign in mark if sign != " "]
+    blank, between = "[ \n]*", "[ _-]*" if tag in _SPEAKERS else "[ _\n-]*"
+    signs = [_ALIKE.get(sign, re.escape(sign)) for sign in tag if sign != " "]
     rest = between.join(signs[1:])
-    if mark[0] == "<" and mark[1] != "/":
+    if tag[0] == "<" and tag[1] != "/":
         return rf"<(?:{rest}|[ \n]+{rest}{between}[>/])"
-    return f"{signs[0]}{blank}{rest}" if mark[0] in "<[;" else f"{signs[0]}{between}{rest}"
+    return f"{signs[0]}{blank}{rest}" if tag[0] in "<[;" else f"{signs[0]}{between}{rest}"

@@ -1,14 +1,14 @@
-"""The marks that open or close a frame in a context, as data: what text from elsewhere must not be able to write.
+"""The frame tags that text from elsewhere must not be able to write, as data.
 
-Documents 000 to 004 name most of them, the rest is what Nexus writes itself around messages and in their place. Marks
-are recognised whatever their case, in look-alike letters and brackets, with white space, dashes, underscores or unseen
-characters between their letters, or without those that stand here.
+Most tags are named by the documented prompt formats; Nexus writes the others around messages and in place of omitted
+ones. Tags are recognized in any case, in look-alike letters and brackets, and with or without white space, dashes,
+underscores or invisible characters between their letters.
 """
 
 from __future__ import annotations
 
 MARKS_VERSION = 1
-"""Rises with every change of a mark or of the table of shapes: text is undone by the version that escaped it."""
+"""Raised with every change of a tag or of the table of shapes: text is unescaped by the version that escaped it."""
 
 HEADS = (
     "[CAPABILITIES",
@@ -30,14 +30,14 @@ HEADS = (
     "[System message]",
     "[The conversation starts with the assistant",
 )
-"""Marks where a line begins with them: the first ten are the documents'."""
+"""Tags at the beginning of a line; the first ten are from the documented formats."""
 
 CALLS = ("[tool_use:", "; tool_use:")
-"""Marks anywhere: how a line of used tools begins, and how it goes on."""
+"""Tags anywhere: the first and each further entry of a line of tool calls."""
 
 TAGS = ("human_input", "current_time")
-"""Marks anywhere, as `<name` and `</name`. With white space after the `<`, an opening one must be closed to count: code
-compares `now < current_time`."""
+"""Tags anywhere, as `<name` and `</name`. With white space after the `<`, an opening tag counts only if it is closed:
+code contains comparisons such as `now < current_time`."""
 
 ROLES = ("Human:", "Nexus:")
-"""Marks where a line of the flattened memory begins with them, or with a bracket (`[2025-12-10 15:30]`) and them."""
+"""Tags at the beginning of a line of the flattened memory, alone or after a bracket (`[2025-12-10 15:30]`)."""

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from nexus.errors import BadImage, UnreadableFile
 from nexus.text.one_line import collapse_whitespace
-from nexus.tokens.image_price import VENDORS, provider_model_name
-from nexus.tokens.images import effective_size, scaled_size
+from nexus.tokens.image_price import provider_model_name
+from nexus.tokens.images import effective_size, has_image_rules, scaled_size
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
 from nexus.types.config import ImagesConfig
@@ -119,9 +119,8 @@ def _image(data: bytes, name: str, model: str, config: ImagesConfig) -> tuple[Im
 def _target_size(model: str, longest_edge: int) -> Callable[[int, int], tuple[int, int]]:
     """Return a function from an image's size to its target size: by `longest_edge`, else by what the model uses."""
     info = resolve(model) if model and not longest_edge else None
-    vendor = VENDORS.get(info.vendor) if info is not None else None
-    if info is None or vendor is None:
+    if info is None or not has_image_rules(info.vendor):
         edge = longest_edge or LONGEST_EDGE
         return lambda width, height: scaled_size(width, height, edge / max(width, height))
-    name = provider_model_name(info)
+    vendor, name = info.vendor, provider_model_name(info)
     return lambda width, height: effective_size(width, height, vendor, name)

@@ -21,7 +21,7 @@ from nexus.broker.messages import build_history_messages
 from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
-from nexus.providers.openai_read import messages as read_messages
+from nexus.providers.openai import messages as read_messages
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Image, Message, Note, Text
