@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from nexus.assembly.fit.view import LedgerView
 from nexus.assembly.forms.protocol import AS_GIVEN, Shape
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entry import LogEntry, Position, Unit
+from nexus.render.turnlog.entries import LogEntry, Position, Unit
 from nexus.render.turnlog.lines import entry_line, note_line, parse_entry_text, parse_note_line, with_entry_text
-from nexus.render.turnlog.units import log_units
-from nexus.render.turnlog.write import entries_for, position_after
+from nexus.render.turnlog.write import entries_for, log_units, position_after
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
