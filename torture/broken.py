@@ -146,13 +146,13 @@ def recorded_failures() -> None:
 
 def untiring_ladder() -> None:
     """A summariser that fails is asked again, twenty times for each part, and never left alone."""
-    asked = _attribute(ladder, "_Work.by_model")
+    asked = _attribute(ladder, "_Run.ask_model")
 
     def by_model(self: Any, *given: Any) -> str:
         return next((text for text in (asked(self, *given) for _ in range(20)) if text), "")
 
     _replace(ladder, "FAILURES", 1 << 30)
-    _replace(ladder, "_Work.by_model", by_model)
+    _replace(ladder, "_Run.ask_model", by_model)
 
 
 def believed_summaries() -> None:
@@ -161,7 +161,7 @@ def believed_summaries() -> None:
     def audit(*_: object, **__: object) -> SummaryVerdict:
         return SummaryVerdict((), (), 0, 0)
 
-    _replace(ladder, "audit", audit)
+    _replace(ladder, "check_summary", audit)
 
 
 def plain_marks() -> None:

@@ -112,7 +112,7 @@ def test_an_import_into_a_session_that_others_write_to_all_the_time_gives_up_and
         return write(*args, **options)
 
     monkeypatch.setattr(two[0].store, "commit", late)
-    with pytest.raises(LedgerBusy, match="Import again"):
+    with pytest.raises(LedgerBusy, match="import again"):
         imported(two[0], written(path, "s", f"u1 a1 {' '.join(f'u{at}' for at in range(10, 12 + ATTEMPTS))}"))
     assert next(tries, None) is None
 
@@ -190,7 +190,7 @@ def test_an_original_that_comes_after_its_resumed_copy_is_known_under_the_name_o
     run("import", written(tmp_path / "copy.jsonl", "later", "u1 a1 u2 a2 u3 a3"), folder=empty)
     ran = run("import", written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2"), folder=empty)
     assert ran.out.startswith("later (claude_code): added 0 steps")
-    assert "session 'later' has all of this already, so no session 'first' was made" in ran.out
+    assert "session 'later' contains all steps; session 'first' not created" in ran.out
     assert [one["label"] for one in run("sessions", "--json", folder=empty).json] == ["later"]
 
 

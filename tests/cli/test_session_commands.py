@@ -522,7 +522,7 @@ def test_a_hit_in_a_session_that_is_not_listed_says_so_and_deleted_ones_are_aske
 def test_the_compacted_history_begins_with_the_summary_and_has_only_what_it_kept(folder: Path) -> None:
     compacted(folder)
     lines = done("history", "main", "--compacted", folder=folder).splitlines()
-    assert lines[:2] == ["── compacted: a summary stands for entries 1 to 4 ──", f"> {SUMMARY}"]
+    assert lines[:2] == ["── compacted: a summary replaces entries 1 to 4 ──", f"> {SUMMARY}"]
     asked, answered = PAIRS[2]
     assert [line for line in lines[2:] if line.startswith((">", "   "))] == [f"> {asked}", f'   "{answered}"']
     assert len(texts(folder, "main")) == 6

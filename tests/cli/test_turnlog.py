@@ -169,9 +169,9 @@ def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
     assert (done.code, done.out.splitlines()) == (
         1,
         [
-            "warning: entry 0, index 1, line 2: requirement 4: the first entry is no system entry",
-            "error: entry 1, index 0, line 12: requirement 1: index 0 stands after index 1",
-            "error: entry 2, index 3, line 23: requirement 5: the role is tool\\x1b; only system, user and assistant are used",
+            "warning: entry 0, index 1, line 2: requirement 4: the first entry is not a system entry",
+            "error: entry 1, index 0, line 12: requirement 1: index 0 after index 1",
+            "error: entry 2, index 3, line 23: requirement 5: role tool\\x1b is not one of system, user and assistant",
             "log.json is no valid turn log: 2 errors, 1 warnings",
         ],
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.compaction.strip_thinking import strip_thinking
+from nexus.compaction.prompt import strip_thinking
 
 ANSWER = "## Task\n> Build it.\n\n## Open\n- Newest request: why does `</think>` stand in the log?"
 

@@ -177,7 +177,7 @@ def test_a_short_session_has_nothing_to_compact() -> None:
     with opened() as nx:
         reply(nx, "hi", assistant("hello"))
         done = nx.compact(budget=8_000, profile="bare")
-        assert not done and "nothing to summarise" in done.reason
+        assert not done and "nothing to summarize" in done.reason
         assert nx.ledger.live("main").mark is None
 
 

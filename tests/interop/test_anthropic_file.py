@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nexus.errors import UnreadableFile
-from nexus.interop import anthropic_file
+from nexus.interop.chat_files import read_anthropic
 from nexus.interop.transcript import Transcript
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
@@ -30,7 +30,7 @@ CHAT: list[dict[str, Any]] = [
 def read(folder: Path, data: str) -> list[Transcript]:
     file = folder / "chat.json"
     file.write_text(data)
-    return list(anthropic_file.read(file))
+    return list(read_anthropic(file))
 
 
 def messages(transcript: Transcript) -> list[Message]:
@@ -74,5 +74,5 @@ def test_a_damaged_message_is_reported_and_the_rest_is_read(tmp_path: Path) -> N
 
 
 def test_a_file_without_messages_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match="holds no messages"):
+    with pytest.raises(UnreadableFile, match="contains no messages"):
         read(tmp_path, '{"completion": "x"}')

@@ -74,7 +74,7 @@ def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00", b"hello\n", b"\x00\n{"])
 def test_files_without_any_json_say_so(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match="holds no JSON"):
+    with pytest.raises(UnreadableFile, match="contains no JSON"):
         detect.detect(write(tmp_path, data))
 
 
@@ -87,7 +87,7 @@ def test_empty_missing_and_special_files_cannot_be_read(tmp_path: Path) -> None:
 def test_a_format_that_is_given_is_used_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
-    with pytest.raises(UnknownFormat, match="those that can be read are anthropic, claude_code, openai, turnlog"):
+    with pytest.raises(UnknownFormat, match="formats: anthropic, claude_code, openai, turnlog"):
         detect.read(file, "word")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.errors import UnreadableFile
-from nexus.interop import openai_file
+from nexus.interop.chat_files import read_openai
 from nexus.interop.transcript import Transcript
 from nexus.types.message import Text, ToolCall, ToolResult
 
@@ -28,7 +28,7 @@ CHAT: list[dict[str, Any]] = [
 def read(folder: Path, data: bytes | str, name: str = "chat.json") -> list[Transcript]:
     file = folder / name
     file.write_bytes(data.encode() if isinstance(data, str) else data)
-    found = list(openai_file.read(file))
+    found = list(read_openai(file))
     for transcript in found:
         assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
     return found

@@ -163,8 +163,8 @@ def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
     assert [entry["content"] for entry in strict] == [entry["content"] for entry in exported(TALK)]
     assert told["results of tools"] == 2
     assert told["ids of calls"] == 2
-    assert told["that calls were made together"] == 1
-    assert told["images"] == told["notes that were sent with a message"] == told["ids of runs"] == 1
+    assert told["calls made together"] == 1
+    assert told["images"] == told["notes sent with a message"] == told["ids of runs"] == 1
     assert [one for one in found(strict) if one[2] == "error"] == []
 
 
@@ -174,7 +174,7 @@ def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
         told: Counter[str] = Counter()
         strict = json.loads("".join(log_texts(strict_entries(log_entries(nx.entries("log")), told))))
     assert strict == LOG
-    assert told == {"what another program wrote beside the printed form": 1}
+    assert told == {"fields of another program outside the printed form": 1}
 
 
 def test_a_parameter_with_a_name_of_the_printed_form_goes_into_arguments() -> None:
@@ -308,7 +308,7 @@ def test_each_requirement_is_held(log: list[Any], wrong: list[tuple[int, int, st
 def test_a_violation_names_position_index_line_and_reason() -> None:
     """Decided on 001: "an error with index and reason"."""
     (one,) = violations(json.dumps(changed(3, index=12, timestamp="noon"), indent=2))
-    assert one == Violation(3, 12, 30, 6, "error", '`timestamp` "noon" is no ISO 8601 date and time')
+    assert one == Violation(3, 12, 30, 6, "error", '`timestamp` "noon" is not an ISO 8601 date and time')
 
 
 @pytest.mark.parametrize("field", ["index", "turn", "timestamp", "role", "content"])
@@ -416,12 +416,12 @@ def test_midnight_at_the_end_of_a_day_begins_the_next() -> None:
         (b'{"index": 0}', "not a JSON array"),
         (b"7", "not a JSON array"),
         (b"[", "not JSON"),
-        (b"[1", "`,` or `]` is missing at line 1, column 3"),
+        (b"[1", "`,` or `]` missing at line 1, column 3"),
         (b"[1,", "not JSON"),
         (b"[1,]", "not JSON"),
         (b"[] x", "more text after the array, at line 1, column 4"),
-        (b"[NaN]", "NaN is no JSON"),
-        (b"[Infinity]", "Infinity is no JSON"),
+        (b"[NaN]", "NaN is not JSON"),
+        (b"[Infinity]", "Infinity is not JSON"),
         (b"[" * 200_000, "nested too deeply"),
         (b'[{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}]", "nested too deeply"),
         (PRINTED[:-20].encode(), "not JSON"),
@@ -434,7 +434,7 @@ def test_what_is_no_array_of_entries_is_one_violation_and_cannot_be_imported(
     *_, last = violations(data.decode())
     assert (last.level, last.requirement) == ("error", 0)
     assert why in last.reason
-    with pytest.raises(BadTurnLog, match="is no turn log"):
+    with pytest.raises(BadTurnLog, match="is not a turn log"):
         list(read(write(tmp_path, data)))
 
 

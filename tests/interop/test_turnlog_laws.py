@@ -17,7 +17,7 @@ from nexus.engine import Engine
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import log_text, read, violations
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.render.turnlog.texts import same
+from nexus.render.turnlog.json_text import canonical
 from nexus.types.ledger_entries import Commit, Entry, NewEntry, SizedMessage
 from nexus.types.message import Message, TokenSize
 from support.hostile import HISTORIES, TEXTS
@@ -181,7 +181,7 @@ def test_a_valid_log_is_written_as_it_was_read(
     given_text = json.dumps(log, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace").decode()
     assert [one for one in violations(given_text) if one.level == "error"] == []
     with imported(given_text, tmp_path_factory.getbasetemp()) as nx:
-        assert same(log_text(nx.entries("log"))) == same(given_text)
+        assert canonical(log_text(nx.entries("log"))) == canonical(given_text)
 
 
 EDITS = st.lists(
@@ -220,4 +220,4 @@ def test_an_edited_log_is_written_as_it_was_read(
     assert [one for one in violations(text) if one.level == "error"] == []
     if log:
         with imported(text, tmp_path_factory.getbasetemp()) as nx:
-            assert same(log_text(nx.entries("log"))) == same(text)
+            assert canonical(log_text(nx.entries("log"))) == canonical(text)

@@ -37,7 +37,7 @@ def test_an_undo_names_the_compaction_and_its_own_undo_names_the_undo() -> None:
     marks = (entry(3, "undone", of=2), entry(4, "undone", of=3))
     assert shown(COMPACTED, *marks)[2:] == [
         "── the compaction at entry 2 was undone ──",
-        "── the undo at entry 3 was taken back ──",
+        "── the undo at entry 3 was reverted ──",
     ]
 
 
@@ -51,17 +51,17 @@ def test_pins_name_their_message_and_reason() -> None:
 
 
 def test_what_was_lost_is_said_to_be_lost() -> None:
-    assert shown(entry(4, "lost")) == ["── entry 4 was damaged; what it held is lost ──"]
+    assert shown(entry(4, "lost")) == ["── entry 4 was damaged; its content is lost ──"]
 
 
 def test_a_clear_a_failure_and_a_compaction_say_what_they_did() -> None:
     assert shown(COMPACTED, entry(3, "clear"), entry(4, "failed", error="no network")) == [
-        "── compacted: a summary stands for entries 1 to 1 ──",
+        "── compacted: a summary replaces entries 1 to 1 ──",
         "> A greeting.",
         "── the conversation was cleared here ──",
         "── turn 1 failed: no network ──",
     ]
-    assert shown(COMPACTED, numbered=True)[0] == "── entry 2: compacted: a summary stands for entries 1 to 1 ──"
+    assert shown(COMPACTED, numbered=True)[0] == "── entry 2: compacted: a summary replaces entries 1 to 1 ──"
 
 
 def test_a_context_as_text_shows_what_is_sent() -> None:

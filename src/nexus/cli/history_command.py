@@ -20,8 +20,8 @@ from nexus.ledger.replay import visible_start
 from nexus.render.console import markdown_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
-from nexus.render.turnlog.entry import LogEntry
-from nexus.render.turnlog.units import log_entries, log_texts, strict_entries
+from nexus.render.turnlog.entries import LogEntry
+from nexus.render.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, TokenSize, user

@@ -1,7 +1,7 @@
-"""Carrying out a compaction: read what the plan covers, have it summarised, store the summary.
+"""Compaction: read the covered messages, summarize them, store the summary.
 
-Nothing is deleted and no lock is held meanwhile: appends go on, and a mark that comes first (another compaction, an undo,
-a clear) makes this one void.
+Nothing is deleted and no lock is held while a summary is written, so appends continue. A checkpoint that lands first
+(another compaction, an undo, a clear) supersedes this one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.compaction.fallback import Attempt, FallbackSummarizer
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
@@ -37,92 +37,108 @@ __all__ = [
 
 
 class CompactionOutcome(Struct, frozen=True):
-    """What a compaction did. `entry` is where it stands in the ledger; 0 if nothing was stored, and `why` says why.
+    """Result of a compaction; false if nothing was stored. Tokens are the provider's.
 
-    `by` is who wrote the summary, `tries` what was tried before and why it was not taken. Tokens are the provider's:
-    of the whole prompt before and after, of the summary, and of the calls to a model.
+    The JSON keys of `nexus compact --json` stay as they are: `by`, `why` and `tries`.
     """
 
     entry: int = 0
-    method: str = ""
+    """Ledger entry of the compaction; 0 if nothing was stored."""
+    method: str = field(default="", name="by")
+    """Name of the summarizer that wrote the summary."""
     summary: str = ""
-    reason: str = ""
+    reason: str = field(default="", name="why")
+    """Why nothing was stored."""
     messages: int = 0
     tokens_before: int = 0
+    """Tokens of the complete prompt before and after."""
     tokens_after: int = 0
     summary_tokens: int = 0
     call_tokens: int = 0
+    """Tokens of the calls to a model, accepted or not."""
     duration_ms: int = 0
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Attempt, ...] = field(default=(), name="tries")
+    """Rejected attempts, in order."""
 
     def __bool__(self) -> bool:
         return self.entry > 0
 
 
-NOTHING = CompactionOutcome(reason="there is nothing to summarise that would make the context noticeably smaller")
+NOTHING = CompactionOutcome(reason="nothing to summarize that would make the context noticeably smaller")
 
 
 def run_compaction(
     plan: CompactionPlan,
     ledger: Ledger,
-    ladder: FallbackSummarizer,
+    summarizer: FallbackSummarizer,
     counter: TokenCounter,
     *,
     focus: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> CompactionOutcome:
-    """Summarises what the plan covers and stores the compaction. `progress` hears of parts done, of how many.
+    """Summarize the messages that the plan covers and store the compaction.
 
-    Raises CompactionSuperseded or HeadMoved when the session was changed otherwise meanwhile; then nothing is stored.
+    Args:
+        plan: Messages to cover, and the state of the session for which that was decided.
+        ledger: Source of the messages; receives the compaction.
+        summarizer: Writes the summary.
+        counter: Counts base tokens.
+        focus: Subjects that the user wants kept.
+        progress: Called with the number of finished parts and of all parts.
+
+    Raises:
+        CompactionSuperseded, HeadMoved: The session changed while the summary was written; nothing is stored.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     rows = covered_messages(plan, ledger)
-    written = ladder.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
-    duration_ms = int((time.monotonic() - begun) * 1000)
-    tokens = counter.count(written.text)
-    # In the prompt it is a message of its own, with a marker before it: of the forms, the largest.
-    shown = Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(written.text)}"),))
-    after = plan.kept_tokens + message_tokens(shown, counter).tokens
-    if not written.text or after >= plan.tokens_before:
-        why = "no summary of what could be left out is smaller than it: the next call cuts instead"
+    result = summarizer.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
+    duration_ms = int((time.monotonic() - started) * 1000)
+    # Formats show the summary differently; a message of its own with a marker is the largest of them.
+    message = Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(result.text)}"),))
+    after = plan.kept_tokens + message_tokens(message, counter).tokens
+    if not result.text or after >= plan.tokens_before:
         return CompactionOutcome(
-            reason=why, attempts=written.attempts, call_tokens=written.call_tokens, duration_ms=duration_ms
+            reason="the summary is not smaller than its source; the next call truncates the history instead",
+            attempts=result.attempts,
+            call_tokens=result.call_tokens,
+            duration_ms=duration_ms,
         )
-    before, after, size = (math.ceil(part * plan.factor) for part in (plan.tokens_before, after, tokens))
+    sizes = (plan.tokens_before, after, counter.count(result.text))
+    tokens_before, tokens_after, summary_tokens = (math.ceil(size * plan.factor) for size in sizes)
     compaction = Compaction(
         plan.covers_from,
         plan.covers_to,
         plan.first_kept,
-        written.text,
-        type="summary" if written.model else "extractive",
+        result.text,
+        type="summary" if result.model else "extractive",
         trigger=plan.trigger,
-        model=written.model,
-        provider=written.provider,
-        tokens_before=before,
-        tokens_after=after,
-        summary_tokens=size,
-        call_tokens=written.call_tokens,
+        model=result.model,
+        provider=result.provider,
+        tokens_before=tokens_before,
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+        call_tokens=result.call_tokens,
         duration_ms=duration_ms,
         kept_ord=plan.kept_ord,
         asked=plan.asked,
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
-    done = ledger.compact(plan.session, compaction, after_mark=plan.after_mark, follows=follows)
+    commit = ledger.compact(plan.session, compaction, after_mark=plan.after_mark, follows=follows)
     return CompactionOutcome(
-        done.head,
-        written.by,
-        written.text,
+        commit.head,
+        result.by,
+        result.text,
         messages=plan.messages,
-        tokens_before=before,
-        tokens_after=after,
-        summary_tokens=size,
-        call_tokens=written.call_tokens,
+        tokens_before=tokens_before,
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+        call_tokens=result.call_tokens,
         duration_ms=duration_ms,
-        attempts=written.attempts,
+        attempts=result.attempts,
     )
 
 
 def covered_messages(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
-    """The messages that a plan covers, without the instructions that open a session: those are never summarised."""
+    """Return the messages that a plan covers; the session's opening instructions are never summarized."""
     entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
     return [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.place < plan.until]

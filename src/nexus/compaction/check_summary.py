@@ -1,7 +1,7 @@
-"""Judging a summary before it is stored: whether it is one, is smaller than what it replaces, and lost nothing exact.
+"""Checks of a summary before it is stored: form, size, lost identifiers, replies, refusals and loops.
 
-A summariser may answer the conversation instead of summing it up, refuse, loop, or return what it was given. Any of
-these stored in place of history would be believed by every later call.
+A summarizer may answer the conversation instead of summarizing it, refuse, loop, or return its input. Stored in place of
+history, any of these would mislead every later call.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Fault: TypeAlias = Literal[
 ]
 
 KEPT_SHARE = 0.6
-"""The share of identifiers that a summary must have by default."""
+"""Share of the identifiers that a summary must contain."""
 
-_NGRAM, _MOST_REPEATS, _MOST_REPEATED_SHARE = 6, 6, 0.35
+_NGRAM, _MAX_REPEATS, _MAX_REPEATED_SHARE = 6, 6, 0.35
 _REPLY = re.compile(
     r"^\W{0,4}(?:sure|certainly|of course|absolutely|okay|ok|great|got it|understood|thank(?:s| you)|you['’]re welcome|happy to|"
     r"hello|hi|here(?:['’]s| is) (?:the|your|what|how)|i(?:['’]d be| would be| am|['’]m) (?:happy|glad|ready|here)|i(?:['’]ll| will| can)|"
@@ -74,26 +74,26 @@ _PATTERNS: tuple[tuple[Fault, re.Pattern[str], bool], ...] = (
     ("role lines", _ROLE, False),
     ("forged marker", _MARKER, False),
 )
-_WORD = re.compile(r"[^\W_]+|[\u3400-\u9fff]")
+_WORDS = re.compile(r"[^\W_]+|[\u3400-\u9fff]")
 
 
 class SummaryVerdict(Struct, frozen=True):
-    """What an audit found. `reasons` has one sentence for each of the `faults`; a summary without faults may be stored.
-
-    `kept_share` is the share of the identifiers that stand in the summary; `repeated_share` that of words in repeats.
-    """
+    """Result of the checks."""
 
     faults: tuple[Fault, ...]
     reasons: tuple[str, ...]
+    """One sentence for each fault. The next prompt contains them, so their wording is text that a model reads."""
     tokens: int
     source_tokens: int
     kept_share: float = 1.0
+    """Share of the identifiers in the summary."""
     missing: tuple[str, ...] = ()
     repeated_share: float = 0.0
+    """Share of six-word runs that are repeats."""
 
     @property
     def accepted(self) -> bool:
-        """Whether the summary may take the place of what it covers."""
+        """True if the summary may replace its source."""
         return not self.faults
 
 
@@ -107,19 +107,25 @@ def check_summary(
     margin_percent: int = 10,
     kept_share: float = KEPT_SHARE,
 ) -> SummaryVerdict:
-    """The verdict on a summary of `tokens` that is to replace `source_tokens`; all faults are named, not the first only.
+    """Check a summary of `tokens` that replaces `source_tokens`, and return all faults. Time is linear in the text.
 
-    `identifiers` are those that it should have; `headings` lines that must stand in it; `margin_percent` by how much it
-    must be smaller. Time is linear in the summary.
+    Args:
+        summary: Text to check.
+        tokens: Its size.
+        source_tokens: Size of its source.
+        identifiers: Names that it should contain.
+        headings: Lines that it must contain.
+        margin_percent: How much smaller than its source it must be.
+        kept_share: Share of the identifiers that it must contain.
     """
     faults: dict[Fault, str] = {}
     text = sanitize_text(summary)
-    body = _body(text)
+    body = "\n".join(line for line in text.split("\n") if not line.startswith("#")).strip()
     if not any(letter.isalnum() for letter in body):
         faults["empty"] = "it says nothing"
-    most = source_tokens - source_tokens * margin_percent // 100
-    if tokens > most:
-        faults["not smaller"] = f"it has {tokens:,} tokens; to be worth it, {most:,} of {source_tokens:,} at most"
+    limit = source_tokens - source_tokens * margin_percent // 100
+    if tokens > limit:
+        faults["not smaller"] = f"it has {tokens:,} tokens; to be worth it, {limit:,} of {source_tokens:,} at most"
     lines = {line.strip() for line in text.split("\n")}
     if absent := [heading for heading in headings if heading not in lines]:
         faults["heading missing"] = f"without {', '.join(absent)}"
@@ -127,23 +133,21 @@ def check_summary(
     share = 1 - len(missing) / len(set(identifiers)) if identifiers else 1.0
     if share < kept_share:
         faults["identifiers lost"] = f"{share:.0%} of the identifiers are in it, {kept_share:.0%} are asked for"
-    for fault, form, opening in _PATTERNS:
-        if hit := form.search(_opening(text) if opening else text):
+    for fault, form, only_opening in _PATTERNS:
+        if hit := form.search(_opening(text) if only_opening else text):
             faults[fault] = f"it has {hit[0].strip()[:60]!r}"
-    if body and _asks_back(body):
+    # A list item or a quotation may well be a question.
+    last = body.rsplit("\n", 1)[-1].strip()
+    if last.endswith(("?", "？")) and not last.startswith(tuple("-*+>123456789")):
         faults["a question"] = "it ends by asking for something"
     repeated = _repeated_share(body)
-    if repeated > _MOST_REPEATED_SHARE:
+    if repeated > _MAX_REPEATED_SHARE:
         faults["looping"] = f"{repeated:.0%} of its words are repeats"
     return SummaryVerdict(tuple(faults), tuple(faults.values()), tokens, source_tokens, share, missing, repeated)
 
 
-def _body(text: str) -> str:
-    return "\n".join(line for line in text.split("\n") if not line.startswith("#")).strip()
-
-
 def _opening(text: str) -> str:
-    """The first words, also those that follow a first heading without being a point of a list."""
+    """Return the first line, or the one after a leading heading unless it is a list item."""
     lines = [line for line in text.split("\n") if line.strip()]
     first = lines[0] if lines else ""
     if first.startswith("#") and len(lines) > 1 and not lines[1].lstrip().startswith((">", "-", "*", "+")):
@@ -151,24 +155,16 @@ def _opening(text: str) -> str:
     return first
 
 
-def _asks_back(body: str) -> bool:
-    """Whether it ends with a question of its own; a point of a list or a quotation may well be one."""
-    last = body.rsplit("\n", 1)[-1].strip()
-    return last.endswith(("?", "？")) and not last.startswith(
-        ("-", "*", "+", ">", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-    )
-
-
 def _repeated_share(body: str) -> float:
-    """The share of six-word runs that came six times before; lines with exact names may look alike without looping."""
-    words = [word.lower() for word in _WORD.findall(body)]
+    """Return the share of six-word runs that occurred six times before: lines with exact names look alike anyway."""
+    words = [match.lower() for match in _WORDS.findall(body)]
     runs = len(words) - _NGRAM + 1
-    if runs < _NGRAM * _MOST_REPEATS:
+    if runs < _NGRAM * _MAX_REPEATS:
         return 0.0
-    seen: dict[tuple[str, ...], int] = {}
+    counts: dict[tuple[str, ...], int] = {}
     repeats = 0
     for at in range(runs):
         run = tuple(words[at : at + _NGRAM])
-        seen[run] = seen.get(run, 0) + 1
-        repeats += seen[run] > _MOST_REPEATS
+        counts[run] = counts.get(run, 0) + 1
+        repeats += counts[run] > _MAX_REPEATS
     return repeats / runs

@@ -1,13 +1,12 @@
-"""A summariser that asks a model through the official `openai` package: OpenAI, or any server that speaks its form.
+"""Summarizer that asks a model through the official `openai` package: OpenAI or any server with its API.
 
-What is sent is `compaction.prompt`'s request, so secrets are taken out before. Every call is bounded: by tokens before it is
-made (the caller gives parts, this is the last guard), and by tries, time and bytes while it is made. What comes back is
-read by the same reader as any reply of this form; whether it is a summary is judged elsewhere.
+It sends the prompt of `compaction.prompt`, in which secrets are redacted. Every call is bounded: in tokens before it is
+sent, in retries, time and bytes after that. The reply is parsed like any reply of this format; `check_summary` judges it.
 
-Servers differ in the field that bounds an answer. OpenAI's newer models refuse `max_tokens` ("Unsupported parameter:
-'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."), Mistral refuses the other (422,
-`extra_forbidden`), and a server that knows neither may pass over it and bound nothing. So OpenAI's hosts get the new name,
-all others the old one, and what is refused is exchanged. Reasoning models refuse a `temperature` in the same way.
+Servers differ in the field that limits an answer. OpenAI's newer models reject `max_tokens` ("Unsupported parameter:
+'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."), Mistral rejects the other (422,
+`extra_forbidden`), and a server that knows neither may ignore it and limit nothing. OpenAI's hosts therefore get the new
+name, all others the old one, and a rejected name is exchanged. Reasoning models reject a `temperature` in the same way.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.prompt import build_summarize_prompt
-from nexus.compaction.strip_thinking import strip_thinking
+from nexus.compaction.prompt import build_summarize_prompt, strip_thinking
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import BadReply, BadSetting, PackageMissing, SummarizerFailed, SummaryCallTooLarge
 from nexus.providers import openai as openai_format
@@ -40,48 +38,59 @@ if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
 
 CALL_TOKENS = 32_000
-"""The most of one call where none is given, though a model's window may be larger: parts of this size are read with care."""
+"""Default limit of one call, even for larger context windows: models read parts of this size with care."""
 
 UNKNOWN_CALL_TOKENS = 8_000
-"""The same for a model whose window is not known, as with servers of one's own."""
+"""Default limit for a model with an unknown context window, as on self-hosted servers."""
 
 MOST_BYTES = 8_000_000
-"""A longer answer is not read to its end."""
+"""Size after which an answer is no longer read."""
 
 _FRAME_TOKENS = 32
-"""What the form of a chat adds to one message, at most."""
+"""Upper bound of the tokens that the chat format adds to one message."""
 
 _LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
-_OWN_FIELDS = frozenset({"model", "messages", "temperature", "stream", "n", "tools", "functions", *_LIMIT_FIELDS})
+_RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "stream", "n", "tools", "functions", *_LIMIT_FIELDS})
 _REFUSES = re.compile(
     r"unsupported|not support|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|extra (?:inputs|fields)|not permitted|not allowed|only the default",
     re.IGNORECASE,
 )
-_NOT_GIVEN = frozenset({"content_filter", "refusal"})
-"""Finish reasons of an answer that was withheld."""
+_FILTERED = frozenset({"content_filter", "refusal"})
+"""Finish reasons of a withheld answer."""
 
 
-class _Form(Struct, frozen=True):
-    """What the request looks like: the field that bounds the answer, and whether it was exchanged for the other one."""
+class _RequestFormat(Struct, frozen=True):
+    """Fields that a server accepts."""
 
     limit_field: str
     temperature: float | None
     exchanged: bool = False
+    """True if `limit_field` is the second choice."""
 
 
 class OpenAISummarizer:
-    """Summaries by a model behind the chat completions of OpenAI or of a server that is compatible with them.
+    """Summaries by a model behind the chat completions API of OpenAI or a compatible server.
 
-    `client` is an `openai.OpenAI` (or `AzureOpenAI`) of your own; without it one is made of `base_url` and `api_key` when
-    it is first needed. A `base_url` that is not OpenAI's gets no key from the environment. `call_tokens` (base tokens)
-    bounds request and answer together, 0 for no bound; None takes the smaller of `CALL_TOKENS` and the model's window. The
-    attribute of that name is what is left of it beside `thinking_tokens`.
-    `timeout_s` holds for each try: until the answer begins, and again until it is complete. `max_retries` is the most
-    further tries, which the package makes itself, after 408, 409, 429, 5xx and failed connections. `thinking_tokens` are
-    added to the answer's bound for models that reason first. `temperature` None is not sent. `extra_body` holds further
-    fields of the request, such as `reasoning_effort`.
+    The attribute `call_tokens` is what the limit of one call leaves next to `thinking_tokens`.
 
-    Raises PackageMissing if `openai` is not installed, BadSetting for a value that cannot be.
+    Args:
+        model: Name of the model.
+        client: An `openai.OpenAI` or `AzureOpenAI`. By default one is created from `base_url` and `api_key` when it is
+            first needed.
+        base_url: Server. One that is not OpenAI's gets no key from the environment.
+        api_key: Key for the server.
+        call_tokens: Limit of request and answer together in base tokens, 0 for none. The default is the smaller of
+            `CALL_TOKENS` and the model's context window.
+        timeout_s: Seconds for each try: until the answer begins, and again until it is complete.
+        max_retries: Further tries by the `openai` package after 408, 409, 429, 5xx and failed connections.
+        temperature: Not sent if None.
+        thinking_tokens: Added to the answer's limit for models that reason first.
+        extra_body: Further fields of the request, such as `reasoning_effort`.
+        counter: Counts base tokens.
+
+    Raises:
+        PackageMissing: `openai` is not installed.
+        BadSetting: An argument is invalid.
     """
 
     def __init__(
@@ -101,17 +110,31 @@ class OpenAISummarizer:
     ) -> None:
         if find_spec("openai") is None:
             raise PackageMissing("openai", "OpenAISummarizer", "openai")
-        _check(
-            model, client, base_url + api_key, call_tokens, timeout_s, max_retries, thinking_tokens, extra_body or {}
+        reserved = sorted(_RESERVED_FIELDS & (extra_body or {}).keys())
+        checks = (
+            (not model.strip(), "summarizer without the name of a model"),
+            (
+                client is not None and bool(base_url + api_key),
+                "client and base_url or api_key given (give one of them)",
+            ),
+            (_is_async(client), "client is asynchronous (give an openai.OpenAI)"),
+            ((call_tokens or 0) < 0, "call_tokens is negative"),
+            (not 0 < timeout_s < math.inf, "timeout_s is not a positive number of seconds"),
+            (not 0 <= max_retries <= 10, "max_retries is not 0 to 10"),
+            (thinking_tokens < 0, "thinking_tokens is negative"),
+            (bool(reserved), f"extra_body contains {', '.join(reserved)}: set by the summarizer"),
         )
+        for is_invalid, message in checks:
+            if is_invalid:
+                raise BadSetting(message)
         facts = resolve(model)
         window = math.floor(facts.context_tokens / facts.token_factor)
-        usual = min(CALL_TOKENS, window) if facts.known else UNKNOWN_CALL_TOKENS
+        default = min(CALL_TOKENS, window) if facts.known else UNKNOWN_CALL_TOKENS
         self.name: str = model
-        bound = usual if call_tokens is None else call_tokens
-        if 0 < bound <= thinking_tokens:
-            raise BadSetting(f"thinking_tokens ({thinking_tokens:,}) leave nothing of the {bound:,} tokens of one call")
-        self.call_tokens: int = bound and bound - thinking_tokens
+        limit = default if call_tokens is None else call_tokens
+        if 0 < limit <= thinking_tokens:
+            raise BadSetting(f"thinking_tokens ({thinking_tokens:,}) leave nothing of the {limit:,} tokens of one call")
+        self.call_tokens: int = limit and limit - thinking_tokens
         self._token_factor = facts.token_factor
         self._client = client
         self._base_url, self._api_key = base_url, api_key
@@ -120,15 +143,19 @@ class OpenAISummarizer:
         self._thinking_tokens = thinking_tokens
         self._extra_body = dict(extra_body or {})
         self._counter = counter or get_counter()
-        self._form: _Form | None = None
-        self._making = Lock()
+        self._format: _RequestFormat | None = None
+        self._client_lock = Lock()
 
     def summarize(self, request: SummaryRequest) -> SummaryReply:
-        """What the model wrote, without its reasoning, with the tokens that the server counted (0 where it told none).
+        """Return the model's answer without its reasoning, with the server's token counts (0 if not reported).
 
-        A text that was ended for its length comes back as it is. Raises SummaryCallTooLarge when request and answer exceed
-        `call_tokens`, before anything is sent, or when the provider says that they did not fit. Raises SummarizerFailed
-        when the call failed, was filtered or refused, ran out of tokens before the first word, or cannot be read.
+        An answer that was ended for its length is returned as it is.
+
+        Raises:
+            SummaryCallTooLarge: Request and answer exceed `call_tokens` (nothing is sent), or the provider reports that
+                they did not fit.
+            SummarizerFailed: The call failed, was filtered or refused, ran out of tokens before the first word, or its
+                answer is invalid.
         """
         prompt = sanitize_text(
             build_summarize_prompt(
@@ -141,95 +168,91 @@ class OpenAISummarizer:
             )
         )
         if request.most_tokens <= 0:
-            raise SummarizerFailed(
-                f"{self.name}: a summary of at most {request.most_tokens:,} tokens cannot be written"
-            )
+            raise SummarizerFailed(f"{self.name}: summary of at most {request.most_tokens:,} tokens impossible")
         needed = self._counter.count(prompt) + _FRAME_TOKENS + request.most_tokens
         if 0 < self.call_tokens < needed:
-            told = f"request and answer need {needed:,} tokens, one call takes {self.call_tokens:,}. Nothing was sent"
-            raise SummaryCallTooLarge(f"{self.name}: {told}", needed, self.call_tokens)
+            sizes = f"request and answer need {needed:,} tokens, limit of one call {self.call_tokens:,}"
+            raise SummaryCallTooLarge(f"{self.name}: {sizes}. Nothing was sent", needed, self.call_tokens)
         answer_tokens = math.ceil((request.most_tokens + self._thinking_tokens) * self._token_factor)
-        client, form = self._ready()
-        body = self._answered(client, form, prompt, answer_tokens)
-        return self._read(body, client.base_url.host)
+        client, request_format = self._client_and_format()
+        body = self._ask(client, request_format, prompt, answer_tokens)
+        return self._parse(body, client.base_url.host)
 
-    def _ready(self) -> tuple[OpenAI, _Form]:
-        """The client, made at the first call, and the form that worked last. OpenAI's own key goes to no other host."""
-        with self._making:
+    def _client_and_format(self) -> tuple[OpenAI, _RequestFormat]:
+        """Return the client, created at the first call, and the format that worked last."""
+        with self._client_lock:
             if self._client is None:
                 import openai
 
+                # OpenAI's own key goes to no other host.
                 foreign = bool(self._base_url) and not _is_openai(urlsplit(self._base_url).hostname or "")
                 key = self._api_key or ("none" if foreign else None)
                 try:
                     self._client = openai.OpenAI(base_url=self._base_url or None, api_key=key)
                 except openai.OpenAIError as error:
                     raise self._failure(error) from error
-            if self._form is None:
+            if self._format is None:
                 newer = _is_openai(self._client.base_url.host)
-                self._form = _Form(_LIMIT_FIELDS[newer], self._temperature)
-            return self._client, self._form
+                self._format = _RequestFormat(_LIMIT_FIELDS[newer], self._temperature)
+            return self._client, self._format
 
-    def _answered(self, client: OpenAI, form: _Form, prompt: str, answer_tokens: int) -> dict[str, Any]:
-        """The server's answer as JSON; asked again without a field that it refused, which happens twice at most."""
+    def _ask(self, client: OpenAI, request_format: _RequestFormat, prompt: str, answer_tokens: int) -> dict[str, Any]:
+        """Return the server's JSON answer; ask again without a field that it rejects, at most twice."""
         import openai
 
         while True:
             try:
-                return _object(self._sent(client, form, prompt, answer_tokens))
+                return _json_object(self._send(client, request_format, prompt, answer_tokens))
             except SummarizerFailed:
                 raise
             except openai.APIStatusError as error:
-                other = _other_form(form, error)
-                if other is None:
+                accepted = _accepted_format(request_format, error)
+                if accepted is None:
                     raise self._failure(error) from error
-                self._form = form = other
+                self._format = request_format = accepted
             except Exception as error:
                 raise self._failure(error) from error
 
-    def _sent(self, client: OpenAI, form: _Form, prompt: str, answer_tokens: int) -> bytes:
-        """One call (with the package's own retries): the body of its answer, bounded in time and bytes."""
-        fields = {**self._extra_body, form.limit_field: answer_tokens}
-        if form.temperature is not None:
-            fields["temperature"] = form.temperature
+    def _send(self, client: OpenAI, request_format: _RequestFormat, prompt: str, answer_tokens: int) -> bytes:
+        """Send one request, with the package's own retries, and return the answer, bounded in time and bytes."""
+        fields = {**self._extra_body, request_format.limit_field: answer_tokens}
+        if request_format.temperature is not None:
+            fields["temperature"] = request_format.temperature
         bounded = client.with_options(timeout=self._timeout_s, max_retries=self._max_retries)
-        held = bytearray()
+        data = bytearray()
         with bounded.chat.completions.with_streaming_response.create(
             model=self.name, messages=[{"role": "user", "content": prompt}], extra_body=fields
         ) as response:
+            # The package's timeout is per read: a server that sends a byte now and then would never end.
             until = time.monotonic() + self._timeout_s
             for piece in response.iter_bytes():
-                held += piece
-                if len(held) > MOST_BYTES:
-                    raise SummarizerFailed(f"{self.name}: the answer has over {MOST_BYTES:,} bytes")
+                data += piece
+                if len(data) > MOST_BYTES:
+                    raise SummarizerFailed(f"{self.name}: answer larger than {MOST_BYTES:,} bytes")
                 if time.monotonic() > until:
-                    raise SummarizerFailed(
-                        f"{self.name}: the answer was not complete after {self._timeout_s:g} seconds"
-                    )
-        return bytes(held)
+                    raise SummarizerFailed(f"{self.name}: answer not complete after {self._timeout_s:g} seconds")
+        return bytes(data)
 
     def _failure(self, error: object) -> SummarizerFailed:
-        """What an error of the package, or an error in place of an answer, means for the ladder."""
+        """Return the error of this package for one of the provider's package, or for an error in the answer."""
         verdict = classify(error)
-        said = f"{self.name}: {redact(verdict.text).text or type(error).__name__}"
+        text = f"{self.name}: {redact(verdict.text).text or type(error).__name__}"
         if verdict.kind == "overflow":
-            return SummaryCallTooLarge(said, verdict.requested, verdict.limit)
-        return SummarizerFailed(said)
+            return SummaryCallTooLarge(text, verdict.requested, verdict.limit)
+        return SummarizerFailed(text)
 
-    def _read(self, body: dict[str, Any], host: str) -> SummaryReply:
+    def _parse(self, body: dict[str, Any], host: str) -> SummaryReply:
         try:
             result = openai_format.reply(body)
         except BadReply as error:
             raise self._failure(body if body.get("error") else error) from error
         refusal = body["choices"][0]["message"].get("refusal")
-        if refusal or result.stop_reason in _NOT_GIVEN:
-            why = f"the model refused: {refusal}" if refusal else f"the answer was filtered ({result.stop_reason})"
-            raise SummarizerFailed(f"{self.name}: {redact(sanitize_text(str(why))).text[:300]}")
+        if refusal or result.stop_reason in _FILTERED:
+            reason = f"refused by the model: {refusal}" if refusal else f"answer filtered ({result.stop_reason})"
+            raise SummarizerFailed(f"{self.name}: {redact(sanitize_text(str(reason))).text[:300]}")
         text = sanitize_text(strip_thinking("\n".join(message.text() for message in result.messages)))
         if not text and result.stop_reason == "length":
-            raise SummarizerFailed(
-                f"{self.name}: its tokens ran out before the first word: allow more `thinking_tokens`"
-            )
+            raise SummarizerFailed(f"{self.name}: tokens ran out before the first word (allow more `thinking_tokens`)")
         return SummaryReply(
             text=text,
             model=result.model if result.model.startswith(self.name) else self.name,
@@ -239,54 +262,29 @@ class OpenAISummarizer:
         )
 
 
-def _check(
-    model: str,
-    client: object,
-    made_of: str,
-    call_tokens: int | None,
-    timeout_s: float,
-    max_retries: int,
-    thinking_tokens: int,
-    extra_body: Mapping[str, Any],
-) -> None:
-    """Raises BadSetting for the first setting that cannot be."""
-    taken = sorted(_OWN_FIELDS & extra_body.keys())
-    wrong = (
-        (not model.strip(), "a summariser needs the name of a model"),
-        (client is not None and bool(made_of), "give a client, or what one is made of (base_url, api_key), not both"),
-        (_is_async(client), "client must be an openai.OpenAI, not one for asyncio"),
-        ((call_tokens or 0) < 0, "call_tokens is negative"),
-        (not 0 < timeout_s < math.inf, "timeout_s must be a positive number of seconds"),
-        (not 0 <= max_retries <= 10, "max_retries must be 0 to 10"),
-        (thinking_tokens < 0, "thinking_tokens is negative"),
-        (bool(taken), f"extra_body cannot hold {', '.join(taken)}: the summariser sets it"),
-    )
-    for is_wrong, why in wrong:
-        if is_wrong:
-            raise BadSetting(why)
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    """The answer's JSON object. Raises BadReply for anything else."""
+def _json_object(data: bytes) -> dict[str, Any]:
+    """Parse the answer's JSON object. Raises BadReply for anything else."""
     try:
-        body = json.loads(data)  # unlike msgspec it takes half of a surrogate pair, where a token's end cut an emoji
+        # Unlike msgspec, json accepts half of a surrogate pair, which the end of a token can make of an emoji.
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadReply(f"the answer is no JSON: {error}") from error
+        raise BadReply(f"answer is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise BadReply("the answer is no JSON object")
+        raise BadReply("answer is not a JSON object")
     return cast("dict[str, Any]", body)
 
 
-def _other_form(form: _Form, error: APIStatusError) -> _Form | None:
-    """The form without what the server refused; None if it refused something else, or both names of one field."""
+def _accepted_format(request_format: _RequestFormat, error: APIStatusError) -> _RequestFormat | None:
+    """Return the format without the rejected field; None for another error, or if both names were rejected."""
     if error.status_code not in (400, 422) or classify(error).kind != "other":
         return None
-    said = f"{error} {error.body}"[:4_000]
-    refused = error.param or (said if _REFUSES.search(said) else "")
-    if not form.exchanged and re.search(rf"\b{form.limit_field}\b", refused):
-        return replace(form, limit_field=_LIMIT_FIELDS[form.limit_field == _LIMIT_FIELDS[0]], exchanged=True)
-    if form.temperature is not None and re.search(r"\btemperature\b", refused):
-        return replace(form, temperature=None)
+    text = f"{error} {error.body}"[:4_000]
+    rejected = error.param or (text if _REFUSES.search(text) else "")
+    limit_field = request_format.limit_field
+    if not request_format.exchanged and re.search(rf"\b{limit_field}\b", rejected):
+        return replace(request_format, limit_field=_LIMIT_FIELDS[limit_field == _LIMIT_FIELDS[0]], exchanged=True)
+    if request_format.temperature is not None and re.search(r"\btemperature\b", rejected):
+        return replace(request_format, temperature=None)
     return None
 
 
@@ -299,5 +297,5 @@ def _is_async(client: object) -> bool:
 
 
 def _is_openai(host: str) -> bool:
-    """Whether it is a host of OpenAI, or of its models in Azure."""
+    """Return true for a host of OpenAI or of its models in Azure."""
     return host.lower() == "openai.com" or host.lower().endswith((".openai.com", ".openai.azure.com"))

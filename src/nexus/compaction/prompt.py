@@ -1,11 +1,16 @@
-"""What a model is asked when it shall summarise: the conversation as data inside a frame, in parts of bounded size.
+"""The summarization prompt and the cleanup of its answer.
 
-The transcript stands between two lines with a mark that nothing inside can have, and each of its lines begins with a bar,
-so that a request in it reads as something that was said. Secrets are taken out. Document 004 names the function.
+The conversation is data in a frame: each line of the transcript begins with a bar, so no text can imitate the delimiters
+and a request in it reads as quoted. Secrets are redacted. `build_summarize_prompt` is named by document 004.
+
+Reasoning that open models write into their answer is removed. The tags are those of their chat templates: `<think>`
+(DeepSeek R1, Qwen3, QwQ), `<thinking>` and `<reasoning>` (requested by prompts), `[THINK]` (Magistral). Some templates
+open the tag in the prompt, so that the answer contains the closing tag only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from nexus.compaction.extractive.statements import truncate_line
@@ -16,9 +21,11 @@ from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall, 
 from nexus.types.sanitize import sanitize_text
 
 RESULT_CHARS = 2_000
-"""A tool's result is shown up to this length, beginning and end: the whole stays in the ledger."""
+"""Characters of a tool result, from its beginning and end."""
 
 TEXT_CHARS = 12_000
+_OPENING_TAG = re.compile(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
 _OPEN, _CLOSE = "=== transcript ===", "=== end of transcript ==="
 _PREVIOUS_OPEN, _PREVIOUS_CLOSE = "=== summary so far ===", "=== end of summary so far ==="
 
@@ -61,10 +68,15 @@ def build_summarize_prompt(
     stricter: bool = False,
     refused_because: str = "",
 ) -> str:
-    """The request for a summary of the messages (document 004), with the previous summary to update if there is one.
+    """Return the prompt for a summary of the messages.
 
-    `focus` is what the user wants kept above all; `most_tokens` is named to the model if positive. `stricter` is the
-    wording after a summary that was refused, `refused_because` says why.
+    Args:
+        messages: Conversation in order.
+        focus: Subjects that the user wants kept.
+        previous: Previous summary to update.
+        most_tokens: Limit named in the prompt; none if 0.
+        stricter: Use the wording for a second attempt.
+        refused_because: Why the first attempt was rejected.
     """
     size = f"At most {most_tokens:,} tokens in all." if most_tokens > 0 else ""
     ask = _ASK.format(open=_OPEN, close=_CLOSE, headings="\n".join(HEADINGS), size=size).rstrip()
@@ -75,39 +87,38 @@ def build_summarize_prompt(
     if focus.strip():
         pieces.append(_FOCUS.format(focus=redact(truncate_line(focus, 500)).text).rstrip())
     if previous.strip():
-        told = _barred(redact(sanitize_text(previous)).text)
         pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE).rstrip())
-        pieces.append(f"{_PREVIOUS_OPEN}\n{told}\n{_PREVIOUS_CLOSE}")
+        pieces.append(f"{_PREVIOUS_OPEN}\n{_barred(redact(sanitize_text(previous)).text)}\n{_PREVIOUS_CLOSE}")
     pieces.append(f"{_OPEN}\n{render_transcript(messages)}\n{_CLOSE}")
     pieces.append(f'Now write the notes. The first line is "{HEADINGS[0]}".')
     return "\n\n".join(pieces)
 
 
 def render_transcript(messages: Iterable[Message]) -> str:
-    """The messages as barred lines: who spoke, what was said, calls and results shortened, secrets taken out."""
-    return _barred(redact("\n".join(line for message in messages for line in _told(message))).text)
+    """Return the messages as barred lines with their speakers; calls and results truncated, secrets redacted."""
+    return _barred(redact("\n".join(line for message in messages for line in _message_lines(message))).text)
 
 
 def split_chunks(messages: Sequence[Message], most_tokens: int, counter: TokenCounter) -> list[tuple[Message, ...]]:
-    """The messages in parts whose transcripts have at most `most_tokens` each, in order; calls stay with their results.
+    """Split the messages into chunks whose transcripts have at most `most_tokens`; calls stay with their results.
 
-    A group that is larger alone is a part of its own. Its transcript is bounded by what is shown of each message.
+    A larger group is a chunk of its own; truncation of each message bounds its transcript.
     """
-    parts: list[tuple[Message, ...]] = []
-    held: list[Message] = []
+    chunks: list[tuple[Message, ...]] = []
+    chunk: list[Message] = []
     size = 0
     for group in _groups(messages):
         tokens = counter.count(render_transcript(group))
-        if held and size + tokens > most_tokens:
-            parts.append(tuple(held))
-            held, size = [], 0
-        held += group
+        if chunk and size + tokens > most_tokens:
+            chunks.append(tuple(chunk))
+            chunk, size = [], 0
+        chunk += group
         size += tokens
-    return [*parts, tuple(held)] if held else parts
+    return [*chunks, tuple(chunk)] if chunk else chunks
 
 
 def _groups(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """An assistant's message with the results that follow it, or any other message."""
+    """Yield each message with the tool results that follow it."""
     group: list[Message] = []
     for message in messages:
         if group and not any(message.results()):
@@ -118,31 +129,47 @@ def _groups(messages: Sequence[Message]) -> Iterator[list[Message]]:
         yield group
 
 
-def _told(message: Message) -> Iterator[str]:
-    who = message.role.capitalize()
+def _message_lines(message: Message) -> Iterator[str]:
+    speaker = message.role.capitalize()
     for part in message.parts:
         if isinstance(part, Text) and part.text.strip():
-            yield f"{who}: {_shortened(part.text, TEXT_CHARS)}"
+            yield f"{speaker}: {_shortened(part.text, TEXT_CHARS)}"
         elif isinstance(part, Note) and part.origin.startswith(ATTACHED):
-            yield f"{who}: {_shortened(part.text, RESULT_CHARS)}"
+            yield f"{speaker}: {_shortened(part.text, RESULT_CHARS)}"
         elif isinstance(part, Image):
-            yield f"{who}: [an image]"
+            yield f"{speaker}: [an image]"
         elif isinstance(part, ToolCall):
-            yield f"{who} called {truncate_line(part.name, 80)}: {_shortened(part.arguments, RESULT_CHARS)}"
+            yield f"{speaker} called {truncate_line(part.name, 80)}: {_shortened(part.arguments, RESULT_CHARS)}"
         elif isinstance(part, ToolResult):
             text = "\n".join(piece.text for piece in part.content if isinstance(piece, Text))
             state = " failed" if part.is_error else ""
             yield f"Result{state}: {_shortened(text, RESULT_CHARS)}"
 
 
-def _shortened(text: str, most_chars: int) -> str:
-    text = redact(sanitize_text(text).replace("\x00", "\ufffd")).text  # before the cut: half a secret is not recognised
-    if len(text) <= most_chars:
+def _shortened(text: str, limit_chars: int) -> str:
+    # Secrets are redacted before the cut: half a secret is not recognized.
+    text = redact(sanitize_text(text).replace("\x00", "\ufffd")).text
+    if len(text) <= limit_chars:
         return text
-    tail = most_chars // 4
-    left_out = len(text) - most_chars
-    return f"{text[: most_chars - tail]} […{left_out:,} characters left out…] {text[-tail:]}"
+    tail = limit_chars // 4
+    return f"{text[: limit_chars - tail]} […{len(text) - limit_chars:,} characters left out…] {text[-tail:]}"
 
 
 def _barred(text: str) -> str:
     return "\n".join(f"| {line}" for line in text.splitlines())
+
+
+def strip_thinking(text: str) -> str:
+    """Return the answer without the reasoning before it and surrounding space; empty if the reasoning never ends.
+
+    Tags inside the answer stay: it may be about them. Reasoning is at the beginning, or only its closing tag is there and
+    the text does not begin with a heading.
+    """
+    at = 0
+    while (opening := _OPENING_TAG.match(text, at)) is not None:
+        closing = _CLOSING_TAG.search(text, opening.end())
+        at = closing.end() if closing is not None else len(text)
+    text = text[at:].strip()
+    if not text.startswith("#") and (closing := _CLOSING_TAG.search(text)) is not None:
+        text = text[closing.end() :].strip()
+    return text

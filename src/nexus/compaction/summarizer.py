@@ -1,4 +1,4 @@
-"""Who writes a summary: the protocol, and the one that needs no model."""
+"""The summarizer protocol with its request and reply, and the extractive summarizer, which needs no model."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from nexus.types.ledger_entries import StoredMessage
 
 
 class SummaryRequest(Struct, frozen=True):
-    """What is to be summarised: messages as stored, after a `previous` summary that is to be brought up to date.
-
-    `most_tokens` (base tokens) is the room of the summary, `focus` what the user wants kept above all. `stricter` is set
-    on the second try, when `refused_because` says why the first text was not taken.
-    """
+    """Messages to summarize and the limits of the summary."""
 
     rows: tuple[StoredMessage, ...]
     most_tokens: int
+    """Limit of the summary in base tokens."""
     previous: str = ""
+    """Previous summary to update with the rows."""
     focus: str = ""
+    """Subjects that the user wants kept."""
     stricter: bool = False
+    """True on the second attempt."""
     refused_because: str = ""
+    """Why the first attempt was rejected."""
 
 
 class SummaryReply(Struct, frozen=True):
-    """A summary's text, who wrote it, and what the provider counted for the call (0 where no model was asked)."""
+    """A summary, its author, and the provider's token counts of the call (0 without a model)."""
 
     text: str
     model: str = ""
@@ -37,25 +38,25 @@ class SummaryReply(Struct, frozen=True):
 
 
 class Summarizer(Protocol):
-    """Writes summaries. It may raise anything and answer anything: what it says is judged before it is stored."""
+    """Writes summaries. It may raise any exception; every reply is checked before it is stored."""
 
     @property
     def name(self) -> str:
-        """What it is called in reports and in the ledger."""
+        """Name in reports and in the ledger."""
         ...
 
     @property
     def call_tokens(self) -> int:
-        """The most base tokens that it takes in one request, its answer included; 0 if it has no limit."""
+        """Largest request in base tokens, including the answer; 0 for no limit."""
         ...
 
     def summarize(self, request: SummaryRequest) -> SummaryReply:
-        """The summary. Called from a thread of its own, with a time limit around it."""
+        """Return the summary. Called in a thread of its own, with a timeout."""
         ...
 
 
 class ExtractiveSummarizer:
-    """Sentences and facts by rule, offline, the same for the same input; it cannot invent. The default."""
+    """Offline, deterministic summaries of sentences and facts from the messages. The default."""
 
     name: str = "extractive"
     call_tokens: int = 0
@@ -64,8 +65,8 @@ class ExtractiveSummarizer:
         self._counter = counter
 
     def summarize(self, request: SummaryRequest) -> SummaryReply:
-        """The findings of most weight that `most_tokens` hold; empty if not even the task fits."""
-        made = summarize(
+        """Return the heaviest findings that fit `most_tokens`; empty if not even the task fits."""
+        summary = summarize(
             request.rows, request.most_tokens, self._counter, previous=request.previous, focus=request.focus
         )
-        return SummaryReply(made.text)
+        return SummaryReply(summary.text)

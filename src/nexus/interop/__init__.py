@@ -1,1 +1,1 @@
-"""Readers of other tools' session files."""
+"""Readers and writers of other tools' session files."""

@@ -1,50 +1,75 @@
-"""Reads the session files of Claude Code (JSON Lines, one event a line) into transcripts.
+"""Reader of Claude Code session files (JSON Lines, one event a line).
 
-User and assistant lines are messages; a compaction boundary with its summary is a compaction; everything else (hook
-progress, file snapshots, queue operations) is counted by kind, but its place in the chain of parents counts. A line
-whose parent is not in the file is joined to the message before it, and reported. A second line without a parent is a
-cleared conversation. Lines of sub-agents (`isSidechain`) form transcripts of their own.
+User and assistant lines are messages; a compaction boundary with its summary is a compaction. Everything else (hook
+progress, file snapshots, queue operations) is counted by kind, but remains a link in the chain of parents. A line
+whose parent is not in the file is joined to the message before it and reported. A second line without a parent is a
+cleared conversation. Lines of sub-agents (`isSidechain`) form separate transcripts.
+
+`message` and the time of a line are imported, and fields that describe the message go into `meta`. All fields outside
+`IMPORTED` (above all the tool's own record of its result) are counted only.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
-from nexus.interop.claude_code_line import ABOUT, SYNTHETIC, TAKEN, digest, messages_of, usage_of
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript
-from nexus.providers.received import mapping, meta_text, number_of, text_of
+from nexus.providers import anthropic
+from nexus.providers.received import Calls, compact_json, mapping, meta_text, number_of, text_of, with_meta
 from nexus.types.message import Message, Text
+from nexus.types.request import TokenUsage
+
+SYNTHETIC = "<synthetic>"
+"""Model of messages that the tool wrote itself, such as notices of API errors."""
+
+ABOUT = ("cwd", "version", "gitBranch", "slug")
+"""Fields of every line that describe the session; the last value counts."""
+
+_INTERRUPTED = "[Request interrupted by user"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_IN_META = ("isMeta", "isApiErrorMessage", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
+
+IMPORTED = frozenset(
+    {"type", "uuid", "parentUuid", "logicalParentUuid", "message", "timestamp", "isSidechain", "isCompactSummary"}
+    | {"sessionId", "userType", *ABOUT, *_IN_META}
+)
+"""Fields of a message line that are imported or redundant."""
 
 _TRIGGERS = {"auto": "context_limit", "manual": "manual"}
 _ENDS = {"turn_duration", "stop_hook_summary", "end_turn", "stop_sequence"}
-"""What says that an exchange is over: events that follow it, and reasons to stop."""
+"""Events after a finished turn, and stop reasons that finish one."""
 
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 
 @dataclass(slots=True)
 class _File:
-    """What one pass over the file collects."""
+    """State of one pass over the file."""
 
     main: Chain = field(default_factory=Chain)
     sides: dict[str, Chain] = field(default_factory=dict[str, Chain])
+    # by the id of a line: where its children attach
     links: dict[str, tuple[Chain, Link]] = field(default_factory=dict[str, tuple[Chain, Link]])
+    # compaction boundaries by id, and the node of the compaction once its summary was read
     boundaries: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     compacted: dict[str, int] = field(default_factory=dict[str, int])
+    # digest of each message line by key
     contents: dict[str, str] = field(default_factory=dict[str, str])
     summaries: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     titles: dict[str, str] = field(default_factory=dict[str, str])
     counted: Counter[str] = field(default_factory=Counter[str])
-    left_out: Counter[str] = field(default_factory=Counter[str])
+    omitted: Counter[str] = field(default_factory=Counter[str])
     problems: list[Problem] = field(default_factory=list[Problem])
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: dict[str, None] = field(default_factory=dict[str, None])
@@ -53,23 +78,23 @@ class _File:
     lines: int = 0
 
     def link(self, uuid: str, chain: Chain, link: Link) -> None:
-        """Notes where a line stands, for its children; the first line of an id counts."""
+        """Store where the children of a line attach; the first line of an id counts."""
         if uuid:
             self.links.setdefault(uuid, (chain, link))
 
     def trouble(self, line: int, kind: str, text: str) -> None:
-        """Notes a problem."""
+        """Add a problem."""
         self.problems.append(Problem(line, kind, text))
 
 
 def read(path: Path) -> Iterator[Transcript]:
-    """The file's conversation. Raises UnreadableFile when it cannot be read or no line is an event of Claude Code."""
+    """Yield the file's conversation. Raises UnreadableFile if no line is an event of Claude Code."""
     file = _File()
     for row in read_json_lines(path):
         file.lines += 1
         _take(file, row)
     if not file.contents and all(kind.startswith("(") for kind in file.counted):
-        raise UnreadableFile(f"{path} holds no event of Claude Code: is it really one of its session files?")
+        raise UnreadableFile(f"{path} contains no event of Claude Code (give one of its session files)")
     yield _transcript(file, path.stem)
 
 
@@ -81,7 +106,7 @@ def _take(file: _File, row: JsonLine) -> None:
     if row.kind or not kind:
         file.counted[row.kind or "(no event)"] += 1
         if not row.kind:
-            file.trouble(row.line, "no event", "JSON, but no event of Claude Code: passed over")
+            file.trouble(row.line, "no event", "skipped: JSON, but no event of Claude Code")
         return
     if kind in ("user", "assistant"):
         _take_message(file, row.line, record, kind)
@@ -103,25 +128,25 @@ def _take(file: _File, row: JsonLine) -> None:
 
 
 def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]:
-    """The chain that a line belongs to, and where in it the line hangs."""
+    """Return the chain of a line and where the line attaches to it."""
     logical = text_of(record.get("logicalParentUuid"))
     parent = text_of(record.get("parentUuid")) or logical
-    known = file.links.get(parent)
-    chain = _chain(file, record, known[0] if known else None, rootless=not parent)
-    if known and known[0] is chain:
-        return chain, known[1]
+    attached = file.links.get(parent)
+    chain = _chain(file, record, attached[0] if attached else None, rootless=not parent)
+    if attached and attached[0] is chain:
+        return chain, attached[1]
     if not parent:
         return chain, Link(chain.last, cleared="parentUuid" in record and chain.last != START)
-    if known and chain is not file.main and chain.last == START:
+    if attached and chain is not file.main and chain.last == START:
         return chain, Link(START)
-    where = "in another chain" if known else "not in the file before it"
+    where = "in another chain" if attached else "not in the file before it"
     joined = "joined to the message before it" if chain.last != START else "it begins the conversation here"
     file.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")
     return chain, Link(chain.last)
 
 
 def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, rootless: bool) -> Chain:
-    """The main chain, or a side chain: by its agent's id, else by the line's parent, else a new one for a new root."""
+    """Return the main chain, or a side chain by its agent's id, the line's parent, or a new one for a new root."""
     if record.get("isSidechain") is not True:
         return file.main
     name = text_of(record.get("agentId"))
@@ -140,18 +165,18 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     chain, link = _place(file, line, record)
     try:
         key = _key(file, uuid, record)
-        messages = messages_of(record, kind, key, chain.calls) if key else ()
+        messages = _messages_of(record, kind, key, chain.calls) if key else ()
     except (BadReply, RecursionError) as error:
         file.trouble(line, "damaged message", str(error) if isinstance(error, BadReply) else "nested too deeply")
         file.counted["(damaged message)"] += 1
         file.link(uuid, chain, link)
         return
     if not messages:
-        file.trouble(line, "duplicate", f"the line {uuid} stands in the file twice, with the same content")
+        file.trouble(line, "duplicate", f"line {uuid} repeated with the same content")
         file.counted["(duplicate)"] += 1
         return
     if uuid not in ("", key):
-        file.trouble(line, "duplicate", f"two different lines have the id {uuid}: both were kept")
+        file.trouble(line, "duplicate", f"two different lines with the id {uuid}: both imported")
     _note(file, record)
     file.ended = text_of(mapping(record["message"]).get("stop_reason")) in _ENDS
     summary = record.get("isCompactSummary") is True
@@ -159,10 +184,10 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     if summary:
         place = _add_compaction(file, chain, link, key, messages)
         if any(not isinstance(part, Text) for message in messages for part in message.parts):
-            file.trouble(line, "summary", "a compaction's summary holds more than text: only its text was read")
+            file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
         stop = text_of(mapping(record["message"]).get("stop_reason"))
-        place = chain.add_assistant(link, messages[0], key, usage_of(record), stop)
+        place = chain.add_assistant(link, messages[0], key, _usage(record), stop)
     else:
         step = Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)
         place = chain.add_results(step)
@@ -172,9 +197,9 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
 
 
 def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
-    """The line's id; where it has none or shares it, made from its content. Empty for a line that was read already."""
-    content = digest(record.get("message"))
-    key = uuid or f"line-{digest(record)}"
+    """Return the line's id, or one from its content if it has none or shares it; empty for a repeated line."""
+    content = _digest(record.get("message"))
+    key = uuid or f"line-{_digest(record)}"
     if key in file.contents and not uuid:
         key = next(name for number in range(2, file.lines + 2) if (name := f"{key}#{number}") not in file.contents)
     elif key in file.contents:
@@ -186,12 +211,12 @@ def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
 
 
 def _after_boundary(file: _File, line: int, link: Link, *, summary: bool) -> Link:
-    """The link, when it hangs under a compaction boundary: after the compaction, if its summary was read already."""
+    """Return the link; under a compaction boundary after the compaction, if its summary was read already."""
     if not link.boundary or (summary and link.boundary not in file.compacted):
         return link
     if link.boundary in file.compacted:
         return Link(file.compacted[link.boundary])
-    file.trouble(line, "compaction without summary", "what follows it begins anew, as the tool itself did")
+    file.trouble(line, "compaction without summary", "later messages start a new conversation, as in the tool itself")
     return Link(link.node, cleared=link.node != START)
 
 
@@ -224,7 +249,7 @@ def _note(file: _File, record: dict[str, Any]) -> None:
     if session := text_of(record.get("sessionId")):
         file.sessions.pop(session, None)
         file.sessions[session] = None
-    file.left_out.update(name for name in record if name not in TAKEN)
+    file.omitted.update(name for name in record if name not in IMPORTED)
 
 
 def _transcript(file: _File, stem: str) -> Transcript:
@@ -242,7 +267,7 @@ def _transcript(file: _File, stem: str) -> Transcript:
         title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
         sidechains=sides,
         counted=dict(+file.counted),
-        omitted=dict(file.left_out),
+        omitted=dict(file.omitted),
         problems=tuple(file.problems),
         lines=file.lines,
         message_lines=main.message_lines + sum(side.message_lines for side in sides),
@@ -267,6 +292,66 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
 
 
 def _model(steps: Sequence[Step]) -> str:
-    """The model that answered last."""
-    answered = (message.model for step in reversed(steps) for message in step.messages)
-    return next((model for model in answered if model and model != SYNTHETIC), "")
+    """Return the model of the last answer."""
+    models = (message.model for step in reversed(steps) for message in step.messages)
+    return next((model for model in models if model and model != SYNTHETIC), "")
+
+
+def _messages_of(record: dict[str, Any], kind: str, key: str, calls: Calls) -> tuple[Message, ...]:
+    """Return the line's messages with id, time, source and meta. Raises BadReply if there is none.
+
+    An assistant's message keeps its id, which its other lines share; a user's message has the line's.
+    """
+    body = mapping(record.get("message"))
+    if not body:
+        raise BadReply("event without `message`")
+    fields = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
+    messages = anthropic.message({**fields, "role": kind}, calls)
+    meta = {name: record[name] for name in _IN_META if record.get(name)}
+    if body.get("model") == SYNTHETIC:
+        meta["synthetic"] = True
+    if kind == "assistant" and body.get("stop_reason"):
+        meta["stop_reason"] = body["stop_reason"]
+    at_ms = _milliseconds(record.get("timestamp"))
+    ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
+    return tuple(
+        replace(
+            message,
+            id=message_id,
+            at_ms=at_ms,
+            source=_source(record, message) if message.role == "user" else "",
+            meta=with_meta(message.meta, meta),
+        )
+        for message, message_id in zip(messages, ids, strict=False)
+    )
+
+
+def _usage(record: dict[str, Any]) -> TokenUsage | None:
+    """Return the provider's usage for the message's model call; None if no model was called."""
+    body = mapping(record.get("message"))
+    if body.get("model") == SYNTHETIC or not body.get("usage"):
+        return None
+    return anthropic.usage(body["usage"])
+
+
+def _digest(value: Any) -> str:
+    """Return sixteen hexadecimal digits for a JSON value."""
+    return hashlib.sha256(compact_json(value).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _source(record: dict[str, Any], message: Message) -> str:
+    if record.get("isMeta") is True:
+        return "hook"
+    if message.text().startswith(_INTERRUPTED):
+        return "interrupt"
+    return "agent" if record.get("isSidechain") is True else "human"
+
+
+def _milliseconds(value: Any) -> int:
+    """Return the Unix time of an ISO 8601 timestamp (UTC without a zone), 0 if invalid."""
+    try:
+        time = datetime.fromisoformat(text_of(value))
+        zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return max(0, (zoned - _EPOCH) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        return 0

@@ -1,9 +1,9 @@
-"""The tree of one Claude Code conversation: its lines, joined to messages, and the paths through them.
+"""Tree of one Claude Code conversation: lines joined to messages, and the paths through them.
 
 Each line names its parent. An assistant's message is spread over lines that share an id, with the results of parallel
-calls between them, so parents fork all the time without anybody having gone back. Here all lines of a message, and the
-results of its calls, are one node; where a node still has two children, the user went back and went on differently.
-Parents stand before their children in the file, so the tree is built in one pass and has no circles.
+calls between them, so parents often have several children without any going back. Here all lines of a message, with the
+results of its calls, are one node; if a node still has two children, the user went back and continued differently.
+Parents precede their children in the file, so the tree is built in one pass and has no cycles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nexus.types.message import Message
 from nexus.types.request import TokenUsage
 
 START = -1
-"""The place before the first node."""
+"""Index before the first node."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(slots=True)
 class Link:
-    """Where a line hangs: after which node, across a clearing or not, and under which compaction boundary."""
+    """Where a line attaches: the node, whether a clear is between, and the compaction boundary."""
 
     node: int
     cleared: bool = False
@@ -48,7 +48,7 @@ class Link:
 
 @dataclass(slots=True)
 class Chain:
-    """The nodes of the main conversation or of one side chain, with what later lines look up in them."""
+    """Nodes of the main conversation or of one side chain, with indexes for later lines."""
 
     name: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
@@ -58,17 +58,17 @@ class Chain:
 
     @property
     def last(self) -> int:
-        """The node that was begun last; START when there is none."""
+        """Index of the newest node; START if there is none."""
         return len(self.nodes) - 1
 
     def add(self, link: Link, step: Step, *, inserted: bool = False) -> int:
-        """Adds a node after the link's; returns its place."""
+        """Add a node after the link's; return its index."""
         self.nodes.append(Node(link.node, link.cleared, step, inserted=inserted))
         self.calls.add(step.messages)
         return self.last
 
     def add_assistant(self, link: Link, message: Message, key: str, usage: TokenUsage | None, stop: str) -> int:
-        """Adds a piece of an assistant's message: to the node that has its id, or as a new one; returns its place."""
+        """Add a piece of an assistant's message to the node with its id or as a new one; return the index."""
         place = self.by_message.get(message.id)
         if place is None:
             step = Step(pieces=(Piece(key, (message,)),), at_ms=message.at_ms, usage=usage, stop_reason=stop)
@@ -83,9 +83,9 @@ class Chain:
         return place
 
     def add_results(self, step: Step) -> int | None:
-        """Adds a line of tool results to the message that asked for them; None when no message here did."""
-        asked = (self.by_call.get(result.call_id) for message in step.messages for result in message.results())
-        place = next((place for place in asked if place is not None), None)
+        """Add a line of tool results to the message with the call; return its index, None without one."""
+        places = (self.by_call.get(result.call_id) for message in step.messages for result in message.results())
+        place = next((place for place in places if place is not None), None)
         if place is None:
             return None
         self.nodes[place].results.append(step)
@@ -93,14 +93,14 @@ class Chain:
         return place
 
     def lines(self) -> int:
-        """How many lines of the file stand in the tree."""
+        """Return the number of lines in the tree."""
         return sum(len(step.pieces) for node in self.nodes for step in (node.first, *node.results))
 
 
 def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple[Fork, ...]]:
-    """The path to the message that was begun last, and the branches that were left, in the order of the file.
+    """Return the path to the newest message, and the abandoned branches in the order of the file.
 
-    `ended` says that the last exchange is known to be over.
+    `ended`: the last turn is known to be over.
     """
     children: list[list[int]] = [[] for _ in range(len(chain.nodes) + 1)]  # the last list is START's, at index -1
     newest = list(range(len(chain.nodes)))
@@ -109,13 +109,13 @@ def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple
         children[parent].append(place)
         if parent != START:
             newest[parent] = max(newest[parent], newest[place])
-    left: list[int] = []
-    main = _walk([], chain.nodes, children, newest, left)
+    branches: list[int] = []
+    main = _walk([], chain.nodes, children, newest, branches)
     branch_of = dict.fromkeys([START, *main], -1)
     forks: list[Fork] = []
-    while left:
-        start = heappop(left)
-        branch = _walk([start], chain.nodes, children, newest, left)
+    while branches:
+        start = heappop(branches)
+        branch = _walk([start], chain.nodes, children, newest, branches)
         parent = chain.nodes[start].parent
         after = "" if parent == START else chain.nodes[parent].last_key
         branch_of.update(dict.fromkeys(branch, len(forks)))
@@ -124,22 +124,22 @@ def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple
 
 
 def _walk(
-    path: list[int], nodes: Sequence[Node], children: list[list[int]], newest: list[int], left: list[int]
+    path: list[int], nodes: Sequence[Node], children: list[list[int]], newest: list[int], branches: list[int]
 ) -> list[int]:
-    """The path, with the newest way on from its end.
+    """Extend the path along the newest children; other children go to `branches`.
 
-    Other children on the way go to `left`; but inserted messages that lead nowhere are no branch: they stay.
+    Inserted messages without children are not branches and stay on the path.
     """
     place = path[-1] if path else START
-    while here := sorted(children[place]):
-        chosen = max(here, key=newest.__getitem__)
-        for child in here:
+    while options := sorted(children[place]):
+        chosen = max(options, key=newest.__getitem__)
+        for child in options:
             if child == chosen:
                 continue
             if nodes[child].inserted and not children[child] and child < chosen:
                 path.append(child)
             else:
-                heappush(left, child)
+                heappush(branches, child)
         path.append(chosen)
         place = chosen
     return path
@@ -151,9 +151,5 @@ def _steps(nodes: Sequence[Node], path: Sequence[int]) -> Iterator[Step]:
         if node.cleared:
             yield Step("clear", (Piece(f"{node.first.keys[0]}:clear"),), at_ms=node.first.at_ms)
         yield node.first
-        # A user who speaks while calls run is heard in the line of a result; the other results come before that line.
-        yield from sorted(node.results, key=_speaks)
-
-
-def _speaks(step: Step) -> bool:
-    return any(message.role != "tool" for message in step.messages)
+        # A user's message during calls is on the line of a result: results without one come first.
+        yield from sorted(node.results, key=lambda step: any(message.role != "tool" for message in step.messages))

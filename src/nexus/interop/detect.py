@@ -1,7 +1,7 @@
-"""Tells what format a session file has, by its content, and reads it.
+"""Detection of a session file's format by its content, and the readers by format.
 
-The decision is made line by line, as far as it takes: one field that only one format has decides. Plain text messages
-look the same in OpenAI's and Anthropic's form, and are read as OpenAI's.
+Lines are read until a field occurs that only one format has. Plain text messages are the same in OpenAI's and
+Anthropic's format and are read as OpenAI's.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import anthropic_file, claude_code, openai_file, turnlog_read
-from nexus.interop.chat_file import conversations_in
+from nexus.interop import claude_code, turnlog
+from nexus.interop.chat_files import conversations_in, read_anthropic, read_openai
 from nexus.interop.json_lines import read_json_lines
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
-from nexus.render.turnlog.entry import FIELDS
+from nexus.render.turnlog.entries import FIELDS
 
 READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
-    "anthropic": anthropic_file.read,
+    "anthropic": read_anthropic,
     "claude_code": claude_code.read,
-    "openai": openai_file.read,
-    "turnlog": turnlog_read.read,
+    "openai": read_openai,
+    "turnlog": turnlog.read,
 }
-"""The formats that can be read, by name."""
+"""Readers by format name."""
 
 _LOOK_AT_LINES = 2_000
 _EVENTS = {"user", "assistant", "system", "progress", "summary", "attachment"} | {
@@ -42,7 +42,7 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 
 
 def detect(path: Path) -> str:
-    """The file's format: a name in `READERS`. Raises UnknownFormat, or UnreadableFile when it cannot be read."""
+    """Return the file's format, a name in `READERS`. Raises UnknownFormat or UnreadableFile."""
     plain, values, problem = False, 0, ""
     for row in islice(read_json_lines(path), _LOOK_AT_LINES):
         values += row.value is not None or not row.kind
@@ -53,27 +53,24 @@ def detect(path: Path) -> str:
         if not conversations and "role" in mapping(row.value):
             conversations = [{"messages": [row.value]}]
         for conversation in conversations:
-            if found := _provider(conversation):
-                return found
+            if format_name := _provider(conversation):
+                return format_name
             plain = plain or any("role" in mapping(item) for item in items_of(conversation["messages"]))
     if plain:
         return "openai"
     if not values and problem:
-        raise UnreadableFile(f"{path} holds no JSON ({problem}): give a session file in JSON or JSON Lines")
-    raise UnknownFormat(
-        f"{path} is in none of the formats that can be read ({', '.join(READERS)}). "
-        "If it is one of them, name it with --format."
-    )
+        raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
+    raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 
 
 def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
-    """The file's conversations, one at a time; the format is detected when it is not given.
+    """Yield the file's conversations; the format is detected by default.
 
-    Raises UnknownFormat and UnreadableFile; damage inside the file is in the transcripts' `problems`.
+    Raises UnknownFormat and UnreadableFile. Damage inside the file is in the transcripts' `problems`.
     """
     reader = READERS.get(detect(path) if form is None else form)
     if reader is None:
-        raise UnknownFormat(f"no format {form!r}: those that can be read are {', '.join(READERS)}")
+        raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
     return reader(path)
 
 
@@ -86,7 +83,7 @@ def _is_event(record: dict[str, Any]) -> bool:
 
 
 def _provider(conversation: dict[str, Any]) -> str:
-    """The format that a conversation's fields prove; empty if it is plain."""
+    """Return the format that a conversation's fields prove; empty if it is plain."""
     if isinstance(conversation.get("system"), (str, list)):
         return "anthropic"
     for item in items_of(conversation["messages"]):

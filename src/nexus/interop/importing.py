@@ -1,41 +1,44 @@
-"""Bringing transcripts into the ledger: each piece once, however often its file is read and however much it has grown.
+"""Import of transcripts into the ledger: each piece once, however often its file is read and however much it grew.
 
-A transcript is one transaction. A name that another conversation has gets a number. Its forks become sessions `NAME~1`,
-`NAME~2`, its side chains `NAME+ID`. When the session went on here meanwhile, what is new in the file becomes a fork
-`NAME~continued`, so that neither history is mixed. Several may import the same at once: it is added by one of them.
+A path of a transcript is one transaction. A name that another conversation has gets a number. Forks become the sessions
+`NAME~1`, `NAME~2`, side chains `NAME+ID`. If the session continued in the ledger, new steps of the file become a fork
+`NAME~continued`, so that histories are not mixed. Of concurrent imports of the same file one adds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import HeadMoved, LedgerBusy
-from nexus.interop.entries import import_source, ledger_entries
-from nexus.interop.transcript import Fork, Problem, Step, Transcript
+from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import SessionMetadata, SessionStatus
-from nexus.types.ledger_entries import Commit
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry
+from nexus.types.message import Image, Message, Part, ToolResult
+from nexus.workspace.images.load import with_dimensions
 
 ATTEMPTS = 5
-"""How often a path is imported again because somebody else wrote to its session first."""
+"""Attempts to import a path when other writers change its session first."""
 
 
 class ImportReport(Struct, frozen=True):
-    """What an import did, or would do in a dry run. `known` counts steps that were there already.
-
-    `status` is that of the session. Nothing is added to one that was deleted: `refused` counts the steps that were not.
-    """
+    """Result of an import, or of a dry run. The JSON keys `added`, `known`, `left_out` and `refused` stay as they are."""
 
     session: str
     format: str
     source: str
     title: str
-    added_entries: int
-    known_entries: int
+    added_entries: int = field(name="added")
+    known_entries: int = field(name="known")
+    """Steps that were in the ledger already."""
     messages: int
     calls: int
     results: int
@@ -43,67 +46,65 @@ class ImportReport(Struct, frozen=True):
     lines: int
     message_lines: int
     counted: dict[str, int]
-    omitted: dict[str, int]
+    omitted: dict[str, int] = field(name="left_out")
+    """Fields of message lines that are not imported, with counts."""
     problems: tuple[Problem, ...]
     dry_run: bool
     note: str = ""
     status: SessionStatus = "active"
-    rejected: int = 0
+    rejected: int = field(default=0, name="refused")
+    """Steps that were not added because the session is deleted."""
 
 
 def import_transcript(
     nx: Engine, transcript: Transcript, session: str = "", *, dry_run: bool = False
 ) -> list[ImportReport]:
-    """Imports a transcript with its forks and side chains; one result for each session that it touches.
+    """Import a transcript with its forks and side chains; return one report for each session.
 
-    Each session is one transaction, and each result says what was truly added: others may import the same meanwhile.
-    Raises LedgerBusy when others write to a session all the time.
+    Each session is one transaction. A report counts what this import added, not what a concurrent one did.
+    Raises LedgerBusy if other writers keep changing a session.
     """
     name = _free_name(nx, transcript.all_keys(), session or transcript.source_id)
     if _status(nx, name) == "deleted":
-        return [_kept_out(nx, transcript, name, dry_run=dry_run)]
-    source, last = _copied(nx, transcript, name)
-    done = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
-    homes = [done[0]]
+        return [_rejected_report(nx, transcript, name, dry_run=dry_run)]
+    source, last = _copied_from(nx, transcript, name)
+    reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
+    homes = [reports[0]]
     bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
         label = _free_name(nx, [key for step in fork.steps for key in step.keys], f"{name}~{number}")
         if parent.rejected and fork.after not in nx.store.known_keys(parent.session):
-            one = _told(bare, parent.session, fork.steps, [], dry_run=dry_run, rejected=len(fork.steps))
+            report = _report(bare, parent.session, fork.steps, [], dry_run=dry_run, rejected=len(fork.steps))
         else:
-            one = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
-        homes.append(one)
-        done.extend([one] if one.added_entries or one.rejected else [])
+            report = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
+        homes.append(report)
+        reports.extend([report] if report.added_entries or report.rejected else [])
     for side in transcript.sidechains:
-        found = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
-        done.extend(found)
-        own, main = found[0].session, done[0].session
-        if (
-            not dry_run
-            and nx.store.resolve(main)
-            and nx.store.resolve(own)
-            and not nx.ledger.metadata(own).parent_session
-        ):
-            nx.ledger.update(own, "spawned", parent_session=main)
-    return done
+        side_reports = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
+        reports.extend(side_reports)
+        child, main = side_reports[0].session, reports[0].session
+        stored = not dry_run and nx.store.resolve(main) and nx.store.resolve(child)
+        if stored and not nx.ledger.metadata(child).parent_session:
+            nx.ledger.update(child, "spawned", parent_session=main)
+    return reports
 
 
-def _copied(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
-    """The session whose messages a new conversation begins with, and the last key they share; empty if there is none.
+def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
+    """Return the session whose messages a new conversation begins with, and their last common key; empty without one.
 
-    A program that resumes a conversation may copy it into a new file under a new name before it goes on.
+    A program that resumes a conversation may copy it into a new file with a new name first.
     """
     keys = [key for step in transcript.steps for key in step.keys]
     if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
         return "", ""
     threads = {thread for thread, _ in nx.store.holders(keys[0])}
-    sources = [one.label for one in nx.store.sessions(every=True) if one.thread in threads]
+    sources = [session.label for session in nx.store.sessions(every=True) if session.thread in threads]
     shared: dict[str, str] = {}
     for label in sources:
-        known = nx.store.known_keys(label)
+        stored = nx.store.known_keys(label)
         for key in keys:
-            if key not in known:
+            if key not in stored:
                 break
             shared[label] = key
     best = max(shared, key=lambda label: keys.index(shared[label]), default="")
@@ -120,72 +121,69 @@ def _path(
     after: str = "",
     dry_run: bool,
 ) -> ImportReport:
-    """One path of steps into one session; again from the beginning when somebody else wrote to it first."""
+    """Import one path of steps into one session; try again if another writer was faster."""
     for _ in range(ATTEMPTS):
         with suppress(HeadMoved):
-            return _once(nx, transcript, label, steps, parent, after, dry_run=dry_run)
+            return _import_path(nx, transcript, label, steps, parent, after, dry_run=dry_run)
     raise LedgerBusy(
-        f"others wrote to session {label!r} {ATTEMPTS} times while its file was imported; nothing was stored the last "
-        "time. Import again: what is there already is not added twice"
+        f"session {label!r} changed {ATTEMPTS} times during the import; the rest was not stored "
+        "(import again: stored steps are not added twice)"
     )
 
 
-def _once(
+def _import_path(
     nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], parent: str, after: str, *, dry_run: bool
 ) -> ImportReport:
-    """What is unknown of a path, at the place where it belongs."""
+    """Append the new steps of a path where they belong."""
     base = nx.store.known_keys(parent) if parent else {}
     if parent and after not in base:
         continued = f"{parent}~continued"
-        beside = nx.store.known_keys(continued)
-        parent, base = (continued, {**base, **beside}) if after in beside else (parent, base)
-    known, head = _state(nx, label)
+        more = nx.store.known_keys(continued)
+        parent, base = (continued, {**base, **more}) if after in more else (parent, base)
+    stored, head = _state(nx, label)
     elsewhere, note = dict(base), ""
-    new = _unknown(steps, {**elsewhere, **known})
+    new = _new_steps(steps, {**elsewhere, **stored})
     if new and _status(nx, label) == "deleted":
-        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+        return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     if not new and parent and nx.store.thread_of(label) is None:
-        note = f"session {parent!r} has all of this already, so no session {label!r} was made"
-        return _told(transcript, parent, steps, [], status=_status(nx, parent), note=note, dry_run=dry_run)
-    if new and parent and not known and not dry_run:
+        note = f"session {parent!r} contains all steps; session {label!r} not created"
+        return _report(transcript, parent, steps, [], status=_status(nx, parent), note=note, dry_run=dry_run)
+    if new and parent and not stored and not dry_run:
         at = base.get(after, 0)
-        at += base.get(f"{after}:end") == at + 1  # with the end of the turn, if that is what ended it
+        at += base.get(f"{after}:end") == at + 1  # include the end of the turn
         head = _fork(nx, label, parent, at, _facts(transcript))
-    while new and (last := _last(steps, known, head)) < head:
+    while new and (last := _last(steps, stored, head)) < head:
         continued = f"{label}~continued"
-        elsewhere |= known
-        known, head = _state(nx, continued)
-        new = _unknown(steps, {**elsewhere, **known})
+        elsewhere |= stored
+        stored, head = _state(nx, continued)
+        new = _new_steps(steps, {**elsewhere, **stored})
         if new:
-            note = f"the session went on otherwise since the last import: what is new became {continued!r}"
+            note = f"session changed since the last import: new steps added to {continued!r}"
             if not dry_run and nx.store.thread_of(continued) is None:
                 head = _fork(nx, continued, label, last, None)
         label, head = continued, head or last
     if new and _status(nx, label) == "deleted":
-        return _told(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-    made = list(ledger_entries(nx, steps, {**elsewhere, **known}, head))
-    if made and not known and not parent:
-        made[0] = replace(made[0], body={**made[0].body, "imported": import_source(transcript)})
-    if made and not dry_run:
-        done = nx.store.commit(label, Commit(tuple(made), expected_head=head), _facts(transcript))
-        new = new if done.added else []  # nothing, where somebody else imported the same meanwhile
-    return _told(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
+        return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+    entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
+    if entries and not stored and not parent:
+        entries[0] = replace(entries[0], body={**entries[0].body, "imported": import_source(transcript)})
+    if entries and not dry_run:
+        result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
+        new = new if result.added else []  # a concurrent import of the same file was faster
+    return _report(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
 
 
-def _kept_out(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> ImportReport:
-    """What an import of a conversation says whose session was deleted: nothing is added, to it or beside it."""
-    new = _unknown(transcript.steps, nx.store.known_keys(label))
-    beside = [step for part in (*transcript.forks, *transcript.sidechains) for step in _all_steps(part)]
-    refused = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in beside)
-    told = _told(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-    return replace(told, rejected=refused)
+def _rejected_report(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> ImportReport:
+    """Return the report for a deleted session: nothing is added to it, its forks and side chains."""
+    new = _new_steps(transcript.steps, nx.store.known_keys(label))
+    others = [step for fork in transcript.forks for step in fork.steps]
+    others += [step for side in transcript.sidechains for step in side.all_steps()]
+    rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
+    report = _report(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+    return replace(report, rejected=rejected)
 
 
-def _all_steps(part: Fork | Transcript) -> Iterable[Step]:
-    return part.steps if isinstance(part, Fork) else part.all_steps()
-
-
-def _told(
+def _report(
     transcript: Transcript,
     label: str,
     steps: tuple[Step, ...],
@@ -196,7 +194,7 @@ def _told(
     dry_run: bool,
     rejected: int = 0,
 ) -> ImportReport:
-    """The result for a path of `steps`, of which `new` were added to the session."""
+    """Return the report for a path of `steps`, of which `new` were added to the session."""
     messages = [message for step in new for message in step.messages]
     return ImportReport(
         session=label,
@@ -230,37 +228,112 @@ def _status(nx: Engine, label: str) -> SessionStatus:
 
 
 def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
-    """The first of NAME, NAME-2, … that is new or has something of this very conversation: two are never mixed."""
-    own = set(keys)
+    """Return the first of NAME, NAME-2, … that is new or contains steps of this conversation."""
+    key_set = set(keys)
     name, number = wanted, 1
-    while nx.store.thread_of(name) is not None and own.isdisjoint(nx.store.known_keys(name)):
+    while nx.store.thread_of(name) is not None and key_set.isdisjoint(nx.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
     return name
 
 
-def _unknown(steps: tuple[Step, ...], known: Mapping[str, int]) -> list[Step]:
-    return [step for step in (step.without(known) for step in steps) if step is not None]
+def _new_steps(steps: tuple[Step, ...], stored: Mapping[str, int]) -> list[Step]:
+    return [step for step in (step.without(stored) for step in steps) if step is not None]
 
 
-def _last(steps: tuple[Step, ...], known: Mapping[str, int], head: int) -> int:
-    """Where the newest known step of the path stands; at the head if none is known."""
-    return max((known[key] for step in steps for key in _keys(step) if key in known), default=head)
+def _last(steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> int:
+    """Return the entry of the newest stored step of the path; the head if none is stored."""
+    keys = (key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:])))
+    return max((stored[key] for key in keys if key in stored), default=head)
 
 
 def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
-    """The keys that a session knows and its head, at one moment: what is appended at that head is new."""
+    """Return the keys in a session and its head, from one snapshot."""
     with nx.store.snapshot():
         thread = nx.store.thread_of(label)
         return nx.store.known_keys(label), nx.store.head(thread)[0] if thread is not None else 0
 
 
 def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata | None) -> int:
-    """Makes a session that continues another one; its head. Raises SessionMoved if somebody else makes it meanwhile."""
+    """Create a session that continues another one and return its head. Raises SessionMoved if it was just created."""
     last = nx.store.session(label)
     number = last.number if last is not None else 0
     return nx.store.thread(nx.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq
 
 
-def _keys(step: Step) -> tuple[str, ...]:
-    return (*step.keys, *(f"{key}:end" for key in step.keys[-1:]))
+def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> Iterator[NewEntry]:
+    """Yield the entries to append. Positions count from `head`, which the commit checks."""
+    seqs = dict(stored)
+    covers_from, next_seq = 1, head + 1
+    for step in steps:
+        new = step.without(stored)
+        seq = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0
+        if step.kind == "clear":
+            covers_from = seq + 1
+        if new is not None:
+            body = _compaction(step, covers_from, seq, seqs) if step.kind == "compaction" else _body(step)
+            yield NewEntry(
+                step.kind,
+                with_sizes(map(_with_image_sizes, new.messages), nx.counter),
+                body,
+                new.at_ms,
+                new.opens_turn,
+                new.keys,
+            )
+            seqs.update(dict.fromkeys(new.keys, seq))
+            next_seq += 1
+        if step.kind == "compaction":
+            covers_from = seqs.get(step.kept_from, seq + 1)
+        end = f"{step.keys[-1]}:end" if step.keys else ""
+        if step.closes_turn and end and end not in stored:
+            yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
+            next_seq += 1
+
+
+def _with_image_sizes(message: Message) -> Message:
+    # Files seldom contain the size of an image, and its tokens depend on that.
+    parts = tuple(_part_with_sizes(part) for part in message.parts)
+    return message if parts == message.parts else replace(message, parts=parts)
+
+
+def _part_with_sizes(part: Part) -> Part:
+    if isinstance(part, Image):
+        return with_dimensions(part)
+    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+        return replace(part, content=tuple(with_dimensions(i) if isinstance(i, Image) else i for i in part.content))
+    return part
+
+
+def import_source(transcript: Transcript) -> dict[str, Any]:
+    """Return the file's metadata of the conversation, which its first entry keeps."""
+    fields = {
+        "format": transcript.format,
+        "source": transcript.source_id,
+        "cwd": transcript.cwd,
+        "model": transcript.model,
+    }
+    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
+    return {**{name: value for name, value in fields.items() if value}, **meta}
+
+
+def _body(step: Step) -> dict[str, Any]:
+    body: dict[str, Any] = {**step.facts}
+    if step.usage is not None:
+        body["usage"] = msgspec.to_builtins(step.usage)
+    if step.stop_reason:
+        body["stop_reason"] = step.stop_reason
+    return body
+
+
+def _compaction(step: Step, covers_from: int, seq: int, seqs: Mapping[str, int]) -> dict[str, Any]:
+    first_kept = seqs.get(step.kept_from, seq + 1)
+    compaction = Compaction(
+        covers_from=covers_from,
+        covers_to=min(seq, first_kept) - 1,
+        first_kept=first_kept,
+        summary=step.summary,
+        type="imported",
+        trigger=step.trigger or "manual",
+        tokens_before=step.tokens_before,
+    )
+    return {**step.facts, **msgspec.to_builtins(compaction)}

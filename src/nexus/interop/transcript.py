@@ -1,8 +1,8 @@
-"""What a reader of foreign sessions returns: a transcript, as the steps that would have been appended at the time.
+"""Transcripts: sessions of other tools as the steps that would have been appended at the time.
 
-A step is one append to the ledger. It consists of pieces, one per line (or item) of the source, each with a key that
-depends on nothing but that piece. Files grow and are read again: whoever imports them asks each step for what is
-`without` the keys already known, so a piece that came later becomes a step of its own, under its message's id.
+A step is one append to the ledger. It consists of pieces, one per line or item of the source, each with a key that
+depends on that piece alone. Files grow and are read again: `Step.without` removes the pieces that are in the ledger, so
+a later piece becomes a separate step under its message's id.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nexus.types.request import TokenUsage
 StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
 
 NOT_TYPED = frozenset({"hook", "interrupt"})
-"""Sources of user messages that nobody typed: they continue the exchange that they stand in."""
+"""Sources of user messages that were not typed: they continue the current turn."""
 
 
 class Problem(Struct, frozen=True):
-    """Something in the file that could not be taken as it stood. `line` counts from 1; `kind` groups equal problems."""
+    """Something in the file that could not be imported unchanged; `line` counts from 1, `kind` groups problems."""
 
     line: int
     kind: str
@@ -32,43 +32,42 @@ class Problem(Struct, frozen=True):
 
 
 class Piece(Struct, frozen=True):
-    """One line or item of the source: its key and the messages (or parts of a message) that it holds."""
+    """One line or item of the source: its key and its messages or parts of a message."""
 
     key: str
     messages: tuple[Message, ...] = ()
 
 
 class Step(Struct, frozen=True):
-    """One append: messages, a clearing of the conversation, or a compaction (whose summary is not a message).
-
-    `usage` is what the provider reported for the whole model call, so it belongs to the message, not to each piece.
-    `facts` is what else the source says of this append; it is kept in the entry's body.
-    `trigger` is `context_limit`, `manual` or empty; `kept_from` is the key of the first message that a compaction kept
-    as it was (empty: none). `opens_turn` says that an exchange begins here: it depends only on what stands before, so
-    it stays the same when the file grows. `closes_turn` says that the exchange is known to be over after this step.
-    """
+    """One append: messages, a clear, or a compaction, whose summary is not a message."""
 
     kind: StepKind = "messages"
     pieces: tuple[Piece, ...] = ()
     at_ms: int = 0
     usage: TokenUsage | None = None
+    """Provider's usage of the model call: of the message, not of each piece."""
     stop_reason: str = ""
     summary: str = ""
     trigger: str = ""
+    """Of a compaction: `context_limit`, `manual` or empty."""
     tokens_before: int = 0
     kept_from: str = ""
+    """Key of the first message that a compaction kept; empty for none."""
     opens_turn: bool = False
+    """True for the first step of a turn. Depends on earlier steps only, so it is stable when the file grows."""
     closes_turn: bool = False
+    """True if the turn is known to be over after this step."""
     facts: dict[str, Any] = {}
+    """Other metadata of the source, kept in the entry's body."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of all pieces, in order."""
+        """Keys of all pieces, in order."""
         return tuple(piece.key for piece in self.pieces)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The step's messages, pieces of one message (same role and id) joined in order."""
+        """The step's messages; pieces of one message (same role and id) are joined in order."""
         joined: list[Message] = []
         for message in (message for piece in self.pieces for message in piece.messages):
             last = joined[-1] if joined else None
@@ -79,9 +78,9 @@ class Step(Struct, frozen=True):
                 joined.append(message)
         return tuple(joined)
 
-    def without(self, known: Container[str]) -> Step | None:
-        """The step with its unknown pieces only; None when nothing is new. A compaction is known as a whole."""
-        new = tuple(piece for piece in self.pieces if piece.key not in known)
+    def without(self, stored: Container[str]) -> Step | None:
+        """Return the step without stored pieces; None if all are stored, or any piece of a compaction or clear."""
+        new = tuple(piece for piece in self.pieces if piece.key not in stored)
         if len(new) == len(self.pieces):
             return self
         if not new or self.kind != "messages":
@@ -90,25 +89,17 @@ class Step(Struct, frozen=True):
 
 
 class Fork(Struct, frozen=True):
-    """A branch that was left: the user went back and went on differently.
-
-    `after` is the key it follows; empty if it begins the conversation anew. That key stands on the main path, or, when
-    `branch` is not -1, in the fork of that number, which always comes before this one.
-    """
+    """An abandoned branch: the user went back and continued differently."""
 
     after: str
+    """Key of the preceding step; empty for a new beginning."""
     steps: tuple[Step, ...]
     branch: int = -1
+    """Index of the earlier fork that contains `after`; -1 for the main path."""
 
 
 class Transcript(Struct, frozen=True):
-    """One conversation of a file. Side chains are the conversations of its sub-agents, by the agent's id.
-
-    Nothing is dropped silently: `sum(counted.values()) + message_lines == lines`, where `counted` has the lines that
-    hold no message, by kind, and `left_out` says which fields of message lines were not taken over, and how often.
-    `meta` is JSON text of what else the file says about the conversation. `unique_keys` says that a key stands for one
-    message anywhere, so that a file that begins with another one's messages is known as a copy that went on.
-    """
+    """One conversation of a file. Every line is counted: `sum(counted.values()) + message_lines == lines`."""
 
     format: str
     source_id: str
@@ -116,18 +107,23 @@ class Transcript(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
     sidechains: tuple[Transcript, ...] = ()
+    """Conversations of sub-agents, by the agent's id."""
     counted: dict[str, int] = {}
+    """Lines without a message, by kind."""
     omitted: dict[str, int] = {}
+    """Fields of message lines that are not imported, with counts."""
     problems: tuple[Problem, ...] = ()
     lines: int = 0
     message_lines: int = 0
     model: str = ""
     cwd: str = ""
     meta: str = ""
+    """JSON text of other metadata."""
     unique_keys: bool = False
+    """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
 
     def all_steps(self) -> Iterator[Step]:
-        """Every step: the main path, then the forks, then the side chains."""
+        """Yield the steps of the main path, the forks and the side chains."""
         yield from self.steps
         for fork in self.forks:
             yield from fork.steps
@@ -135,16 +131,15 @@ class Transcript(Struct, frozen=True):
             yield from sidechain.all_steps()
 
     def all_keys(self) -> tuple[str, ...]:
-        """The keys of all pieces of all steps."""
+        """Return the keys of all pieces of all steps."""
         return tuple(key for step in self.all_steps() for key in step.keys)
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
-    """The steps of one path with `opens_turn` and `closes_turn` set.
+    """Return the steps of one path with `opens_turn` and `closes_turn` set.
 
-    A user's message opens a turn unless it follows another one that was not answered yet, or nobody typed it. A turn
-    is closed by what opens the next one or clears the conversation; the last one only when `ended` says that nothing
-    more can come, and it ends with an answer without calls.
+    A typed user's message opens a turn unless the previous one is unanswered. A turn is closed by the step that opens
+    the next one or by a clear. The last turn is closed if `ended`, and if its last message is an answer without calls.
     """
     marked: list[Step] = []
     unanswered = under_way = False
@@ -176,17 +171,17 @@ def _typed(step: Step) -> bool:
 
 
 def _answers(step: Step) -> bool:
-    said = [message for piece in step.pieces for message in piece.messages]
-    return bool(said) and said[-1].role == "assistant" and not any(True for m in said for _ in m.calls())
+    messages = [message for piece in step.pieces for message in piece.messages]
+    return bool(messages) and messages[-1].role == "assistant" and not any(True for m in messages for _ in m.calls())
 
 
 def _joined(first: str, second: str, parts_before: int) -> str:
-    """Two `meta` texts as one: what the later piece says wins; notes on its parts (`blocks`) move with them."""
+    """Merge two `meta` texts: the later piece wins, and notes on its parts (`blocks`) are renumbered."""
     if first == second or not second:
         return first
-    one: dict[str, Any] = json.loads(first) if first else {}
-    two: dict[str, Any] = json.loads(second)
-    blocks: dict[str, Any] = two.pop("blocks", {})
-    moved = {str(int(index) + parts_before): note for index, note in blocks.items()}
-    both = {**one, **two, **({"blocks": {**one.get("blocks", {}), **moved}} if moved else {})}
-    return json.dumps(both, ensure_ascii=False, separators=(",", ":"))
+    merged: dict[str, Any] = json.loads(first) if first else {}
+    later: dict[str, Any] = json.loads(second)
+    notes: dict[str, Any] = later.pop("blocks", {})
+    if notes:
+        later["blocks"] = merged.get("blocks", {}) | {str(int(at) + parts_before): note for at, note in notes.items()}
+    return json.dumps({**merged, **later}, ensure_ascii=False, separators=(",", ":"))

@@ -1,26 +1,55 @@
 """Turn logs (document 001): a conversation as one JSON array of numbered entries, written, read, checked and shown.
 
-log_entries    the entries of a session, from its entries in the ledger
-log_texts      the JSON file of entries, as the document prints it, piece by piece
-log_text       the same as one text
-strict_entries the entries without the extra key `nexus`, and an account of what that leaves out
-read           a file as a transcript, to be imported
-violations     what is wrong with a log's text, by the document's seven requirements
-console_lines  the document's console display
-entries_for    the entries of one message with its results; `entry_text` makes one JSON text of an entry
+- `log_entries`: entries of a session from its ledger entries
+- `log_texts`, `log_text`: the JSON file of entries as the document prints it, in pieces or as one text
+- `strict_entries`: entries without the extra key `nexus`, with a count of omitted details
+- `read`: a file as a transcript to import
+- `violations`: violations of the document's seven requirements in a log's text
+- `console_lines`: the document's console display
+- `entries_for`, `entry_text`: entries of one message with its results, and an entry as JSON text
+
+When a log is read, an entry is one message, a compaction or a clear; entries whose extra key says so are one message
+together. The key counts only if it gives the same entry again: an edited entry is read as it is shown. Details without
+a place in a message (the user's id, times and indexes of another program) are kept in the entry's body, so that the log
+can be written unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from nexus.interop.turnlog_check import Violation, read_text, violations
-from nexus.interop.turnlog_read import read
+from msgspec.structs import replace
+
+from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
+from nexus.interop.turnlog_check import ReadEntry, Violation, object_of, read_entries, read_text, violations
+from nexus.render.turnlog import times
 from nexus.render.turnlog.console import console_lines
-from nexus.render.turnlog.entry import LogEntry, Position, Unit, entry_text
-from nexus.render.turnlog.units import log_entries, log_texts, log_units, strict_entries
-from nexus.render.turnlog.write import entries_for
+from nexus.render.turnlog.entries import (
+    EXTRA,
+    LOG_ROLES,
+    NO_SYSTEM,
+    NO_USER,
+    SUMMARY,
+    LogEntry,
+    Position,
+    Unit,
+    entry_text,
+    message_of,
+    message_with,
+    parse_bare,
+    parts_with,
+    results_extra,
+    results_with,
+)
+from nexus.render.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
+from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts, log_units, strict_entries
 from nexus.types.ledger_entries import Entry
+from nexus.types.message import Message, Part
 
 __all__ = [
     "LogEntry",
@@ -40,7 +69,246 @@ __all__ = [
     "violations",
 ]
 
+FORMAT = "turnlog"
+
 
 def log_text(entries: Iterable[Entry], undone: Collection[int] = ()) -> str:
-    """A session's turn log as the text of a JSON file. `undone` are the seqs of compactions that were undone."""
+    """Return a session's turn log as the text of a JSON file, without the undone compactions in `undone`."""
     return "".join(log_texts(log_entries(entries, undone)))
+
+
+@dataclass(slots=True)
+class _Log:
+    """State of one pass over a log."""
+
+    name: str
+    at: Position = field(default_factory=Position)
+    steps: list[Step] = field(default_factory=list[Step])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    # key of the step with the entry of an index
+    keys: dict[int, str] = field(default_factory=dict[int, str])
+
+
+def read(path: Path) -> Iterator[Transcript]:
+    """Yield the file's conversation. Violations are problems; the entry is imported as far as possible.
+
+    Raises:
+        UnreadableFile: The file cannot be read or contains no valid entry.
+        BadTurnLog: The file is not a JSON array of entries.
+    """
+    text, damaged = read_text(path)
+    log = _Log(path.stem)
+    if damaged:
+        log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))
+    try:
+        for group in _groups(read_entries(text)):
+            _take(log, group)
+    except BadTurnLog as error:
+        raise BadTurnLog(f"{path} is not a turn log: {error}") from None
+    if not log.steps:
+        raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus validate`)")
+    steps = group_into_turns(log.steps, ended=True)
+    counted = {"turn log": 1}
+    yield Transcript(FORMAT, log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
+
+
+def _groups(entries: Iterable[ReadEntry]) -> Iterator[list[ReadEntry]]:
+    """Yield entries that may be one unit: a generated system entry with the next one, calls made together."""
+    group: list[ReadEntry] = []
+    for entry in entries:
+        extra = object_of(entry.extra)
+        joins = extra.get("more") is True or (len(group) == 1 and _is_generated(group[0]))
+        if group and not joins:
+            yield group
+            group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _is_generated(entry: ReadEntry) -> bool:
+    """Return true for a system entry that was generated for the entry after it; one with results is a unit."""
+    extra = object_of(entry.extra)
+    return entry.position == 0 and extra.get("made") is True and "results" not in extra
+
+
+def _take(log: _Log, group: list[ReadEntry]) -> None:
+    """Add the steps of a group: by its extra keys if they agree with the printed form, else entry by entry."""
+    first, *more = group
+    if _take_unit(log, group):
+        return
+    if not more or not _take_unit(log, group[:1]):
+        _take_bare(log, first)
+    if _is_generated(first) and more:
+        _take(log, more)
+        return
+    for entry in more:
+        _take_bare(log, entry)
+
+
+def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
+    """Add a group by its extra keys; false if there are none or they disagree with the printed form."""
+    unit = _unit(group, log)
+    if unit is None or not _agrees(unit, group, log.at):
+        return False
+    _add(log, unit, group)
+    return True
+
+
+def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
+    """Return true if the unit is written as these entries, apart from turns, which `turnlog_check` checks."""
+    written = entries_for(unit, at)[0]
+    if len(written) != len(group):
+        return False
+    turned = [replace(entry, turn=read.turn or 0) for entry, read in zip(written, group, strict=True)]
+    return [canonical(entry_text(entry)) for entry in turned] == [canonical(read.text) for read in group]
+
+
+def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
+    """Add a unit's steps. Keys depend on the entries and on each result, so a log that grew adds the rest."""
+    new, log.at = entries_for(unit, log.at)
+    key = f"{log.name}/{group[0].position}/{_hash(*(_without_results(entry) for entry in group))}"
+    at_ms = _at_ms(group[-1])
+    facts = {FACTS: unit.facts} if unit.facts else {}
+    if unit.kind == "compaction":
+        trigger, tokens = unit.about["trigger"], unit.about.get("tokens_before", 0)
+        log.steps.append(
+            Step(
+                "compaction",
+                (Piece(key),),
+                at_ms,
+                summary=unit.summary,
+                trigger=trigger,
+                tokens_before=tokens,
+                kept_from="" if unit.kept_from is None else log.keys[unit.kept_from],
+                facts=facts,
+            )
+        )
+    elif unit.kind == "clear":
+        log.steps.append(Step("clear", (Piece(key),), at_ms, facts=facts))
+    elif unit.message is not None:
+        log.steps.append(Step(pieces=(Piece(key, (unit.message,)),), at_ms=at_ms, facts=facts))
+    if unit.kind != "results":
+        log.keys[next(entry.index for entry in new if "made" not in entry.extra)] = key
+    for number, (result, value) in enumerate(zip(unit.results, results_extra(unit.results), strict=True)):
+        piece = Piece(f"{key}/{number}/{_hash(value_text(value))}", (result,))
+        log.steps.append(Step(pieces=(piece,), at_ms=result.at_ms or at_ms))
+
+
+def _without_results(entry: ReadEntry) -> str:
+    """Return the entry's text without results, which a later version of the log may add."""
+    extra = {name: value for name, value in object_of(entry.extra).items() if name != "results"}
+    printed = tuple(member for member in members(entry.text) or () if member[0] != EXTRA)
+    return canonical(object_text(printed)) + (value_text(extra) if extra else "")
+
+
+def _hash(*texts: str) -> str:
+    """Return sixteen hexadecimal digits for the texts."""
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _unit(group: list[ReadEntry], log: _Log) -> Unit | None:
+    """Return the unit described by the extra keys of a group; None without a valid key."""
+    first, *more = group
+    extra = object_of(first.extra)
+    results: tuple[Message, ...] | None = ()
+    for entry in group:
+        more_results = results_with(object_of(entry.extra))
+        results = None if more_results is None or results is None else (*results, *more_results)
+    if not extra or results is None or any(entry.has_error for entry in group):
+        return None
+    if extra.get("made") is True:
+        if more:
+            return _message_unit(more, results, replace(log.at, index=log.at.index + 1, instructions=NO_SYSTEM))
+        at_ms = (results[0].at_ms if results else 0) or _at_ms(first)
+        return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at)) if results else None
+    if "mark" in extra:
+        return None if more else _checkpoint(first, extra, results, log)
+    return _message_unit(group, results, log.at)
+
+
+def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message, ...], log: _Log) -> Unit | None:
+    facts, at_ms = _facts(entry, log.at), _at_ms(entry)
+    if extra.get("mark") == "clear":
+        return Unit("clear", results=results, at_ms=at_ms, facts=facts)
+    if extra.get("mark") != "compaction" or not isinstance(entry.content, str):
+        return None
+    trigger, tokens, kept_from = extra.get("trigger"), extra.get("tokens_before", 1), extra.get("kept_from")
+    if not isinstance(trigger, str) or type(tokens) is not int or (kept_from is not None and kept_from not in log.keys):
+        return None
+    about = {name: extra[name] for name in ("trigger", "tokens_before") if name in extra}
+    summary = entry.content.removeprefix(f"{SUMMARY}\n")
+    return Unit("compaction", None, results, at_ms, facts, summary=summary, about=about, kept_from=kept_from)
+
+
+def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
+    """Return the message of a group with the parts of all its entries."""
+    first, index = group[0], at.index
+    if first.role not in LOG_ROLES or first.content is None:
+        return None
+    role = first.role
+    plain = message_of(role, parse_bare(role, first.content), _index(first, index), _at_ms(first))
+    parts: list[Part] = []
+    for number, entry in enumerate(group):
+        if entry.content is None or entry.role != role:
+            return None
+        bare = parse_bare(role, entry.content)
+        plain_part = message_of(role, bare, _index(first, index) + number, plain.at_ms)
+        entry_parts = parts_with(object_of(entry.extra), plain_part, bare)
+        if entry_parts is None:
+            return None
+        parts.extend(entry_parts)
+    message = message_with(object_of(first.extra), plain, tuple(parts))
+    if message is None:
+        return None
+    return Unit(message=message, results=results, at_ms=plain.at_ms, facts=_facts(first, at))
+
+
+def _take_bare(log: _Log, entry: ReadEntry) -> None:
+    """Add an entry as printed; its errors become problems."""
+    for violation in entry.violations:
+        if violation.level == "error":
+            log.problems.append(
+                Problem(
+                    entry.line, f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
+                )
+            )
+    role, content = entry.role, entry.content
+    fits = isinstance(content, str) == (role == "system")
+    if role not in LOG_ROLES or content is None or not fits:
+        return
+    index = log.at.index
+    message = message_of(role, parse_bare(role, content), _index(entry, index), _at_ms(entry))
+    facts = _facts(entry, log.at)
+    unit = Unit(message=message, at_ms=message.at_ms, facts=facts)
+    if not entry.has_error and not _agrees(unit, [entry], log.at):
+        unit = Unit(message=message, at_ms=message.at_ms, facts={**facts, "entry": minified(entry.text)})
+    _add(log, unit, [entry])
+
+
+def _facts(entry: ReadEntry, at: Position) -> dict[str, Any]:
+    """Return details without a place in a message: the user's id, and another program's index or time.
+
+    `made` is false for a log that begins without a system entry.
+    """
+    facts: dict[str, Any] = {}
+    content = entry.content
+    if entry.role == "user" and content is not None and not isinstance(content, str):
+        userid = string_of(dict(content).get("userid", ""))
+        if userid is not None and userid != NO_USER:
+            facts["userid"] = userid
+    if entry.at_us is not None and times.format_time(_at_ms(entry) * 1_000) != entry.timestamp:
+        facts["timestamp"] = entry.timestamp
+    if _index(entry, at.index) != at.index:
+        facts["index"] = entry.index
+    if at.instructions is None and entry.role != "system":
+        facts["made"] = False
+    return facts
+
+
+def _index(entry: ReadEntry, expected: int) -> int:
+    return entry.index if entry.index is not None and entry.index >= expected else expected
+
+
+def _at_ms(entry: ReadEntry) -> int:
+    return entry.at_us // 1_000 if entry.at_us is not None else 0

@@ -1,1 +1,1 @@
-"""Values to text and JSON: reports, exports, the tagged dialogue, the turn log."""
+"""Values as text and JSON: reports, exports, the tagged dialogue, the turn log."""

@@ -68,7 +68,7 @@ def test_the_newest_request_and_a_question_without_answer_are_open() -> None:
     told = extract(
         rows(user("Hello."), user("Make a report."), user("ok"), assistant("Done. Which format do you want?"))
     ).findings
-    assert [finding.text for finding in told if finding.asked] == [
+    assert [finding.text for finding in told if finding.pending] == [
         "Newest request: Make a report.",
         "Asked the user: Which format do you want?",
     ]

@@ -15,10 +15,9 @@ from nexus.assembly.fit.view import LedgerView
 from nexus.assembly.formats.protocol import NoticeKind, PathFormat
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entry import LogEntry, Position, Unit
+from nexus.render.turnlog.entries import LogEntry, Position, Unit
 from nexus.render.turnlog.lines import entry_line, note_line, parse_entry_text, parse_note_line, with_entry_text
-from nexus.render.turnlog.units import log_units
-from nexus.render.turnlog.write import entries_for, position_after
+from nexus.render.turnlog.write import entries_for, log_units, position_after
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage

@@ -1,1 +1,1 @@
-"""A summary without a model: extract what must not be lost, and write it down. Pure."""
+"""Summaries without a model: deterministic extraction of what later calls need. Pure."""

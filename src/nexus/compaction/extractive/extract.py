@@ -1,4 +1,4 @@
-"""What extraction finds: one line of text that should outlive the messages it stood in."""
+"""Extraction: the lines of a conversation that should outlive their messages, weighed and without superseded ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from nexus.compaction.extractive import patterns as cues
-from nexus.compaction.extractive import values as slots
+from nexus.compaction.extractive import patterns
 from nexus.compaction.extractive.patterns import Kind, find_identifiers
 from nexus.compaction.extractive.statements import (
     EXACT,
@@ -23,6 +22,7 @@ from nexus.compaction.extractive.statements import (
     weight_of,
 )
 from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
+from nexus.compaction.extractive.values import parse_clauses, superseded_sentences
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text
@@ -31,172 +31,166 @@ REQUEST, ASKED = "Newest request: ", "Asked the user: "
 TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
-_PASTED_CHARS = 3_000  # a longer message is mostly material, not what its user says
-_TYPED_CHARS = 1_200  # of a longer one only sentences with a cue or a value are what its user says
+_PASTED_CHARS = 3_000  # a longer message is mostly pasted material
+_TYPED_CHARS = 1_200  # of a longer message only sentences with a cue or a value count as the user's own words
 _REQUEST_CHARS = 300
 _BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
 _LEAD = re.compile(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
 _WEIGHTS: dict[Kind, int] = {"constraint": 90, "preference": 85, "decision": 70, "fact": 75, "open": 70, "done": 40}
+_COMPARABLE = frozenset({"constraint", "preference", "fact", "decision", "open", "recent"})
 
 
 class Extract(Struct, frozen=True):
-    """What was found: the user's first request (bounded), the findings in order, and how many statements were replaced."""
+    """Result of extraction."""
 
     task: str
+    """The user's first request, at most TASK_CHARS characters."""
     findings: tuple[ExtractedLine, ...]
+    """In the order of their messages; identifiers last."""
     replaced: int = 0
+    """Number of statements that a later one replaced."""
 
 
-def extract(rows: Iterable[StoredMessage], earlier: Sequence[ExtractedLine] = (), task: str = "") -> Extract:
-    """The findings of these rows after those of an earlier summary; later values have replaced earlier ones among both.
+def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (), task: str = "") -> Extract:
+    """Return the findings of a previous summary and these rows, without values that later ones replaced.
 
-    `task` is the first request as an earlier summary has it; without one it is the first user's text in these rows. Time is linear in the text. Of one message at most 60,000 characters are searched.
+    Args:
+        rows: Messages in order. At most 60,000 characters of each are searched; time is linear in the text.
+        previous: Findings of the previous summary.
+        task: First request in the previous summary; by default the first text of a user in these rows.
     """
     rows = list(rows)
-    said = [(row, _said(row)) for row in rows if row.message.role != "tool"]
-    found: list[ExtractedLine] = []
-    first = task or next((text for row, text in said if row.message.role == "user" and text), "")
-    shown = _shown_anyway(said, first)
-    for row, text in said:
-        found += [one for one in _statements(row, text) if not (_is_uncued(one) and one.text in shown)]
-    found += _questions(said, task)
-    found += _recent(said)
-    found += tool_activity(rows)
-    found += tool_statements(rows)
-    task = task or first[:TASK_CHARS]
-    found.sort(key=lambda finding: finding.place)
-    kept, replaced = _newest([*earlier, *found])
-    return Extract(_still_true(task, kept), (*kept, *_names(said, kept)), replaced)
+    texts = [(row, _searchable_text(row)) for row in rows if row.message.role != "tool"]
+    first = task or next((text for row, text in texts if row.message.role == "user" and text), "")
+    # The first request, and the newest if its line contains all of it, are in the summary anyway.
+    newest = [text for row, text in texts if row.message.role == "user" and text][-1:]
+    repeated = " ".join(" ".join([first, *(text for text in newest if len(text) <= _REQUEST_CHARS)]).split())
+    findings: list[ExtractedLine] = []
+    for row, text in texts:
+        findings += [line for line in _statements(row, text) if not (_is_uncued(line) and line.text in repeated)]
+    findings += [*_requests(texts, task), *_recent(texts), *tool_activity(rows), *tool_statements(rows)]
+    findings.sort(key=lambda finding: finding.place)
+    live, replaced = _without_superseded([*previous, *findings])
+    return Extract(_mark_replaced(task or first[:TASK_CHARS], live), (*live, *_identifiers(texts, live)), replaced)
 
 
-def _still_true(task: str, kept: Sequence[ExtractedLine]) -> str:
-    """The task with every sentence that a later statement replaced marked as such."""
+def _mark_replaced(task: str, live: Sequence[ExtractedLine]) -> str:
+    """Return the task with every sentence that a later statement replaced marked as such."""
     stated = list(sentences(task))
-    later = [_bare(finding) for finding in kept if _is_compared(finding)]
-    for at in slots.superseded_sentences([*stated, *later]):
+    later = [_statement_text(finding) for finding in live if _is_comparable(finding)]
+    for at in superseded_sentences([*stated, *later]):
         if at < len(stated):
             task = task.replace(stated[at], "[replaced later]")
     return task
 
 
-def _said(row: StoredMessage) -> str:
-    text = "\n".join(part.text for part in row.message.parts if isinstance(part, Text))
-    text = limit_length(text)
+def _searchable_text(row: StoredMessage) -> str:
+    text = limit_length("\n".join(part.text for part in row.message.parts if isinstance(part, Text)))
     return redact(strip_markup(text) if row.message.role == "user" else text).text.strip()
 
 
 def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
-    """The sentences of one message that are worth keeping by their cues."""
+    """Return the sentences of a message that have a cue, and those of a user that state something."""
     by_user = row.message.role in ("user", "system")
-    found: list[ExtractedLine] = []
+    findings: list[ExtractedLine] = []
     for sentence in sentences(text):
         if sentence.endswith((":", "：")):
             continue
-        labelled, bare = cues.parse_label(_BOLD.sub(r"\1", sentence))
-        kind = labelled if by_user else None
+        label, bare = patterns.parse_label(_BOLD.sub(r"\1", sentence))
+        kind = label if by_user else None
         if kind in (None, "fact", "open"):
-            heard = cues.requested_kind(bare) if by_user else cues.reported_kind(bare)
-            kind = heard if kind is None or heard in ("constraint", "preference") else kind
-        stated = 0
+            cue = patterns.requested_kind(bare) if by_user else patterns.reported_kind(bare)
+            kind = cue if kind is None or cue in ("constraint", "preference") else kind
+        uncued_weight = 0
         if kind is None and by_user:
-            by_hand = row.message.role == "user" and len(text) <= _TYPED_CHARS
-            stated = weight_of(bare) if by_hand or states_value(bare) else 0
-            kind = "fact" if stated else None
+            typed = row.message.role == "user" and len(text) <= _TYPED_CHARS
+            uncued_weight = weight_of(bare) if typed or states_value(bare) else 0
+            kind = "fact" if uncued_weight else None
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
-        weight = stated or _WEIGHTS[kind] + (5 if labelled else 0)
+        weight = uncued_weight or _WEIGHTS[kind] + (5 if label else 0)
         if not by_user:
             weight = {"decision": 45, "open": 50, "done": 40}.get(kind, 30)
         elif row.message.role == "system":
             weight = 60
-        elif not labelled and cues.is_soft(bare):
+        elif not label and patterns.is_soft(bare):
             weight = 35
         elif len(text) > _PASTED_CHARS:
             weight -= 30
-        found.append(ExtractedLine(kind, line, row.place, min(weight, 100)))
-    return found
+        findings.append(ExtractedLine(kind, line, row.place, min(weight, 100)))
+    return findings
 
 
 def _is_uncued(finding: ExtractedLine) -> bool:
     return finding.kind == "fact" and finding.weight in (EXACT, PLAIN)
 
 
-def _shown_anyway(said: Sequence[tuple[StoredMessage, str]], task: str) -> str:
-    """The first request, and the newest if its line holds all of it, on one line: they are not said twice."""
-    newest = [text for row, text in said if row.message.role == "user" and text][-1:]
-    return " ".join(" ".join([task, *(text for text in newest if len(text) <= _REQUEST_CHARS)]).split())
-
-
-def _questions(said: Sequence[tuple[StoredMessage, str]], task: str) -> list[ExtractedLine]:
-    """The newest request if it is not the task itself, and what was asked and not answered after it."""
-    found: list[ExtractedLine] = []
-    asked_by_user = [
-        (row, text) for row, text in said if row.message.role == "user" and text and not cues.THANKS.match(text)
+def _requests(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[ExtractedLine]:
+    """Return the newest request unless it is the task, and unanswered questions of the assistant."""
+    findings: list[ExtractedLine] = []
+    requests = [
+        (row, text) for row, text in texts if row.message.role == "user" and text and not patterns.THANKS.match(text)
     ]
-    if len(asked_by_user) > (not task):
-        row, text = asked_by_user[-1]
-        found.append(ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.place, 95, asked=True))
-    last = next(((row, text) for row, text in reversed(said) if text), None)
+    if len(requests) > (not task):
+        row, text = requests[-1]
+        findings.append(
+            ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.place, 95, pending=True)
+        )
+    last = next(((row, text) for row, text in reversed(texts) if text), None)
     if last is not None and last[0].message.role == "assistant":
-        asked = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
-        found += [ExtractedLine("open", ASKED + sentence, last[0].place, 80, asked=True) for sentence in asked[-2:]]
-    return found
+        questions = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
+        findings += [ExtractedLine("open", ASKED + text, last[0].place, 80, pending=True) for text in questions[-2:]]
+    return findings
 
 
-def _recent(said: Sequence[tuple[StoredMessage, str]]) -> list[ExtractedLine]:
-    """The last things said, newest with most weight."""
-    heard = [(row, text) for row, text in said if text and row.message.role != "system"][-8:]
-    return [
-        ExtractedLine("recent", _line(row, text), row.place, 50 if left <= 2 else 22)
-        for left, (row, text) in zip(range(len(heard), 0, -1), heard, strict=True)
-    ]
+def _recent(texts: Sequence[tuple[StoredMessage, str]]) -> list[ExtractedLine]:
+    """Return the last eight messages as lines; the newest two weigh most."""
+    newest = [(row, text) for row, text in texts if text and row.message.role != "system"][-8:]
+    findings: list[ExtractedLine] = []
+    for remaining, (row, text) in zip(range(len(newest), 0, -1), newest, strict=True):
+        line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
+        findings.append(ExtractedLine("recent", line, row.place, 50 if remaining <= 2 else 22))
+    return findings
 
 
-def _line(row: StoredMessage, text: str) -> str:
-    return f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
-
-
-def _newest(findings: Sequence[ExtractedLine]) -> tuple[list[ExtractedLine], int]:
-    """The findings without repeats and without what a later one replaced, and how many were replaced."""
+def _without_superseded(findings: Sequence[ExtractedLine]) -> tuple[list[ExtractedLine], int]:
+    """Return the findings without repeats and superseded values, and the number of superseded ones."""
     last: dict[tuple[str, str], int] = {}
     for index, finding in enumerate(findings):
         group = finding.kind if finding.kind in ("recent", "file", "error", "command") else "said"
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
-    spoken_of = [index for index, finding in enumerate(single) if _is_compared(finding)]
-    left = slots.superseded_sentences([_bare(single[index]) for index in spoken_of])
-    kept: list[ExtractedLine] = []
-    gone = {spoken_of[at]: rest for at, rest in left.items()}
+    comparable = [index for index, finding in enumerate(single) if _is_comparable(finding)]
+    rests = superseded_sentences([_statement_text(single[index]) for index in comparable])
+    superseded = {comparable[at]: rest for at, rest in rests.items()}
+    live: list[ExtractedLine] = []
     for index, finding in enumerate(single):
-        if index not in gone:
-            kept.append(finding)
-        elif gone[index] and finding.kind in _WEIGHTS:
-            kept.append(ExtractedLine(finding.kind, gone[index], finding.place, finding.weight))
-    return kept, sum(single[index].kind != "recent" for index in gone)
+        if index not in superseded:
+            live.append(finding)
+        elif superseded[index] and finding.kind in _WEIGHTS:
+            live.append(ExtractedLine(finding.kind, superseded[index], finding.place, finding.weight))
+    return live, sum(single[index].kind != "recent" for index in superseded)
 
 
-_COMPARED = frozenset({"constraint", "preference", "fact", "decision", "open", "recent"})
+def _is_comparable(finding: ExtractedLine) -> bool:
+    """Return true for statements of the conversation: quoted tool output neither replaces nor is replaced."""
+    return finding.kind in _COMPARABLE and not (finding.kind == "fact" and is_quoted(finding.text))
 
 
-def _is_compared(finding: ExtractedLine) -> bool:
-    """Whether a later statement may take it away, and it an earlier one: what was said, not what a result says."""
-    return finding.kind in _COMPARED and not (finding.kind == "fact" and is_quoted(finding.text))
+def _statement_text(finding: ExtractedLine) -> str:
+    return finding.text.partition(": ")[2] if finding.kind == "recent" or finding.pending else finding.text
 
 
-def _bare(finding: ExtractedLine) -> str:
-    return finding.text.partition(": ")[2] if finding.kind == "recent" or finding.asked else finding.text
-
-
-def _names(said: Sequence[tuple[StoredMessage, str]], kept: Sequence[ExtractedLine]) -> list[ExtractedLine]:
-    """Identifiers of what was said, heavier when named often or by the user; those of replaced statements left out."""
+def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[ExtractedLine]) -> list[ExtractedLine]:
+    """Return identifiers, heavier when used often or by the user, without values of superseded statements."""
     weights: dict[str, int] = {}
     places: dict[str, MessageRef] = {}
-    stated = " ".join(finding.text for finding in kept)
-    for row, text in said:
+    stated = " ".join(finding.text for finding in live)
+    for row, text in texts:
         for sentence in sentences(text):
             values = {
-                value for clause in slots.parse_clauses(sentence) for found in clause.values.values() for value in found
+                value for clause in parse_clauses(sentence) for group in clause.values.values() for value in group
             }
             for name, kind, weight in find_identifiers(sentence):
                 if (name.lower() in values and name not in stated) or kind in ("amount", "date", "port"):
@@ -211,15 +205,15 @@ def _names(said: Sequence[tuple[StoredMessage, str]], kept: Sequence[ExtractedLi
     ]
 
 
-def exact_identifiers(found: Extract, most: int = 20) -> tuple[str, ...]:
-    """The identifiers of most weight among the findings: those that a summary by a model has to have, heaviest first."""
+def exact_identifiers(extracted: Extract, limit: int = 20) -> tuple[str, ...]:
+    """Return the heaviest identifiers, which a model's summary must contain, heaviest first."""
     weights: dict[str, int] = {}
-    for finding in found.findings:
+    for finding in extracted.findings:
         if finding.kind == "identifier":
             weights.setdefault(finding.text, finding.weight)
         elif finding.kind == "file" and finding.weight >= _HEAVY:
             weights[finding.text.removeprefix("changed ")] = finding.weight
-        elif finding.kind in _COMPARED and finding.kind != "recent" and finding.weight >= _HEAVY:
+        elif finding.kind in _COMPARABLE and finding.kind != "recent" and finding.weight >= _HEAVY:
             for name, _, _ in find_identifiers(finding.text):
                 weights[name] = max(weights.get(name, 0), finding.weight)
-    return tuple(sorted(weights, key=lambda name: (-weights[name], name))[:most])
+    return tuple(sorted(weights, key=lambda name: (-weights[name], name))[:limit])

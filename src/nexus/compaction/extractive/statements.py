@@ -1,6 +1,6 @@
-"""Text cut into sentences, each on one line, bounded and free of what a later reader could take for a frame.
+"""Sentences of a text: split, put on one line, bounded, stripped of frame tags, and weighed as statements.
 
-All steps take time linear in the text; of a very long text only its beginning and end are looked at.
+All steps take time linear in the text. Only the beginning and end of a very long text are searched.
 """
 
 from __future__ import annotations
@@ -10,29 +10,28 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nexus.compaction.extractive import patterns as cues
-from nexus.compaction.extractive import values as slots
+from nexus.compaction.extractive import patterns
 from nexus.compaction.extractive.patterns import Kind, find_identifiers
+from nexus.compaction.extractive.values import parse_clauses
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.sanitize import sanitize_text
 
 
 class ExtractedLine(Struct, frozen=True):
-    """One thing to keep: a whole sentence, a path, a command with its outcome.
-
-    `weight` is 0 to 100: how much is lost without it. A place of seq 0 is a line of the summary before. `asked` marks the
-    newest request and unanswered questions, which a later summary finds anew or leaves out.
-    """
+    """One line of a summary: a sentence, a path, or a command with its outcome."""
 
     kind: Kind
     text: str
     place: MessageRef
+    """Source message; `seq` is 0 for a line of the previous summary."""
     weight: int
-    asked: bool = False
+    """Importance from 0 to 100."""
+    pending: bool = False
+    """The newest request or an unanswered question: the next summary looks for them again."""
 
 
 HEAD_CHARS, TAIL_CHARS = 40_000, 20_000
-"""Of a longer text only this much at its beginning and end is searched: the middle of a megabyte is pasted data."""
+"""Only this much of a longer text is searched: the middle of a megabyte is pasted data."""
 
 SENTENCE_CHARS = 320
 
@@ -57,38 +56,35 @@ _ELEMENT = re.compile(
 
 
 def limit_length(text: str) -> str:
-    """The text, or its first 40,000 and last 20,000 characters if it has more; no control or invisible characters."""
+    """Return the text without control characters; of a longer one the first 40,000 and last 20,000 characters."""
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
     return _CONTROL.sub(" ", sanitize_text(text))
 
 
 def strip_markup(text: str) -> str:
-    """The text without the elements that clients add to what their user wrote (Claude Code, Cline and others)."""
+    """Return the text without the elements that clients such as Claude Code and Cline add to a user's message."""
     pieces: list[str] = []
     at = 0
-    while (opened := _ELEMENT.search(text, at)) is not None:
-        close = f"</{opened[1]}>"
-        end = text.find(close, opened.end())
-        pieces.append(text[at : opened.start()])
-        if end < 0:
-            at = len(text)
-            break
-        at = end + len(close)
+    while (tag := _ELEMENT.search(text, at)) is not None:
+        close = f"</{tag[1]}>"
+        end = text.find(close, tag.end())
+        pieces.append(text[at : tag.start()])
+        at = end + len(close) if end >= 0 else len(text)
     return "".join([*pieces, text[at:]])
 
 
-def truncate_line(text: str, most_chars: int = SENTENCE_CHARS) -> str:
-    """The text on one line of at most so many characters, three dots included, with marks of ours made harmless."""
+def truncate_line(text: str, limit_chars: int = SENTENCE_CHARS) -> str:
+    """Return the text on one line of at most so many characters, ellipsis included, with frame tags defused."""
     line = _SPACE.sub(" ", text).strip()
-    if len(line) > most_chars:
-        cut = line[: most_chars - 2].rfind(" ", most_chars * 2 // 3)
-        line = f"{line[: cut if cut > 0 else most_chars - 2].rstrip(' ,;:')} …"
+    if len(line) > limit_chars:
+        cut = line[: limit_chars - 2].rfind(" ", limit_chars * 2 // 3)
+        line = f"{line[: cut if cut > 0 else limit_chars - 2].rstrip(' ,;:')} …"
     return _MARKER.sub("(", line)
 
 
 def lines(text: str) -> Iterator[str]:
-    """The lines of a text that stand outside fenced code."""
+    """Yield the lines of a text outside fenced code."""
     fenced = False
     for line in text.split("\n"):
         if _FENCE.match(line):
@@ -98,13 +94,14 @@ def lines(text: str) -> Iterator[str]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, outside fenced code and tables, each on one line; those that are too long are cut."""
+    """Yield the sentences of a text outside fenced code and tables, each on one line and truncated."""
     paragraph: list[str] = []
     for line in (*lines(text), ""):
         bare = line.strip()
-        own = not bare or bare[0] in "-*+#>|•" or bare[:2].rstrip(".)").isdigit() or bare.endswith((":", "："))
-        if own or len(bare) < 60:
-            if paragraph and bare and not own:
+        separate = not bare or bare[0] in "-*+#>|•" or bare[:2].rstrip(".)").isdigit() or bare.endswith((":", "："))
+        # A line of 60 characters and more was probably wrapped: its sentence continues on the next line.
+        if separate or len(bare) < 60:
+            if paragraph and bare and not separate:
                 paragraph.append(bare)
                 bare = ""
             yield from _split(" ".join(paragraph))
@@ -120,6 +117,7 @@ def _split(text: str) -> Iterator[str]:
     for end in _END.finditer(text):
         if _ABBREVIATION.search(text, max(start, end.start() - 8), end.start()):
             continue
+        # German dates: "am 3. März" is one sentence.
         if _MONTH.match(text, end.start()) and _DAY.search(text, max(start, end.start() - 4), end.start()):
             continue
         if piece := truncate_line(text[start : end.end()]):
@@ -130,14 +128,14 @@ def _split(text: str) -> Iterator[str]:
 
 
 VALUE, EXACT, PLAIN = 75, 55, 36
-"""Weights of a user's statement: one that gives something a value, one with an exact name or number, any other."""
+"""Weights of a user's statement: with a value, with an exact name or number, any other."""
 
-MOST_CHARS = 220
-LEAST_WORDS = 5
-"""A statement with nothing exact in it has at least so many words; two Chinese characters are one."""
+STATEMENT_CHARS = 220
+MIN_WORDS = 5
+"""Words that a statement without exact content must have; two Chinese characters count as one."""
 
-LETTERS = 0.7
-"""What part of a sentence is letters and blanks; a Chinese character is two."""
+LETTER_SHARE = 0.7
+"""Share of letters and blanks in prose; a Chinese character counts twice."""
 
 _NUMBER = re.compile(r"\d{2,}|\d[.,:/]\d")
 _NAME = re.compile(
@@ -148,48 +146,38 @@ _JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
 
 
 def states_value(sentence: str) -> bool:
-    """Whether it is a short statement that gives something a value (a date, a name, an amount, an address)."""
-    return _is_statement(sentence) and bool(slots.parse_clauses(sentence) or cues.OWN.search(sentence))
-
-
-def is_exact(sentence: str) -> bool:
-    """Whether it is a short statement with something in it that is of no use when a character is wrong."""
-    return has_figure(sentence) or (
-        _is_statement(sentence)
-        and (_JOINED.search(sentence) is not None or next(find_identifiers(sentence), None) is not None)
-    )
+    """Return true for a short statement with a value (a date, a name, an amount, an address)."""
+    return _is_statement(sentence) and bool(parse_clauses(sentence) or patterns.SELF_STATEMENT.search(sentence))
 
 
 def has_figure(sentence: str) -> bool:
-    """Whether it is a short statement with a number or a person's name in it."""
+    """Return true for a short statement with a number or a person's name."""
     return _is_statement(sentence) and any(form.search(sentence) for form in (_NUMBER, _NAME))
 
 
 def weight_of(sentence: str) -> int:
-    """What a user's sentence without a cue weighs; 0 if it is no statement (a question, a heading, two words)."""
+    """Return the weight of a user's sentence without a cue; 0 for questions, headings and courtesies."""
+    if not _is_statement(sentence):
+        return 0
     if states_value(sentence):
         return VALUE
-    if is_exact(sentence):
+    if has_figure(sentence) or _JOINED.search(sentence) or next(find_identifiers(sentence), None) is not None:
         return EXACT
-    return PLAIN if _is_statement(sentence) and is_prose(sentence) and not _is_courtesy(sentence) else 0
+    word_count = len(sentence.split()) + (0 if sentence.isascii() else len(WIDE.findall(sentence)) // 2)
+    courtesy = word_count < MIN_WORDS or patterns.THANKS.match(sentence) is not None or patterns.is_soft(sentence)
+    return PLAIN if is_prose(sentence) and not courtesy else 0
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether most of it is letters, as in a sentence and not in code, paths, tables or output."""
+    """Return true if most characters are letters, unlike in code, paths, tables or output."""
     wide = len(WIDE.findall(sentence))
     letters = sum(letter.isalpha() or letter == " " for letter in sentence) + wide
-    return letters >= LETTERS * (len(sentence) + wide)
-
-
-def _is_courtesy(sentence: str) -> bool:
-    """Whether it is so short, or so soft, that nobody misses it."""
-    words = len(sentence.split()) + (0 if sentence.isascii() else len(WIDE.findall(sentence)) // 2)
-    return words < LEAST_WORDS or cues.THANKS.match(sentence) is not None or cues.is_soft(sentence)
+    return letters >= LETTER_SHARE * (len(sentence) + wide)
 
 
 def _is_statement(sentence: str) -> bool:
     return (
-        len(sentence) <= MOST_CHARS
+        len(sentence) <= STATEMENT_CHARS
         and len(sentence.split()) + 4 * (not sentence.isascii()) > 2
         and not sentence.rstrip().endswith(("?", "？", ":", "：", "]"))
     )

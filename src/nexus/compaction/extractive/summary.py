@@ -1,9 +1,9 @@
-"""A summary's form: fixed headings, one finding a line, written and read back without loss."""
+"""Format of a summary: fixed headings, one finding a line, written and parsed without loss; and its budget."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ SECTIONS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("## Recent", ("recent",)),
 )
 HEADINGS: tuple[str, ...] = (TASK, *(heading for heading, _ in SECTIONS))
-"""All headings, in order. A summary has those under which something stands, and the task always."""
+"""All headings in order. A summary has the task and every section with content."""
 
 HEADING_OF: dict[Kind, str] = {kind: heading for heading, kinds in SECTIONS for kind in kinds}
 NO_TASK = "(no request in this part)"
@@ -40,7 +40,7 @@ _WEIGHTS: dict[Kind, int] = {
     "constraint": 90, "preference": 85, "fact": 75, "decision": 70, "done": 40, "command": 40, "open": 70, "file": 25,
     "identifier": 20, "error": 70, "recent": 10,
 }  # fmt: skip
-_OTHER_WORDS: tuple[tuple[str, Kind], ...] = (
+_TITLE_WORDS: tuple[tuple[str, Kind], ...] = (
     ("constraint rule preference requirement instruction", "constraint"),
     ("decision choice", "decision"),
     ("done progress completed accomplished finished", "done"),
@@ -50,31 +50,30 @@ _OTHER_WORDS: tuple[tuple[str, Kind], ...] = (
     ("identifier exact", "identifier"),
     ("recent current", "recent"),
 )
+"""Words in headings that models write instead of the fixed ones."""
+
 _TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^\*\*(.{1,80}?):?\*\*:?$")
 
 
 def render_summary(task: str, findings: Iterable[ExtractedLine]) -> str:
-    """The summary's text: the task, then each section's findings in their order of place."""
+    """Return the summary's text: the task, then the findings of each section in the order of their messages."""
     by_heading: dict[str, list[ExtractedLine]] = {}
     for finding in findings:
         by_heading.setdefault(HEADING_OF[finding.kind], []).append(finding)
     out = [TASK, *(f"> {line}".rstrip() for line in (task or NO_TASK).split("\n"))]
     for heading, _ in SECTIONS:
-        listed = sorted(by_heading.get(heading, ()), key=lambda finding: finding.place)
+        lines = [line.text for line in sorted(by_heading.get(heading, ()), key=lambda finding: finding.place)]
         if heading == "## Identifiers":
-            names = [finding.text for finding in listed]
-            lines = [", ".join(names[at : at + _NAMES_A_LINE]) for at in range(0, len(names), _NAMES_A_LINE)]
-        else:
-            lines = [finding.text for finding in listed]
+            lines = [", ".join(lines[at : at + _NAMES_A_LINE]) for at in range(0, len(lines), _NAMES_A_LINE)]
         if lines:
             out += ["", heading, *(f"- {line}" for line in lines)]
     return "\n".join(out)
 
 
 def parse_summary(summary: str) -> tuple[str, list[ExtractedLine]]:
-    """The task and the findings of a summary; one that is of another form is read as far as its headings are known."""
+    """Return the task and the findings of a summary; sections under unknown headings are facts."""
     task: list[str] = []
-    found: list[ExtractedLine] = []
+    findings: list[ExtractedLine] = []
     heading = ""
     kinds: Sequence[Kind] = ("fact",)
     for number, raw in enumerate(summary.split("\n")):
@@ -85,25 +84,25 @@ def parse_summary(summary: str) -> tuple[str, list[ExtractedLine]]:
         elif heading == TASK:
             task.append(line.removeprefix(">").removeprefix(" "))
         elif line.lstrip("-*> "):
-            found += _read(line, kinds, MessageRef(0, number))
+            findings += _parse_line(line, kinds, MessageRef(0, number))
     text = "\n".join(task).strip()
-    return ("" if text == NO_TASK else text), found
+    return ("" if text == NO_TASK else text), findings
 
 
 def _section(title: str) -> tuple[str, Sequence[Kind]]:
-    known = next(((heading, kinds) for heading, kinds in SECTIONS if heading == f"## {title}"), None)
-    if known is not None:
-        return known
+    for heading, kinds in SECTIONS:
+        if heading == f"## {title}":
+            return heading, kinds
     lowered = title.lower()
     if lowered.split(" ")[0] in ("task", "goal", "objective", "request"):
         return TASK, ()
-    for words, kind in _OTHER_WORDS:
-        if any(word in lowered for word in words.split()):
+    for names, kind in _TITLE_WORDS:
+        if any(name in lowered for name in names.split()):
             return title, (kind,)
     return title, ("fact",)
 
 
-def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[ExtractedLine]:
+def _parse_line(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[ExtractedLine]:
     text = truncate_line(line.removeprefix("- ").removeprefix("* "), _LINE_CHARS)
     kind: Kind = kinds[0] if kinds else "fact"
     if kind == "identifier":
@@ -117,27 +116,27 @@ def _read(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Extracted
         weight = 40
     elif kind == "fact":
         weight = VALUE_WEIGHT if is_quoted(text) else weight_of(text) or PLAIN
-    return [ExtractedLine(kind, text, place, weight, asked=kind == "open" and text.startswith((REQUEST, ASKED)))]
+    return [ExtractedLine(kind, text, place, weight, pending=kind == "open" and text.startswith((REQUEST, ASKED)))]
 
 
 MARGIN_PERCENT = 10
-"""A summary is at least this much smaller than what it replaces."""
+"""A summary is at least this much smaller than its source."""
 
 _TASK_PERCENT = 15
 _SHARES = {
     "## Facts": 35, "## Decisions": 30, "## Done": 20, "## Open": 30, "## Files": 20, "## Errors": 15, "## Identifiers": 10,
     "## Recent": 15,
 }  # fmt: skip
-"""What a section may take of the budget, in percent, while others still wait. Firm constraints may take all."""
+"""Percent of the budget for a section in the first round. Firm constraints may take all."""
 
-_QUOTED_PERCENT, _LEAST_QUOTED = 15, 80
-"""What results of tools say may take this much of the budget, or so many tokens, also where room is left."""
+_QUOTED_PERCENT, _QUOTED_TOKENS = 15, 80
+"""Percent of the budget, or tokens if that is more, for quoted tool output in both rounds."""
 
 _QUOTED = "quoted"
 
 _FIRM = 50
 _FOCUS_GAIN = 30
-_WORD = re.compile(r"\w+")
+_WORDS = re.compile(r"\w+")
 _KIND_NAMES: dict[Kind, tuple[str, ...]] = {
     "constraint": ("constraint", "rule", "requirement"),
     "preference": ("preference",),
@@ -150,67 +149,68 @@ _KIND_NAMES: dict[Kind, tuple[str, ...]] = {
     "identifier": ("identifier",),
     "error": ("error", "failure", "bug"),
 }
-"""Words, by their beginning, with which a focus names a kind."""
+"""Beginnings of the words that name a kind in a focus."""
 
 
 class Summary(Struct, frozen=True):
-    """A summary: its text (empty if not even the task fits), its tokens, those of what it replaces, and what it left out.
-
-    `kept` and `left_out` count findings, `replaced` the earlier statements that a later one made stale.
-    """
+    """A summary with its sizes."""
 
     text: str
+    """Empty if not even the task fits."""
     tokens: int
     source_tokens: int
     kept_lines: int = 0
     omitted_lines: int = 0
     replaced: int = 0
+    """Number of statements that a later one replaced."""
 
 
 def summarize(
     rows: Sequence[StoredMessage], limit_tokens: int, counter: TokenCounter, *, previous: str = "", focus: str = ""
 ) -> Summary:
-    """A summary of the previous summary and these rows in at most `limit_tokens`, and smaller than both by a tenth.
+    """Summarize the previous summary and these rows in `limit_tokens` and at least a tenth smaller than both.
 
-    The previous one comes back unchanged when there are no rows and it fits. `focus` names what the user wants kept above
-    all: findings of a kind that it names ("decisions", "files") or that share a word with it weigh more.
+    Without rows, a previous summary that fits is returned unchanged. `focus` names what the user wants kept: findings of
+    a kind that it names ("decisions", "files") and findings with a word of it weigh more.
     """
     source = source_tokens(rows, counter, previous)
     if not rows and previous and (tokens := counter.count(previous)) <= limit_tokens:
         return Summary(previous, tokens, source)
     limit = min(limit_tokens, source - source * MARGIN_PERCENT // 100)
-    task, earlier = parse_summary(previous)
+    task, previous_lines = parse_summary(previous)
     if any(row.message.text().strip() for row in rows):
-        earlier = [finding for finding in earlier if finding.kind != "recent" and not finding.asked]
-    found = apply_focus(extract(rows, earlier, task), focus)
-    task = _fitting_task(found.task, limit, counter)
-    chosen = _chosen(found, limit - counter.count(render_summary(task, ())), counter)
-    text, kept = _within(task, chosen, limit, counter)
+        previous_lines = [line for line in previous_lines if line.kind != "recent" and not line.pending]
+    extracted = apply_focus(extract(rows, previous_lines, task), focus)
+    task = _fitting_task(extracted.task, limit, counter)
+    chosen = _chosen(extracted, limit - counter.count(render_summary(task, ())), counter)
+    # Tokens of single lines do not add up exactly to those of the text.
+    count = largest_fit(len(chosen), lambda size: counter.count(render_summary(task, chosen[:size])) <= limit)
+    text = render_summary(task, chosen[:count])
     tokens = counter.count(text)
     if tokens > limit:
-        return Summary("", 0, source, 0, len(found.findings), found.replaced)
-    return Summary(text, tokens, source, kept, len(found.findings) - kept, found.replaced)
+        return Summary("", 0, source, 0, len(extracted.findings), extracted.replaced)
+    return Summary(text, tokens, source, count, len(extracted.findings) - count, extracted.replaced)
 
 
-def apply_focus(found: Extract, focus: str) -> Extract:
-    """The findings with more weight where the focus names their kind or shares a word of four letters or more."""
-    words = {word for word in _WORD.findall(focus.lower()) if len(word) > 3 or not word.isascii()}
+def apply_focus(extracted: Extract, focus: str) -> Extract:
+    """Return the findings with more weight where the focus names their kind or shares a word of four letters."""
+    words = {token for token in _WORDS.findall(focus.lower()) if len(token) > 3 or not token.isascii()}
     if not words:
-        return found
-    kinds = {kind for kind, names in _KIND_NAMES.items() if any(word.startswith(names) for word in words)}
+        return extracted
+    kinds = {kind for kind, names in _KIND_NAMES.items() if any(token.startswith(names) for token in words)}
     return replace(
-        found,
+        extracted,
         findings=tuple(
             replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))
-            if finding.kind in kinds or any(word in finding.text.lower() for word in words)
+            if finding.kind in kinds or any(token in finding.text.lower() for token in words)
             else finding
-            for finding in found.findings
+            for finding in extracted.findings
         ),
     )
 
 
 def source_tokens(rows: Sequence[StoredMessage], counter: TokenCounter, previous: str = "") -> int:
-    """The tokens of the previous summary and of all text, tool arguments and results in the rows, without framing."""
+    """Count the tokens of the previous summary and of texts, arguments and results in the rows, without framing."""
     return counter.count(previous) + sum(counter.count(_text(row.message)) for row in rows)
 
 
@@ -226,67 +226,60 @@ def _text(message: Message) -> str:
     return "\n".join(pieces)
 
 
-def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
-    """As much of the first request, from its beginning, as the task's share of the budget holds."""
-    lines = [truncate_line(line, 1_000) for line in task.split("\n")]
-    whole = "\n".join(line for line in lines if line)
-    room = max(limit * _TASK_PERCENT // 100, min(limit // 2, 24))
-    low, high = 0, len(whole)
+def largest_fit(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `limit` for which `fits` is true, by bisection; 0 if there is none."""
+    low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.count(render_summary(whole[:middle], ())) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    if low == len(whole):
-        return whole
-    cut = whole[: max(low - 2, 0)]
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
+    """Return the beginning of the first request that fits the task's share of the budget."""
+    lines = [truncate_line(line, 1_000) for line in task.split("\n")]
+    full = "\n".join(line for line in lines if line)
+    budget = max(limit * _TASK_PERCENT // 100, min(limit // 2, 24))
+    chars = largest_fit(len(full), lambda size: counter.count(render_summary(full[:size], ())) <= budget)
+    if chars == len(full):
+        return full
+    cut = full[: max(chars - 2, 0)]
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[len(cut) // 2 :] else cut} …".lstrip()
 
 
-def _chosen(found: Extract, room: int, counter: TokenCounter) -> list[ExtractedLine]:
-    """The findings that fit into the room: by weight for their size, newer first, no section over its share at first."""
-    costs = [counter.count(f"\n- {finding.text}") for finding in found.findings]
-    order = sorted(
-        range(len(costs)),
-        key=lambda at: (-(found.findings[at].weight ** 2) * 1000 // (costs[at] + 8), -at),
-    )
-    quotes = max(room * _QUOTED_PERCENT // 100, _LEAST_QUOTED)
+def _chosen(extracted: Extract, budget: int, counter: TokenCounter) -> list[ExtractedLine]:
+    """Return the findings that fit the budget: by weight for their size, newer first.
+
+    In the first round no section exceeds its share; the second fills the rest.
+    """
+    findings = extracted.findings
+    costs = [counter.count(f"\n- {finding.text}") for finding in findings]
+    order = sorted(range(len(costs)), key=lambda at: (-(findings[at].weight ** 2) * 1000 // (costs[at] + 8), -at))
+    quote_limit = max(budget * _QUOTED_PERCENT // 100, _QUOTED_TOKENS)
     chosen: list[int] = []
     spent: dict[str, int] = {}
-    opened: set[str] = set()
-    left = room
-    for shared in (True, False):
-        taken = set(chosen)
+    headings: set[str] = set()
+    remaining = budget
+    for with_shares in (True, False):
+        first_round = set(chosen)
         for at in order:
-            finding = found.findings[at]
+            finding = findings[at]
             heading = HEADING_OF[finding.kind]
             group = _QUOTED if is_quoted(finding.text) else heading
-            cost = costs[at] + (0 if heading in opened else counter.count(f"\n\n{heading}"))
-            most = quotes if group == _QUOTED else room * (_share(finding) if shared else 100) // 100
-            if at in taken or cost > left or spent.get(group, 0) + cost > most:
+            cost = costs[at] + (0 if heading in headings else counter.count(f"\n\n{heading}"))
+            share = _share(finding) if with_shares else 100
+            limit = quote_limit if group == _QUOTED else budget * share // 100
+            if at in first_round or cost > remaining or spent.get(group, 0) + cost > limit:
                 continue
             chosen.append(at)
-            opened.add(heading)
+            headings.add(heading)
             spent[group] = spent.get(group, 0) + cost
-            left -= cost
-    return [found.findings[at] for at in chosen]
+            remaining -= cost
+    return [findings[at] for at in chosen]
 
 
 def _share(finding: ExtractedLine) -> int:
-    """What the finding's section may have taken of the room with it, in percent."""
-    if finding.asked:
+    """Return the percent of the budget that the finding's section may have taken with it."""
+    if finding.pending:
         return 100
     return _SHARES.get(HEADING_OF[finding.kind], 100 if finding.weight >= _FIRM else 25)
-
-
-def _within(task: str, chosen: Sequence[ExtractedLine], limit: int, counter: TokenCounter) -> tuple[str, int]:
-    """The text of as many of the chosen, the first ones first, as the limit holds; tokens of lines do not add up exactly."""
-    low, high = 0, len(chosen)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if counter.count(render_summary(task, chosen[:middle])) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return render_summary(task, chosen[:low]), low

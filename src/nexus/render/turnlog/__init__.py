@@ -1,1 +1,1 @@
-"""The turn log of document 001: one entry for each thing that was said or done, as JSON and for the console."""
+"""Turn logs of document 001: one entry for each message or tool call, as JSON and for the console."""

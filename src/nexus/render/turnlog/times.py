@@ -1,7 +1,6 @@
-"""Times of a turn log: ISO 8601 in all its forms of a date with a time, read to the microsecond and written in UTC.
+"""Times of a turn log: ISO 8601 dates with times in all forms, parsed to the microsecond and formatted in UTC.
 
-A time without a zone is taken as UTC. A second of 60, which clocks show when a second is put in, is the second after 59;
-24:00 is the beginning of the next day.
+A time without a zone is UTC. A leap second (60) is the second after 59, and 24:00 is the beginning of the next day.
 """
 
 from __future__ import annotations
@@ -16,55 +15,52 @@ _SHAPE = re.compile(f"{_DATE}T{_CLOCK}{_ZONE}", re.ASCII)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# Limits of times with a four-digit year, in microseconds since 1970.
 FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-"""The first and the last moment that a year of four digits can name, in microseconds since 1970."""
 
 
 def format_time(at_us: int) -> str:
-    """The time in UTC, as the document prints it: `2023-04-04T12:33:00Z`, with a fraction of a second only if there is one.
+    """Return the time in UTC as the document prints it: `2023-04-04T12:33:00Z`, with a fraction only if not zero.
 
-    `at_us` is in microseconds since 1970; what no year of four digits can name becomes the first or last moment.
+    `at_us` is in microseconds since 1970; times outside four-digit years become the first or last one.
     """
-    moment = _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
-    fraction = "" if not moment.microsecond else "milliseconds" if not moment.microsecond % 1_000 else "microseconds"
-    return moment.isoformat(timespec=fraction or "seconds").replace("+00:00", "Z")
+    time = _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
+    fraction = "" if not time.microsecond else "milliseconds" if not time.microsecond % 1_000 else "microseconds"
+    return time.isoformat(timespec=fraction or "seconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int | None:
-    """Microseconds since 1970 of an ISO 8601 date with time; None if the text is none. Finer fractions are cut off."""
-    found = _SHAPE.fullmatch(text)
-    if found is None or _mixed(found):
+    """Return microseconds since 1970 of an ISO 8601 date with time, finer fractions cut off; None if invalid."""
+    match = _SHAPE.fullmatch(text)
+    if match is None:
         return None
-    hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
-    if minute > 59 or second > 60 or hour > 24 or (hour == 24 and (minute or second or int(found["fraction"] or 0))):
+    # The standard does not allow a colon in one part of the time only.
+    clock = match[0].partition("T")[2].removesuffix(match["zone"] or "")
+    if match["second"] and re.split("[.,]", clock)[0].count(":") == 1:
         return None
-    unit = timedelta(seconds=1) if found["second"] else timedelta(minutes=1) if found["minute"] else timedelta(hours=1)
-    digits = (found["fraction"] or "0")[:18]
-    part = timedelta(microseconds=(unit // _MICROSECOND) * int(digits) // 10 ** len(digits))
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    if minute > 59 or second > 60 or hour > 24 or (hour == 24 and (minute or second or int(match["fraction"] or 0))):
+        return None
+    unit = timedelta(seconds=1) if match["second"] else timedelta(minutes=1) if match["minute"] else timedelta(hours=1)
+    digits = (match["fraction"] or "0")[:18]
+    fraction = timedelta(microseconds=(unit // _MICROSECOND) * int(digits) // 10 ** len(digits))
     try:
-        day = _day(found["date"]).replace(tzinfo=_zone(found["zone"]))
-        since = day - _EPOCH + timedelta(hours=hour, minutes=minute, seconds=second) + part
+        day = _day(match["date"]).replace(tzinfo=_zone(match["zone"]))
+        since_epoch = day - _EPOCH + timedelta(hours=hour, minutes=minute, seconds=second) + fraction
     except (ValueError, OverflowError):
         return None
-    at_us = since // _MICROSECOND
+    at_us = since_epoch // _MICROSECOND
     return at_us if FIRST_US <= at_us <= LAST_US else None
 
 
-def _mixed(found: re.Match[str]) -> bool:
-    """Whether colons stand in one part of the time and are left out in another, which the standard does not allow."""
-    clock = found[0].partition("T")[2].removesuffix(found["zone"] or "")
-    digits = re.split("[.,]", clock)[0]
-    return bool(found["second"]) and digits.count(":") == 1
-
-
 def _day(date: str) -> datetime:
-    """The beginning of a calendar day, a day of a week, or a day of a year. Raises ValueError where there is none."""
-    plain = date.replace("-", "")
-    if len(plain) == 7 and "W" not in plain:
-        day = datetime(int(plain[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(plain[4:]) - 1)
-        if plain[4:] == "000" or day.year != int(plain[:4]):
-            raise ValueError(f"no day {plain[4:]} in {plain[:4]}")
+    """Return the beginning of a calendar, week or ordinal date. Raises ValueError for an invalid one."""
+    digits = date.replace("-", "")
+    if len(digits) == 7 and "W" not in digits:  # datetime parses no ordinal dates
+        day = datetime(int(digits[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(digits[4:]) - 1)
+        if digits[4:] == "000" or day.year != int(digits[:4]):
+            raise ValueError(f"no day {digits[4:]} in {digits[:4]}")
         return day
     return datetime.fromisoformat(date)
 
@@ -75,5 +71,5 @@ def _zone(zone: str | None) -> timezone:
     digits = zone[1:].replace(":", "").ljust(4, "0")
     if int(digits[:2]) > 23 or int(digits[2:]) > 59:
         raise ValueError(f"no zone {zone}")
-    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-away if zone[0] == "-" else away)
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if zone[0] == "-" else offset)

@@ -1,19 +1,21 @@
-"""From messages to the entries of a turn log, one unit after another.
+"""Turn logs from ledger entries: grouped into units, then written as log entries.
 
-A system entry stands first and after each compaction and clear (document 001, "Implementation Requirements", 4), indexes
-count from 0, times never go back, and the turn rises when an assistant follows a user. A message is written so that
-`nexus.interop.turnlog` reads the same message again.
+A system entry is first and follows each compaction and clear (document 001, "Implementation Requirements", 4). Indexes
+count from 0, times never decrease, and the turn rises when an assistant follows a user. `nexus.interop.turnlog` parses
+each written message back unchanged.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from nexus.render.turnlog import times
-from nexus.render.turnlog.bare import content_of, message_of, parse_bare, slices
-from nexus.render.turnlog.entry import (
+from nexus.render.turnlog.entries import (
     CLEARED,
     EXTRA,
     NO_SYSTEM,
@@ -23,27 +25,163 @@ from nexus.render.turnlog.entry import (
     LogRole,
     Position,
     Unit,
+    content_of,
+    extra_of,
+    message_of,
+    omitted_details,
+    parse_bare,
+    printed_entry,
+    results_extra,
+    slices,
 )
-from nexus.render.turnlog.extra import extra_of, results_extra
-from nexus.render.turnlog.texts import Members, members, string_of
+from nexus.render.turnlog.json_text import Members, members, string_of
+from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
+
+FACTS = "turnlog"
+"""Key in the body of a ledger entry for details of an imported log entry without a place in the message."""
+
+
+# Logs of sessions ------------------------------------------------------------------------------------------------
+
+
+def log_units(
+    entries: Iterable[Entry], undone: Collection[int] = (), ends: Callable[[Entry], bool] = lambda _: False
+) -> Iterator[Unit | Entry]:
+    """Yield the units of a session's entries, oldest first.
+
+    Args:
+        entries: Entries of the session.
+        undone: Sequence numbers of undone compactions, which are omitted.
+        ends: Entries for which this is true are yielded themselves, between the units before and after them.
+    """
+    unit: Unit | None = None
+    for entry in entries:
+        started = _checkpoint_unit(entry, undone)
+        separate = ends(entry)
+        if unit is not None and (separate or started is not None):
+            yield unit
+            unit = None
+        if separate:
+            yield entry
+        unit = started or unit
+        results: list[Message] = []
+        places: list[MessageRef] = []
+        for row in entry.rows:
+            if row.message.role == "tool":
+                unit = unit or Unit("results", at_ms=row.message.at_ms or entry.at_ms, place=row.place)
+                results.append(row.message)
+                places.append(row.place)
+                continue
+            if unit is not None:
+                yield _with_more_results(unit, results, places)
+                results, places = [], []
+            principal = entry.body.get("principal")
+            unit = Unit(
+                message=row.message,
+                at_ms=entry.at_ms,
+                facts=_facts(entry) if row.place.ord == 0 else {},
+                principal=principal if isinstance(principal, str) else "",
+                place=row.place,
+            )
+        if unit is not None:
+            unit = _with_more_results(unit, results, places)
+    if unit is not None:
+        yield unit
+
+
+def _with_more_results(unit: Unit, results: list[Message], places: list[MessageRef]) -> Unit:
+    if not results:
+        return unit
+    return replace(unit, results=(*unit.results, *results), result_places=(*unit.result_places, *places))
+
+
+def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
+    """Return the unit of a compaction or clear; None for all other entries."""
+    place, body = MessageRef(entry.seq, 0), entry.body
+    if entry.kind == "clear":
+        return Unit("clear", at_ms=entry.at_ms, facts=_facts(entry), place=place)
+    if entry.kind != "compaction" or entry.seq in undone:
+        return None
+    first = body.get("first_kept", 0)
+    tokens = body.get("tokens_before")
+    about: dict[str, Any] = {"trigger": str(body.get("trigger") or "manual")}
+    if type(tokens) is int and tokens:
+        about["tokens_before"] = tokens
+    return Unit(
+        "compaction",
+        at_ms=entry.at_ms,
+        facts=_facts(entry),
+        summary=str(body.get("summary", "")),
+        about=about,
+        kept=MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None,
+        place=place,
+    )
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    facts = entry.body.get(FACTS)
+    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
+
+
+def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Iterator[LogEntry]:
+    """Yield the turn log of a session's entries; nothing for an empty session.
+
+    It contains every message, whatever was compacted or cleared, but no pins, ends of turns and undone compactions.
+    """
+    at = Position()
+    places: list[MessageRef] = []
+    indexes: list[int] = []
+    for unit in log_units(entries, undone):
+        if isinstance(unit, Entry):
+            continue
+        kept = bisect_left(places, unit.kept) if unit.kept is not None else len(places)
+        new, at = entries_for(replace(unit, kept_from=indexes[kept]) if kept < len(places) else unit, at)
+        if unit.kind != "results":
+            places.append(unit.place)
+            indexes.append(new[1 if new[0].extra.get("made") else 0].index)
+        yield from new
+
+
+def strict_entries(entries: Iterable[LogEntry], omitted: Counter[str]) -> Iterator[LogEntry]:
+    """Yield the entries in the printed form alone, and count the omitted details in `omitted`."""
+    for entry in entries:
+        # Text of another program stays, unless it contains the extra key.
+        printed = replace(entry, extra={}, written="" if f'"{EXTRA}"' in entry.written else entry.written)
+        omitted += omitted_details(entry.extra)
+        if entry.written != printed.written:
+            omitted["fields of another program outside the printed form"] += 1
+        yield printed
+
+
+def log_texts(entries: Iterable[LogEntry]) -> Iterator[str]:
+    """Yield the pieces of a JSON file of these entries, as the document prints it."""
+    separator = "[\n"
+    for entry in entries:
+        yield f"{separator}{printed_entry(entry)}"
+        separator = ",\n"
+    yield "[]\n" if separator[0] == "[" else "\n]\n"
+
+
+# Entries of a unit -----------------------------------------------------------------------------------------------
 
 
 def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
-    """The entries of a unit, and where the next one stands. A log that would not begin with a system entry gets one."""
-    text, at_us = _time(unit, at)
-    made: list[LogEntry] = []
+    """Return the entries of a unit and the next position. A log without a leading system entry gets one."""
+    at_us, imported_time = _time_us(unit, at)
+    timestamp = imported_time or times.format_time(at_us)
+    leading: list[LogEntry] = []
     if _needs_system(unit, at):
-        made = [LogEntry(at.index, at.turn, text, "system", NO_SYSTEM, {"made": True})]
+        leading = [LogEntry(at.index, at.turn, timestamp, "system", NO_SYSTEM, {"made": True})]
         at = replace(at, index=at.index + 1, instructions=NO_SYSTEM)
-    new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), text)
+    new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), timestamp)
     if new:
-        at = _after(at, new[-1])
-    return _with_results(made + new, unit, len(made)), replace(at, at_us=at_us)
+        at = _position_after_entry(at, new[-1])
+    return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us)
 
 
 def position_after(unit: Unit, at: Position) -> Position:
-    """Where the next entry stands after a unit, as `entries_for` has it, but for `first`: what the entries say is not made.
+    """Return the position after a unit without writing its entries; `first` is not updated.
 
     `instructions` is `NO_SYSTEM` for any text.
     """
@@ -61,125 +199,107 @@ def position_after(unit: Unit, at: Position) -> Position:
 
 
 def _needs_system(unit: Unit, at: Position) -> bool:
-    return at.instructions is None and not _is_system(unit) and unit.facts.get("made") is not False
+    is_system = unit.kind in ("compaction", "clear") or (unit.message is not None and unit.message.role == "system")
+    return at.instructions is None and not is_system and unit.facts.get("made") is not False
 
 
 def _index(unit: Unit, at: Position) -> int:
-    """The index of the unit's first entry: as the file had it that it came from, where that is possible."""
+    """Return the index of the unit's first entry: that of the imported file, if it is not taken."""
     index = unit.facts.get("index")
     return index if type(index) is int and index >= at.index else at.index
 
 
-def _is_system(unit: Unit) -> bool:
-    return unit.kind in ("compaction", "clear") or (unit.message is not None and unit.message.role == "system")
-
-
-def _time(unit: Unit, at: Position) -> tuple[str, int]:
-    """The time that the unit's entries show, as text and in microseconds: never before that of the entry before it."""
-    at_us, given = _time_us(unit, at)
-    return given or times.format_time(at_us), at_us
-
-
 def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
-    """The time in microseconds, and as the file had it that the unit came from, where that is possible."""
-    given = unit.facts.get("timestamp")
-    found = times.parse_time(given) if isinstance(given, str) else None
-    if isinstance(given, str) and found is not None and (at.at_us is None or found >= at.at_us):
-        return found, given
-    own_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
-    own_us = min(max(own_ms * 1_000, times.FIRST_US), times.LAST_US // 1_000 * 1_000)
-    return own_us if at.at_us is None else max(own_us, at.at_us), ""
+    """Return the unit's time in microseconds, never before the previous entry's, and its text in an imported file."""
+    imported = unit.facts.get("timestamp")
+    at_us = times.parse_time(imported) if isinstance(imported, str) else None
+    if isinstance(imported, str) and at_us is not None and (at.at_us is None or at_us >= at.at_us):
+        return at_us, imported
+    unit_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
+    unit_us = min(max(unit_ms * 1_000, times.FIRST_US), times.LAST_US // 1_000 * 1_000)
+    return unit_us if at.at_us is None else max(unit_us, at.at_us), ""
 
 
-def _entries(unit: Unit, at: Position, text: str) -> list[LogEntry]:
+def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     message = unit.message
     if unit.kind == "compaction":
         kept = at.index if unit.kept_from is None else max(unit.kept_from, at.first)
         extra = {"mark": "compaction", **unit.about, **({"kept_from": kept} if kept < at.index else {})}
-        return [LogEntry(at.index, at.turn, text, "system", f"{SUMMARY}\n{unit.summary}", extra)]
+        return [LogEntry(at.index, at.turn, timestamp, "system", f"{SUMMARY}\n{unit.summary}", extra)]
     if unit.kind == "clear":
-        again = at.instructions if at.instructions not in (None, NO_SYSTEM) else CLEARED
-        return [LogEntry(at.index, at.turn, text, "system", again or CLEARED, {"mark": "clear"})]
+        text = at.instructions if at.instructions not in (None, NO_SYSTEM) else CLEARED
+        return [LogEntry(at.index, at.turn, timestamp, "system", text or CLEARED, {"mark": "clear"})]
     if message is None:
         return []
-    written = _as_written(unit, message, at)
-    return [written] if written else _said(unit, message, at, text)
-
-
-def _said(unit: Unit, message: Message, at: Position, text: str) -> list[LogEntry]:
+    if imported := _imported_entry(unit, message, at):
+        return [imported]
     role = cast("LogRole", message.role)
     turn = at.turn + (role == "assistant" and at.role == "user")
-    user = unit.facts.get("userid")
-    user = user if isinstance(user, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
-    found: list[LogEntry] = []
+    userid = unit.facts.get("userid")
+    user = userid if isinstance(userid, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
+    entries: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
         content = content_of(role, parts, user)
-        shown = parse_bare(role, content)
-        plain = message_of(role, shown, at.index + number, (at.at_us or 0) // 1_000)
-        extra = extra_of(message, parts, plain, shown, number)
-        found.append(LogEntry(at.index + number, turn, text, role, content, extra))
-    return found
+        bare = parse_bare(role, content)
+        plain = message_of(role, bare, at.index + number, (at.at_us or 0) // 1_000)
+        extra = extra_of(message, parts, plain, bare, number)
+        entries.append(LogEntry(at.index + number, turn, timestamp, role, content, extra))
+    return entries
 
 
-def _as_written(unit: Unit, message: Message, at: Position) -> LogEntry | None:
-    """The entry as it stood in the file that it came from, if it was written in a way of its own and still says this."""
+def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | None:
+    """Return the entry as another program wrote it; None if there is none or it no longer means the same."""
     written = unit.facts.get("entry")
     if not isinstance(written, str) or unit.results:
         return None
-    found = dict(members(written) or ())
-    role, turn, index = (found.get(name, "") for name in ("role", "turn", "index"))
-    content = bare_content(found.get("content", ""))
+    fields = dict(members(written) or ())
+    role, turn, index = (fields.get(name, "") for name in ("role", "turn", "index"))
+    content = bare_content(fields.get("content", ""))
     if content is None or string_of(role) != message.role or index != str(at.index):
         return None
-    own_role = cast("LogRole", message.role)
-    plain = message_of(own_role, parse_bare(own_role, content), at.index, (at.at_us or 0) // 1_000)
-    own_turn = at.turn + (own_role == "assistant" and at.role == "user")
-    text = string_of(found.get("timestamp", ""))
-    if plain != message or turn != str(own_turn) or text is None or times.parse_time(text) != at.at_us:
+    log_role = cast("LogRole", message.role)
+    plain = message_of(log_role, parse_bare(log_role, content), at.index, (at.at_us or 0) // 1_000)
+    log_turn = at.turn + (log_role == "assistant" and at.role == "user")
+    timestamp = string_of(fields.get("timestamp", ""))
+    if plain != message or turn != str(log_turn) or timestamp is None or times.parse_time(timestamp) != at.at_us:
         return None
-    return LogEntry(at.index, own_turn, text, own_role, content, written=written)
+    return LogEntry(at.index, log_turn, timestamp, log_role, content, written=written)
 
 
 def bare_content(text: str) -> str | Members | None:
-    """A `content` from its JSON text: a text, or the members of an object; None if it is something else."""
-    said = string_of(text)
-    return members(text) if said is None else said
+    """Return a `content` from its JSON text: a text, or the members of an object; None for anything else."""
+    content = string_of(text)
+    return members(text) if content is None else content
 
 
-def _after(at: Position, last: LogEntry) -> Position:
+def _position_after_entry(at: Position, last: LogEntry) -> Position:
     role = at.role if last.role == "system" else last.role
-    first = last.content if isinstance(last.content, str) and "mark" not in last.extra else NO_SYSTEM
-    instructions = first if at.instructions is None else at.instructions
-    shown = last.extra.get("kept_from", last.index + 1) if "mark" in last.extra else at.first
-    return replace(at, index=last.index + 1, turn=last.turn, role=role, instructions=instructions, first=shown)
+    text = last.content if isinstance(last.content, str) and "mark" not in last.extra else NO_SYSTEM
+    instructions = text if at.instructions is None else at.instructions
+    first = last.extra.get("kept_from", last.index + 1) if "mark" in last.extra else at.first
+    return replace(at, index=last.index + 1, turn=last.turn, role=role, instructions=instructions, first=first)
 
 
-def _with_results(entries: list[LogEntry], unit: Unit, made: int) -> list[LogEntry]:
-    """The entries with the results that follow them: each with its call where that keeps their order, else the last."""
+def _with_results(entries: list[LogEntry], unit: Unit, leading: int) -> list[LogEntry]:
+    """Return the entries with the results of their calls; all with the last entry if that keeps their order."""
     if not unit.results or not entries:
         return entries
-    owners = _owners(unit, made)
-    last = len(entries) - 1
+    owners = _owners(unit, leading)
     if None in owners or owners != sorted(owner or 0 for owner in owners):
-        owners = [last] * len(owners)
-    told: list[LogEntry] = []
+        owners = [len(entries) - 1] * len(owners)
+    complete: list[LogEntry] = []
     for number, entry in enumerate(entries):
-        own = [result for result, owner in zip(unit.results, owners, strict=True) if owner == number]
-        told.append(replace(entry, extra={**entry.extra, "results": results_extra(own)}) if own else entry)
-    return told
+        results = [result for result, owner in zip(unit.results, owners, strict=True) if owner == number]
+        extra = {**entry.extra, "results": results_extra(results)} if results else entry.extra
+        complete.append(replace(entry, extra=extra))
+    return complete
 
 
-def _owners(unit: Unit, made: int) -> list[int | None]:
-    """For each message of tools the entry whose call it answers; None where it answers none, or several."""
+def _owners(unit: Unit, leading: int) -> list[int | None]:
+    """Return the entry with the call of each message of tools; None if it answers no call or several entries."""
     calls: dict[str, int] = {}
-    for number, parts in enumerate(slices(unit.message) if unit.message else [], made):
+    for number, parts in enumerate(slices(unit.message) if unit.message else [], leading):
         for call in Message("assistant", parts).calls():
             calls.setdefault(call.id, number)
     answered = [{calls.get(result.call_id) for result in message.results()} for message in unit.results]
     return [next(iter(owners)) if len(owners) == 1 else None for owners in answered]
-
-
-def without_extra(entry: LogEntry) -> LogEntry:
-    """The entry in the printed form alone (`strict`)."""
-    written = "" if f'"{EXTRA}"' in entry.written else entry.written
-    return replace(entry, extra={}, written=written)

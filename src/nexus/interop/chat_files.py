@@ -1,7 +1,7 @@
-"""Conversations in a provider's message form: how they lie in a file, whichever provider's form it is.
+"""Readers of conversations in OpenAI's chat format and in Anthropic's.
 
-A file holds one conversation (an object with `messages`, or a list of messages), a list of conversations, one
-conversation a line, or one message a line. Each message is a piece, keyed by its conversation, place and content, so
+A file contains one conversation (an object with `messages`, or an array of messages), an array of conversations, one
+conversation a line, or one message a line. Each message is a piece, keyed by its conversation, position and content, so
 a file that grew adds the rest. One conversation is in memory at a time.
 """
 
@@ -20,21 +20,23 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
+from nexus.providers import anthropic, openai
 from nexus.providers.received import Calls, ReadOne, items_of, mapping, meta_text, rest_of, text_of
 
 Leading: TypeAlias = Callable[[dict[str, Any]], list[Any]]
-"""The messages that a conversation's other fields hold, to stand before its `messages`."""
+"""Returns messages from a conversation's other fields, to precede its `messages`."""
 
-_KNOWN = frozenset({"messages", "id", "title", "model"})
+_FIELDS = frozenset({"messages", "id", "title", "model"})
 _IDS = ("id", "conversation_id", "session_id")
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A conversation as collected from the file: its items with their line numbers, and what else was met."""
+    """A conversation while its lines are collected."""
 
     source_id: str
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    # messages with their line numbers, and those from the conversation's other fields
     items: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
     leading: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
     counted: Counter[str] = field(default_factory=Counter[str])
@@ -44,21 +46,35 @@ class _Draft:
     by_line: bool = False
 
 
-def read(path: Path, format_name: str, read_one: ReadOne, leading: Leading) -> Iterator[Transcript]:
-    """The file's conversations in order. Lines that are none stand with the conversation before them.
+def read_openai(path: Path) -> Iterator[Transcript]:
+    """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile if there is no message."""
+    return _read(path, "openai", openai.message, lambda _: [])
 
-    Raises UnreadableFile when nothing in the file is a message of any kind.
+
+def read_anthropic(path: Path) -> Iterator[Transcript]:
+    """Yield the conversations of a file in Anthropic's format, each after its system text.
+
+    Raises UnreadableFile if there is no message.
     """
-    found = False
+    return _read(path, "anthropic", anthropic.message, _system_message)
+
+
+def _system_message(fields: dict[str, Any]) -> list[Any]:
+    system = fields.get("system")
+    return [{"role": "system", "content": system}] if system else []
+
+
+def _read(path: Path, format_name: str, read_one: ReadOne, leading: Leading) -> Iterator[Transcript]:
+    empty = True
     for draft in _drafts(path, leading):
-        found = True
+        empty = False
         yield _transcript(draft, format_name, read_one)
-    if not found:
-        raise UnreadableFile(f"{path} holds no messages: is it really a file of the format {format_name}?")
+    if empty:
+        raise UnreadableFile(f"{path} contains no messages in the format {format_name} (name another with --format)")
 
 
 def conversations_in(value: Any) -> list[dict[str, Any]]:
-    """The conversations that one JSON value holds: none if it is something else, or a single message."""
+    """Return the conversations in a JSON value; none for other values, among them a single message."""
     if isinstance(mapping(value).get("messages"), list):
         return [mapping(value)]
     listed = items_of(value)
@@ -68,9 +84,9 @@ def conversations_in(value: Any) -> list[dict[str, Any]]:
 
 
 def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
-    """Collects lines into conversations; a draft is handed on when the next one begins."""
+    """Yield each conversation when the next one begins. Other lines count for the conversation before them."""
     stem, used = path.stem, Counter[str]()
-    early = _Draft("")
+    early = _Draft("")  # lines before the first conversation
     draft: _Draft | None = None
     for row in read_json_lines(path):
         conversations = conversations_in(row.value)
@@ -79,35 +95,26 @@ def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
                 if draft is not None:
                     yield draft
                 fallback = f"{stem}:{row.line + number}" if row.line + number > 1 else stem
-                draft = _conversation(fields, row, leading, _free(_id_of(fields) or fallback, used))
+                draft = _Draft(_unused(_id_of(fields) or fallback, used), fields)
+                draft.items = [(row.line, item) for item in items_of(fields["messages"])]
+                draft.leading = [(row.line, item) for item in leading(fields)]
+                draft.problems += [row.problem] if row.problem else []
                 draft.lines, draft.counted["conversation"] = (0, 0) if number else (1, 1)
-                _take_over(early, draft)
+                _move_lines(early, draft)
         elif "role" in mapping(row.value):
             if draft is None or not draft.by_line:
                 if draft is not None:
                     yield draft
-                draft = _Draft(_free(stem, used), by_line=True)
-                _take_over(early, draft)
-            _add_message(draft, row)
+                draft = _Draft(_unused(stem, used), by_line=True)
+                _move_lines(early, draft)
+            draft.items.append((row.line, row.value))
+            draft.lines += 1
+            draft.message_lines += 1
+            draft.problems += [row.problem] if row.problem else []
         else:
             _add_other(draft or early, row)
     if draft is not None:
         yield draft
-
-
-def _conversation(fields: dict[str, Any], row: JsonLine, leading: Leading, source_id: str) -> _Draft:
-    draft = _Draft(source_id, fields)
-    draft.items = [(row.line, item) for item in items_of(fields["messages"])]
-    draft.leading = [(row.line, item) for item in leading(fields)]
-    draft.problems += [row.problem] if row.problem else []
-    return draft
-
-
-def _add_message(draft: _Draft, row: JsonLine) -> None:
-    draft.items.append((row.line, row.value))
-    draft.lines += 1
-    draft.message_lines += 1
-    draft.problems += [row.problem] if row.problem else []
 
 
 def _add_other(draft: _Draft, row: JsonLine) -> None:
@@ -116,11 +123,11 @@ def _add_other(draft: _Draft, row: JsonLine) -> None:
     if row.problem:
         draft.problems.append(row.problem)
     elif not row.kind:
-        draft.problems.append(Problem(row.line, "no message", "neither a message nor a conversation: passed over"))
+        draft.problems.append(Problem(row.line, "no message", "skipped: neither a message nor a conversation"))
 
 
-def _take_over(early: _Draft, draft: _Draft) -> None:
-    """Gives the lines before the first conversation to it."""
+def _move_lines(early: _Draft, draft: _Draft) -> None:
+    """Count the lines before the first conversation for that conversation."""
     draft.lines += early.lines
     draft.counted += early.counted
     draft.problems = early.problems + draft.problems
@@ -145,9 +152,11 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
             continue
         calls.add(new)
         ids = (key, f"{key}:rest")
-        new = tuple(message if message.id else replace(message, id=own) for message, own in zip(new, ids, strict=False))
+        new = tuple(
+            message if message.id else replace(message, id=key_id) for message, key_id in zip(new, ids, strict=False)
+        )
         steps.append(Step(pieces=(Piece(key, new),)))
-    meta = _meta(draft)
+    meta = _meta(draft)  # first, because it may add a problem
     return Transcript(
         format=format_name,
         source_id=draft.source_id,
@@ -163,12 +172,12 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
 
 
 def _meta(draft: _Draft) -> str:
-    known = _KNOWN | {"system"} if draft.leading else _KNOWN
+    parsed = _FIELDS | {"system"} if draft.leading else _FIELDS
     try:
-        return meta_text(rest_of(draft.fields, known))
+        return meta_text(rest_of(draft.fields, parsed))
     except RecursionError:
         line = draft.items[0][0] if draft.items else 1
-        draft.problems.append(Problem(line, "nested too deeply", "fields beside the messages were passed over"))
+        draft.problems.append(Problem(line, "nested too deeply", "skipped: fields next to the messages"))
         return ""
 
 
@@ -180,14 +189,14 @@ def _id_of(fields: dict[str, Any]) -> str:
     return ""
 
 
-def _free(name: str, used: Counter[str]) -> str:
-    """The name, or with a number when another conversation of the file has it already."""
+def _unused(name: str, used: Counter[str]) -> str:
+    """Return the name, with a number if another conversation of the file has it."""
     used[name] += 1
     return name if used[name] == 1 else f"{name}#{used[name]}"
 
 
 def _hash(item: Any) -> str:
-    """Sixteen hexadecimal digits of the item's content; extras (names with `_` first) are no content."""
+    """Return sixteen hexadecimal digits for the item's content; names with a leading `_` are no content."""
     fields = mapping(item)
     content = {name: value for name, value in fields.items() if not name.startswith("_")}
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

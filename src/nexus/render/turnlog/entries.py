@@ -1,0 +1,341 @@
+"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
+
+The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a
+message and repeats nothing printed: a part of kind `text` or `thinking` without `text` has the entry's, and a `tool_call`
+without name or arguments has the entry's. An entry that reads back correctly without the key has none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nexus.ledger.codec import MOST_MS
+from nexus.ledger.text_encoding import decode_text, encode_text
+from nexus.render.turnlog.json_text import (
+    Members,
+    escape_surrogates,
+    indent,
+    json_string,
+    object_text,
+    shallow_members,
+    string_of,
+    value_text,
+)
+from nexus.types.history import SUMMARY_MARKER
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import Message, Part, Text, Thinking, ToolCall
+
+LogRole: TypeAlias = Literal["system", "user", "assistant"]
+LOG_ROLES = ("system", "user", "assistant")
+"""Document 001, "Implementation Requirements", 5: only these roles are used."""
+
+FIELDS = ("index", "turn", "timestamp", "role", "content")
+"""Fields of every entry in the printed order."""
+
+EXTRA = "nexus"
+"""Key for content without a place in the printed form."""
+
+POST = "postMessage"
+NO_USER = "<@user>"
+"""The `userid` of an unknown user."""
+
+NO_SYSTEM = "(This conversation has no system message of its own.)"
+"""First system entry of a session without a system text."""
+CLEARED = "(The conversation was cleared here.)"
+"""System entry after a clear, unless the log began with a system text."""
+SUMMARY = SUMMARY_MARKER
+"""First line of the system entry after a compaction."""
+
+RESERVED = frozenset({"text", "reasoning", "toolCall", "arguments"})
+"""Names of the printed form: a tool's parameter with such a name goes into `arguments`."""
+
+UNNAMED = "(unnamed)"
+"""The `toolCall` of a call without a tool name."""
+
+Extra: TypeAlias = dict[str, Any]
+
+
+class LogEntry(Struct, frozen=True):
+    """One entry of a turn log."""
+
+    index: int
+    turn: int
+    timestamp: str
+    role: LogRole
+    content: str | Members
+    """A system text, or the members of the printed object as JSON texts."""
+    extra: dict[str, Any] = {}
+    """The object under the key `nexus`."""
+    written: str = ""
+    """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
+
+
+class Position(Struct, frozen=True):
+    """State of a log before its next entry."""
+
+    index: int = 0
+    turn: int = 0
+    role: str = ""
+    """Role of the previous entry that is not a system entry."""
+    at_us: int | None = None
+    """Time of the previous entry in microseconds since 1970."""
+    instructions: str | None = None
+    """System text at the beginning of the log; None before the first entry."""
+    first: int = 0
+    """First index that is still shown: after a clear, or where the last compaction stopped."""
+
+
+class Unit(Struct, frozen=True):
+    """A message, or a compaction or clear, with the tool results that follow it."""
+
+    kind: Literal["message", "results", "compaction", "clear"] = "message"
+    message: Message | None = None
+    """None for checkpoints and for results without a preceding message."""
+    results: tuple[Message, ...] = ()
+    at_ms: int = 0
+    """Time of the ledger entry, for messages without one."""
+    facts: dict[str, Any] = {}
+    """Details of an imported entry without a place in a message (see `nexus.interop.turnlog`)."""
+    principal: str = ""
+    summary: str = ""
+    about: dict[str, Any] = {}
+    """Trigger and token count of a compaction."""
+    kept: MessageRef | None = None
+    """First message that a compaction kept, and its index in the log."""
+    kept_from: int | None = None
+    place: MessageRef = MessageRef(0, 0)
+    result_places: tuple[MessageRef, ...] = ()
+
+
+class BareEntry(Struct, frozen=True):
+    """Printed content of an entry; `arguments` is one JSON text."""
+
+    text: str
+    reasoning: str = ""
+    tool: str = ""
+    arguments: str = ""
+
+
+def entry_text(entry: LogEntry) -> str:
+    """Return the entry as the text of a JSON object without spaces."""
+    if entry.written:
+        return entry.written
+    content = json_string(entry.content) if isinstance(entry.content, str) else object_text(entry.content)
+    fields = {"index": entry.index, "turn": entry.turn, "timestamp": entry.timestamp, "role": entry.role}
+    extra = f',"{EXTRA}":{value_text(entry.extra)}' if entry.extra else ""
+    return f'{value_text(fields)[:-1]},"content":{content}{extra}}}'
+
+
+def printed_entry(entry: LogEntry) -> str:
+    """Return the entry in the layout of the document's example: one member a line, two spaces a level."""
+    return "\n".join(indent(entry_text(entry), 1))
+
+
+# The printed form -------------------------------------------------------------------------------------------------
+
+
+def slices(message: Message) -> list[tuple[Part, ...]]:
+    """Return the parts for each entry of a message: an assistant's are cut after each call."""
+    if message.role != "assistant":
+        return [message.parts]
+    ends = [number for number, part in enumerate(message.parts, 1) if isinstance(part, ToolCall)]
+    cuts = [0, *ends[:-1], len(message.parts)]
+    return [message.parts[first:last] for first, last in pairwise(cuts)]
+
+
+def content_of(role: LogRole, parts: tuple[Part, ...], user: str) -> str | Members:
+    """Return the printed `content` for the parts of one entry.
+
+    Text and thinking next to a call are its reasoning. Text without a call is a `postMessage` with the thinking as its
+    reasoning.
+    """
+    text = "\n".join(part.text for part in parts if isinstance(part, Text))
+    if role == "system":
+        return text
+    if role == "user":
+        return (("userid", json_string(user)), ("text", json_string(text)))
+    call = next((part for part in parts if isinstance(part, ToolCall)), None)
+    kinds = (Text, Thinking) if call else (Thinking,)
+    reasoning = "\n".join(part.text for part in parts if isinstance(part, kinds) and part.text)
+    content = _call_content(call) if call else (("toolCall", json_string(POST)), ("text", json_string(text)))
+    return (*content, ("reasoning", json_string(reasoning))) if reasoning else content
+
+
+def _call_content(call: ToolCall) -> Members:
+    """Return a call's name and parameters; reserved names, or arguments that are no object, go into `arguments`."""
+    arguments = shallow_members(call.arguments)
+    parameters = tuple((name, escape_surrogates(text)) for name, text in arguments or ())
+    content = [("toolCall", json_string(call.name or UNNAMED))]
+    reserved = [member for member in parameters if member[0] in RESERVED]
+    if call.name == POST:
+        text = next((member for member in reserved if member[0] == "text" and member[1][0] == '"'), ("text", '""'))
+        reserved = [member for member in reserved if member is not text]
+        content.append(text)
+    content += [member for member in parameters if member[0] not in RESERVED]
+    if arguments is None:
+        content.append(("arguments", json_string(call.arguments)))
+    elif reserved:
+        content.append(("arguments", object_text(tuple(reserved))))
+    return tuple(content)
+
+
+def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
+    """Parse a `content`. Members of a wrong type count as missing; of repeated names the last counts."""
+    if isinstance(content, str):
+        return BareEntry(content)
+    fields = dict(content)
+    text, reasoning = (string_of(fields.get(name, "")) or "" for name in ("text", "reasoning"))
+    if role != "assistant":
+        return BareEntry(text)
+    return BareEntry(text, reasoning, string_of(fields.get("toolCall", "")) or "", _arguments(fields))
+
+
+def _arguments(fields: dict[str, str]) -> str:
+    """Return a call's arguments: the parameters, then the members of `arguments`, unless that is a text."""
+    nested = fields.get("arguments", "")
+    text = string_of(nested)
+    if text is not None:
+        return text
+    more = shallow_members(nested) if nested else ()
+    parameters = {name: value for name, value in fields.items() if name not in ("toolCall", "reasoning", "arguments")}
+    if more is None:
+        parameters["arguments"] = nested
+    return object_text((*parameters.items(), *(member for member in more or () if member[0] not in parameters)))
+
+
+def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Message:
+    """Return the message of an entry without its extra key; a call has the id `call_<index>`."""
+    if role != "assistant":
+        return Message(role, (Text(bare.text),), at_ms=at_ms)
+    thinking = (Thinking(bare.reasoning),) if bare.reasoning else ()
+    return Message(role, (*thinking, ToolCall(f"call_{index}", bare.tool, bare.arguments)), at_ms=at_ms)
+
+
+# The extra key ----------------------------------------------------------------------------------------------------
+
+_NAMES = ("id", "run_id", "source", "model", "meta")
+
+DETAILS = {
+    "results": "results of tools",
+    "tool_call": "ids of calls",
+    "arguments": "arguments in their original form",
+    "text": "texts shown as calls, as reasoning, or joined",
+    "thinking": "thinking apart from text, with its signatures",
+    "image": "images",
+    "note": "notes sent with a message",
+    "tool_result": "results of tools",
+    "unknown": "parts of unknown kinds",
+    "more": "calls made together",
+    "id": "ids of messages",
+    "run_id": "ids of runs",
+    "source": "sources of messages",
+    "model": "models of messages",
+    "meta": "other metadata of messages",
+    "at_ms": "exact times",
+    "mark": "checkpoints (compactions and clears)",
+    "made": "generated first system entry",
+}
+"""Descriptions of the names and kinds under the extra key, for the report of what a strict log omits."""
+
+
+def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, bare: BareEntry, number: int) -> Extra:
+    """Return the extra key of entry `number` of a message; `plain` is the message without the key."""
+    extra: Extra = {"more": True} if number else {}
+    if not number:
+        for name in _NAMES:
+            if value := getattr(message, name):
+                extra[name] = encode_text(value)
+        if message.at_ms != plain.at_ms:
+            extra["at_ms"] = message.at_ms
+    if parts != plain.parts:
+        text = bare.reasoning if any(isinstance(part, ToolCall) for part in parts) else bare.text
+        extra["parts"] = [_part_value(part, bare, text) for part in parts]
+    return extra
+
+
+def _part_value(part: Part, bare: BareEntry, text: str) -> dict[str, Any]:
+    """Return a part without the values that the entry shows; `text` is that of parts of kind `text`."""
+    value: dict[str, Any] = msgspec.to_builtins(part)
+    for name, printed in _printed_values(value["type"], bare, text).items():
+        if value[name] == printed:
+            del value[name]
+    return value
+
+
+def _printed_values(kind: object, bare: BareEntry, text: str) -> dict[str, str]:
+    match kind:
+        case "text":
+            return {"text": text}
+        case "thinking":
+            return {"text": bare.reasoning}
+        case "tool_call":
+            return {"name": bare.tool, "arguments": bare.arguments}
+        case _:
+            return {}
+
+
+def message_with(extra: Extra, plain: Message, parts: tuple[Part, ...]) -> Message | None:
+    """Return the message for the extra key of its first entry and the parts of all; None for an invalid key."""
+    names = {name: extra.get(name, "") for name in _NAMES}
+    at_ms = extra.get("at_ms", plain.at_ms)
+    if not all(isinstance(value, str) for value in names.values()) or not is_time(at_ms):
+        return None
+    return Message(plain.role, parts, at_ms=at_ms, **{name: decode_text(value) for name, value in names.items()})
+
+
+def is_time(value: object) -> bool:
+    """Return true for a time that a ledger can store, in milliseconds since 1970."""
+    return type(value) is int and -MOST_MS <= value <= MOST_MS
+
+
+def parts_with(extra: Extra, plain: Message, bare: BareEntry) -> tuple[Part, ...] | None:
+    """Return the parts of an entry with its extra key; None for an invalid key."""
+    if "parts" not in extra:
+        return plain.parts
+    try:
+        items = msgspec.convert(extra["parts"], list[dict[str, Any]])
+        text = bare.reasoning if any(item.get("type") == "tool_call" for item in items) else bare.text
+        return tuple(msgspec.convert({**_printed_values(item.get("type"), bare, text), **item}, Part) for item in items)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def results_extra(results: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages of tools as values for `results`."""
+    return [_with_names(msgspec.to_builtins(message), encode_text) for message in results]
+
+
+def results_with(extra: Extra) -> tuple[Message, ...] | None:
+    """Return the messages of tools under `results`; None for invalid ones."""
+    try:
+        values = msgspec.convert(extra.get("results", []), list[dict[str, Any]])
+        messages = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
+    except (msgspec.ValidationError, RecursionError, TypeError):
+        return None
+    return messages if all(message.role == "tool" and is_time(message.at_ms) for message in messages) else None
+
+
+def _with_names(value: dict[str, Any], convert: Callable[[str], str]) -> dict[str, Any]:
+    return {
+        name: convert(field) if name in _NAMES and isinstance(field, str) else field for name, field in value.items()
+    }
+
+
+def omitted_details(extra: Extra) -> Counter[str]:
+    """Count, by description, the details that are omitted with an extra key."""
+    counts: Counter[str] = Counter()
+    for name, value in extra.items():
+        if name == "results":
+            counts[DETAILS[name]] += len(value)
+        elif name == "parts":
+            counts.update(DETAILS[item["type"]] for item in value)
+            counts[DETAILS["arguments"]] += sum(item["type"] == "tool_call" and "arguments" in item for item in value)
+        elif name in DETAILS:
+            counts[DETAILS[name]] += 1
+    return +counts

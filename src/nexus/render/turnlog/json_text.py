@@ -1,0 +1,196 @@
+"""JSON as text: members of objects and items of arrays exactly as they were written.
+
+Values are cut out of the text and never parsed and formatted again: `1.0`, `1e400` and `0.10` stay what they are for
+whichever program reads the file next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from nexus.errors import BadTurnLog
+
+Members: TypeAlias = tuple[tuple[str, str], ...]
+"""Members of an object in order: name, and JSON text of the value without spaces."""
+
+MOST_LEVELS = 64
+"""Nesting depth up to which the arguments of a call are shown as parameters; deeper ones are kept as text."""
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACED = re.compile(r"[ \t\n\r]")
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_LONG_NUMBER = re.compile(r"\d{300}", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Finds the ends of values. Numbers stay text: Python refuses to parse integers of more than 4,300 digits.
+_decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_reject_constant)
+
+
+class JsonItem(Struct, frozen=True):
+    """Text of an array item, and the line on which it begins (from 1)."""
+
+    text: str
+    line: int
+
+
+def items(text: str) -> Iterator[JsonItem]:
+    """Yield the items of a JSON array.
+
+    Raises BadTurnLog with the position if the text is not JSON or not an array, possibly after some items.
+    """
+    at, line, counted_to = _after_space(text, 0), 1, 0
+    if text[at : at + 1] != "[":
+        _parse_value(text, at)
+        raise BadTurnLog("not a JSON array of entries")
+    at = _after_space(text, at + 1)
+    sign = text[at : at + 1]
+    if sign == "]":
+        at += 1
+    while sign != "]":
+        _, end = _parse_value(text, at)
+        line, counted_to = line + text.count("\n", counted_to, at), at
+        yield JsonItem(text[at:end], line)
+        at = _after_space(text, end)
+        sign = text[at : at + 1]
+        if sign not in (",", "]"):
+            raise BadTurnLog(f"not JSON: `,` or `]` missing at {_where(text, at)}")
+        at = _after_space(text, at + 1) if sign == "," else at + 1
+    if _after_space(text, at) != len(text):
+        raise BadTurnLog(f"not JSON: more text after the array, at {_where(text, _after_space(text, at))}")
+
+
+def members(text: str) -> Members | None:
+    """Return the members of a JSON object, repeated names included; None for anything else."""
+    try:
+        return tuple(_members(text))
+    except (ValueError, BadTurnLog):
+        return None
+
+
+def shallow_members(text: str) -> Members | None:
+    """Return `members`, but None for repeated names, deep nesting and long numbers, which other readers reject."""
+    if _LONG_NUMBER.search(text):
+        return None
+    level = deepest = 0
+    if text.count("[") + text.count("{") > MOST_LEVELS:
+        for token in _TOKEN.finditer(text):
+            level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+            deepest = max(deepest, level)
+    pairs = members(text) if deepest <= MOST_LEVELS else None
+    return pairs if pairs is not None and len(dict(pairs)) == len(pairs) else None
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "{":
+        raise ValueError("no object")
+    at = _after_space(text, at + 1)
+    sign = "" if text[at : at + 1] != "}" else "}"
+    while sign != "}":
+        if text[at : at + 1] != '"':
+            raise ValueError("no name")
+        name, at = _parse_value(text, at)
+        at = _after_space(text, at)
+        if text[at : at + 1] != ":":
+            raise ValueError("no value")
+        at = _after_space(text, at + 1)
+        _, end = _parse_value(text, at)
+        yield name, minified(text[at:end])
+        at = _after_space(text, end)
+        sign = text[at : at + 1]
+        if sign not in (",", "}"):
+            raise ValueError("no end")
+        at = _after_space(text, at + 1) if sign == "," else at
+    if _after_space(text, at + 1) != len(text):
+        raise ValueError("more text")
+
+
+def minified(text: str) -> str:
+    """Return JSON text without the spaces between its tokens."""
+    return "".join(_TOKEN.findall(text)) if _SPACED.search(text) else text
+
+
+def canonical(text: str) -> str:
+    """Return a form that is equal for JSON texts which differ only in spaces and in escapes of strings."""
+    tokens: list[str] = _TOKEN.findall(text)
+    return "".join(json_string(json.loads(t)) if t[0] == '"' and "\\" in t else t for t in tokens)
+
+
+def json_string(text: str) -> str:
+    """Return a text as a JSON string, with lone surrogates, which UTF-8 cannot encode, as escapes."""
+    return escape_surrogates(json.dumps(text, ensure_ascii=False))
+
+
+def string_of(text: str) -> str | None:
+    """Return the content of a JSON string; None for any other JSON text."""
+    return json.loads(text) if text[:1] == '"' else None
+
+
+def object_text(members: Members) -> str:
+    """Return the JSON object with these members."""
+    return "{" + ",".join(f"{json_string(name)}:{text}" for name, text in members) + "}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value as JSON text without spaces."""
+    return escape_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def escape_surrogates(text: str) -> str:
+    """Return JSON text with lone surrogates, which occur in strings only, as escapes."""
+    return text if text.isascii() else _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def indent(text: str, level: int = 0) -> Iterator[str]:
+    """Yield the lines of a JSON text as the document prints them: two spaces a level, empty arrays on one line."""
+    line, before = "  " * level, ""
+    for sign in _TOKEN.findall(text):
+        if sign in "}]":
+            level -= 1
+            if before not in "{[":
+                yield line
+                line = "  " * level
+        elif before and before in "{[":
+            yield line
+            line = "  " * level
+        line += sign
+        if sign == ":":
+            line += " "
+        elif sign == ",":
+            yield line
+            line = "  " * level
+        elif sign in "{[":
+            level += 1
+        before = sign
+    yield line
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _parse_value(text: str, at: int) -> tuple[Any, int]:
+    """Return the value at an offset, its numbers as text, and its end. Raises BadTurnLog if there is none."""
+    try:
+        return _decoder.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise BadTurnLog(f"not JSON: {error.msg} at {_where(text, error.pos)}") from None
+    except RecursionError:
+        raise BadTurnLog(f"nested too deeply, at {_where(text, at)}") from None
+    except ValueError as error:
+        raise BadTurnLog(f"not JSON: {error}, at {_where(text, at)}") from None
+
+
+def _where(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
