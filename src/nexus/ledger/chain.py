@@ -19,44 +19,53 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def root_hash(tenant: str, thread: int) -> bytes:
-    """The chain value before a thread's first entry; a fork takes its parent's hash at the fork instead."""
+    """Return the chain value before a thread's first entry.
+
+    A fork starts with its parent's chain value at the fork instead.
+    """
     return hashlib.sha256(_encode(("nexus-thread-1", tenant, thread))).digest()
 
 
 def entry_hash(before: bytes, tenant: str, entry: EntryColumns, messages: list[MessageRow]) -> bytes:
-    """The chain value after an entry. One of kind `lost` has no content any more: it keeps the value it had."""
+    """Return the chain value after an entry.
+
+    An entry of kind `lost` has no content and keeps its stored value.
+    """
     return hashlib.sha256(_encode((before, tenant, entry, messages))).digest()
 
 
 def decision_hash(before: bytes, columns: tuple[str, int, str, int, str, int, str, int]) -> bytes:
-    """The chain value after a view decision: tenant, thread, view, number, kind, at_seq, body, at_ms."""
+    """Return the chain value after a view decision.
+
+    `columns` are tenant, thread, view, number, kind, at_seq, body and at_ms.
+    """
     return hashlib.sha256(_encode((before, columns))).digest()
 
 
 def move_hash(tenant: str, before: bytes, move: MoveRecord) -> bytes:
-    """The chain value after a move of a session's pointer; `before` is that of the label's move before it."""
+    """Return the chain value after a pointer update; `before` is the label's previous chain value."""
     columns = (move.label, move.number, move.thread, move.facts, move.reason, move.at_ms)
     return hashlib.sha256(_encode(("nexus-move-1", tenant, before, columns))).digest()
 
 
 def alias_hash(tenant: str, before: bytes, alias: AliasRecord) -> bytes:
-    """The chain value after a change of an alias; `before` is that of the name's change before it."""
+    """Return the chain value after an alias change; `before` is the alias's previous chain value."""
     columns = (alias.name, alias.number, alias.target, alias.reason, alias.at_ms)
     return hashlib.sha256(_encode(("nexus-alias-1", tenant, before, columns))).digest()
 
 
 def assembly_hash(tenant: str, row: AssemblyRecord) -> bytes:
-    """The hash of a manifest's row."""
+    """Return the hash of a manifest's row."""
     columns = (row.thread, row.view, row.seq, row.manifest, row.at_ms)
     return hashlib.sha256(_encode(("nexus-assembly-1", tenant, columns))).digest()
 
 
 def calibration_hash(tenant: str, row: CalibrationRecord) -> bytes:
-    """The hash of a calibration's row."""
+    """Return the hash of a calibration's row."""
     columns = (row.provider, row.model, row.number, row.factor_64, row.samples, row.at_ms)
     return hashlib.sha256(_encode(("nexus-calibration-1", tenant, columns))).digest()
 
 
 def columns_hash(name: str, columns: tuple[int | str | bytes | None, ...]) -> bytes:
-    """The hash of a row that only one backend has: what the row is, and its columns."""
+    """Return the hash of a row that only one backend has, from the row's kind and columns."""
     return hashlib.sha256(_encode((name, columns))).digest()

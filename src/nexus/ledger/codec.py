@@ -33,7 +33,7 @@ _payload = msgspec.msgpack.Encoder().encode
 
 
 class CallRow(msgspec.Struct, frozen=True):
-    """Where a tool call or a result stands: order of the message, index of the part. The text is in the message alone."""
+    """Position of a tool call or result: the message's order and the part's index."""
 
     ord: int
     part: int
@@ -44,7 +44,7 @@ class CallRow(msgspec.Struct, frozen=True):
 
 
 def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
-    """The columns of an entry's messages; image data is put into `blobs`.
+    """Return the columns of an entry's messages; image data is put into `blobs`.
 
     Raises BadEntry for what could not be read back: values are not checked when they are made, so they are here.
     """
@@ -84,7 +84,7 @@ def _is_time(at_ms: object) -> bool:
 
 
 def _is_text(parts: tuple[Part, ...]) -> bool:
-    """Whether parts are of the usual kinds and hold text where text belongs: then what is stored can be read back."""
+    """Return True if all parts are of the usual kinds and contain strings, so they can be read back."""
     texts: tuple[object, ...]
     for part in parts:
         if isinstance(part, Text):
@@ -107,7 +107,7 @@ def _is_text(parts: tuple[Part, ...]) -> bool:
 def read_entry(
     head: tuple[int, str, int, int, str, bytes], messages: list[MessageRow], blob: Callable[[str], bytes]
 ) -> Entry:
-    """An entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
+    """Return an entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
     seq, kind, turn, entry_ms, body, digest = head
     rows: list[StoredMessage] = []
     for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside in messages:
@@ -122,18 +122,24 @@ def read_entry(
 
 
 def payload_hash(entry: NewEntry, rows: list[MessageRow], body: str) -> bytes:
-    """What an idempotency key stands for. Without the counts: another counter makes no other payload. `body` is its JSON."""
+    """Return the hash that an idempotency key is bound to; `body` is the body's JSON.
+
+    Token counts are not part of it, because another counter does not change the payload.
+    """
     said = [row[:-4] for row in rows]
     return hashlib.sha256(_payload((entry.kind, body, said))).digest()
 
 
 def indexed(parts: tuple[Part, ...], content: str) -> str:
-    """The searchable text of a message. Two halves of a surrogate pair come back as one character, and are found as one."""
+    """Return the searchable text of a message.
+
+    Two halves of a surrogate pair are read back as one character and are found as one.
+    """
     return search_text(decode_parts(content, lambda _: b"") if "\\ud" in content else parts)
 
 
 def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:
-    """All tool calls and results of the messages, in order, in storable form."""
+    """Return all tool calls and results of the messages, in order, in storable form."""
     return [
         CallRow(order, index, encode_text(part.id), encode_text(part.name), is_result=False, is_error=False)
         if isinstance(part, ToolCall)
@@ -147,7 +153,7 @@ def call_rows(messages: tuple[Message, ...]) -> list[CallRow]:
 
 
 def blobs_of(content: str) -> list[str]:
-    """The hashes of the image data that a message's content refers to."""
+    """Return the hashes of the image data that a message's content refers to."""
     if '"sha256"' not in content:
         return []
     parts = decode_parts(content, lambda _: b"")
@@ -157,7 +163,7 @@ def blobs_of(content: str) -> list[str]:
 
 
 def inputs_of(manifest: str) -> list[str]:
-    """The hashes of the blobs that a stored manifest names under `inputs`: what was sent beside the history."""
+    """Return the hashes of blobs that a stored manifest names under `inputs`."""
     if '"inputs"' not in manifest:
         return []
     named = decode_body(manifest).get("inputs")
@@ -166,7 +172,7 @@ def inputs_of(manifest: str) -> list[str]:
 
 
 def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
-    """The parts as JSON text; image data is put into `blobs` by its SHA-256 and replaced by that hash."""
+    """Return the parts as JSON text, with image data moved to `blobs` under its SHA-256."""
     for part in parts:
         if isinstance(part, (Image, ToolResult)):
             return to_json(tuple(_without_data(one, blobs) for one in parts))
@@ -174,7 +180,7 @@ def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
 
 
 def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]:
-    """Reads what `encode_parts` wrote. Parts of a kind that a newer version wrote become `Unknown`, not an error."""
+    """Decode parts from JSON text. Kinds that only a newer version has become `Unknown`."""
     try:
         parts = _decode_parts(content)
     except msgspec.DecodeError:
@@ -185,7 +191,7 @@ def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]
 
 
 def _unusual(content: str) -> tuple[Part, ...]:
-    """Parts with lone surrogates, or of a kind that a newer version wrote."""
+    """Decode parts with lone surrogates or with kinds that only a newer version has."""
     try:
         return from_json(content, _parts)
     except msgspec.ValidationError:
@@ -194,7 +200,10 @@ def _unusual(content: str) -> tuple[Part, ...]:
 
 
 def body_json(body: dict[str, Any]) -> str:
-    """An entry's body or a manifest as JSON text. Raises BadEntry for what JSON has no exact form for."""
+    """Return an entry's body or a manifest as JSON text.
+
+    Raises BadEntry for values without an exact JSON form.
+    """
     if body == {}:
         return "{}"
     try:
@@ -216,7 +225,7 @@ MOST_NESTED = 100
 
 
 def _check_nesting(body: object) -> None:
-    """Raises TypeError if a body is no object, ValueError if it is nested too deep."""
+    """Raise TypeError if a body is not an object, ValueError if it is nested too deep."""
     if not isinstance(body, dict):
         raise TypeError("it is no object")
     level: list[object] = [cast("dict[object, object]", body)]
@@ -234,7 +243,7 @@ def _check_nesting(body: object) -> None:
 
 
 def decode_body(text: str) -> dict[str, Any]:
-    """An entry's body."""
+    """Return an entry's body."""
     return from_json(text, _body)
 
 

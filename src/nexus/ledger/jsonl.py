@@ -1,7 +1,7 @@
-"""A ledger as a text file, one record a line, and back: for archives, for other backends, for reading with any tool.
+"""A ledger as a text file with one record a line, for archives, other backends and other tools.
 
-The file begins with the header record and ends with a line that counts and hashes all before it, so a file that was cut
-off anywhere is noticed. Bytes are base64. The same content gives the same bytes.
+The file begins with the header record and ends with a line that counts and hashes all earlier lines, so truncation at
+any point is noticed. Bytes are base64. The same content gives the same bytes.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class End(Struct, frozen=True, tag="end", tag_field="record"):
 
 
 class ExportReport(Struct, frozen=True):
-    """What was written: records by kind, and bytes in all."""
+    """Number of exported records by kind, and the file's size in bytes."""
 
     records: dict[str, int]
     bytes: int
 
 
 class LoadReport(Struct, frozen=True):
-    """What was read: records by kind, and how many of them were new to the ledger."""
+    """Number of imported records by kind, and how many of them were new."""
 
     records: dict[str, int]
     added: int
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(Record | End).decode
 
 
 class _Tag(Struct, frozen=True):
-    """The part of a first line that says what it is, whatever its version."""
+    """Kind and version of a first line, readable for every version of the format."""
 
     record: str = ""
     format: int = 0
@@ -72,10 +72,10 @@ class _Tag(Struct, frozen=True):
 def export(
     store: LedgerStore, file: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> ExportReport:
-    """Writes all records of the store's tenant to `file` (`-`: standard output), checking each on its way.
+    """Write all records of the store's tenant to `file` (`-`: standard output), checking each.
 
-    Raises LedgerDamaged, with what is wrong, and leaves no file; standard output then lacks its last line, so that the
-    import refuses it. Raises UnreadableFile when the file exists (unless `force`), LedgerFull, LedgerError.
+    Raises LedgerDamaged and leaves no file. Standard output then lacks its last line, so that an import rejects it.
+    Raises UnreadableFile when the file exists (unless `force`), LedgerFull, LedgerError.
     """
     if str(file) == STANDARD:
         done = _write(store, sys.stdout.buffer, progress)
@@ -87,9 +87,9 @@ def export(
 
 
 def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = None) -> LoadReport:
-    """Stores what `export` wrote, in one transaction; what the store has already is passed over.
+    """Import an exported file in one transaction. Records that the store already has are skipped.
 
-    The whole file is checked before anything is stored. Raises UnreadableFile (it names the line), LedgerTooNew,
+    The whole file is checked before anything is stored. Raises UnreadableFile (with the line), LedgerTooNew,
     LedgerDamaged, LedgerConflict.
     """
     with _opened(file) as stream:
@@ -107,7 +107,7 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
 
 
 def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> ExportReport:
-    """Writes what passes the check; at the first damage it raises."""
+    """Write what passes the check; at the first damage it raises."""
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
     size = 0
@@ -155,7 +155,7 @@ class _Reader:
         return self._hash.hexdigest()
 
     def records(self) -> Iterator[Record]:
-        """The records. Raises UnreadableFile at the first line that is none, or when the end is missing."""
+        """Yield the records. Raises UnreadableFile at the first line that is none, or when the end is missing."""
         yield self._header()
         while True:
             line = self._next(LONGEST_LINE)
@@ -229,7 +229,7 @@ class _Reader:
 def _told(
     records: Iterator[Record], stream: BinaryIO, progress: Progress | None, total: int, before: int = 0
 ) -> Iterator[Record]:
-    """The records, with reports of how far in the file they are."""
+    """Yield the records, with reports of how far in the file they are."""
     for number, record in enumerate(records):
         yield record
         if progress is not None and not number % EVERY:
@@ -238,7 +238,7 @@ def _told(
 
 @contextmanager
 def _opened(file: str | Path) -> Generator[BinaryIO]:
-    """The file, to be read twice; standard input is put into a file first."""
+    """Open the file for reading twice. Standard input is copied to a temporary file first."""
     if str(file) == STANDARD:
         with writing("a copy of standard input"), tempfile.TemporaryFile() as kept:
             if sys.stdin is not None:

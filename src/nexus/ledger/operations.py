@@ -1,6 +1,6 @@
-"""What depends on a session: the forks that continue it and the sessions that it spawned. And how it is deleted for good.
+"""Operations on sessions: turns, compaction, undo, forks, names, history, and erasing.
 
-A session names its parent by label. So where a label is given up, what it spawned gets the parent's new label, or none.
+A session names its parent by label. When a label is given up, child sessions get the parent's new label, or none.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from nexus.types.message import Role
 
 
 def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
-    """The sessions that those of these labels spawned."""
+    """Return the sessions that were spawned by sessions with these labels."""
     everyone = store.sessions(every=True)
     return [one for one in everyone if one.parent_session and store.resolve(one.parent_session) in labels]
 
 
 def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
-    """The moves that give sessions another parent (`parent_…` of SessionFacts)."""
+    """Return the moves that give sessions another parent (`parent_…` of SessionFacts)."""
     moves = (store.session(one.label) for one in spawned)
     return [
         NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
@@ -58,9 +58,9 @@ def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str,
 
 
 def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> EraseResult:
-    """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
+    """Erase a session: every thread that it ever pointed to, its label and its aliases.
 
-    What it spawned stays, without a parent: another session may get the parent's label. Raises ForksDepend,
+    Child sessions stay, without a parent, because another session may get the parent's label. Raises ForksDepend,
     EraseIncomplete.
     """
     threads, labels = _all_of(store, label), {label}
@@ -84,7 +84,7 @@ def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
 
 
 def _all_of(store: LedgerStore, label: str) -> set[int]:
-    """Every thread that a session or one of its names ever pointed to, and no other session points to now."""
+    """Return every thread that a session or one of its names ever pointed to and no other session uses."""
     elsewhere = {one.thread for one in store.sessions(every=True) if one.label != label}
     threads = _ever(store, label)
     for alias in store.aliases():
@@ -94,12 +94,12 @@ def _all_of(store: LedgerStore, label: str) -> set[int]:
 
 
 def _ever(store: LedgerStore, label: str) -> set[int]:
-    """Every thread that a label pointed to."""
+    """Return every thread that a label pointed to."""
     return {move.thread for move in store.moves(label) if move.thread is not None}
 
 
 def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
-    """Adds every thread that continues one of these, and every session that points to one of them now."""
+    """Add every thread that continues one of these, and every session that points to one of them now."""
     rows = store.threads()
     now = {one.label: one.thread for one in store.sessions(every=True)}
     size = -1
@@ -112,7 +112,7 @@ def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
 
 
 class VisibleMessages(Struct, frozen=True):
-    """What of a session is shown: the summary of what came before (empty: none), and all messages from an entry on."""
+    """Visible part of a session: the summary of earlier messages (or empty), and all messages after it."""
 
     summary: str
     first_seq: int
@@ -120,7 +120,7 @@ class VisibleMessages(Struct, frozen=True):
 
 
 class Ancestor(Struct, frozen=True):
-    """A stretch of a turn's ancestry: turns `first_turn` to `last_turn` on a thread, and the sessions that point to it."""
+    """Stretch of a turn's ancestry: turns `first_turn` to `last_turn` on a thread, and its sessions."""
 
     thread: int
     first_turn: int
@@ -143,56 +143,56 @@ class Ledger:
     # sessions ----------------------------------------------------------------------------------------------------
 
     def create(self, session: str, facts: SessionMetadata | None = None) -> int:
-        """Makes a session without any message; returns its thread. Raises BadReference if the name is taken."""
+        """Make a session without any message; returns its thread. Raises BadReference if the name is taken."""
         if self.store.resolve(session) is not None:
             raise BadReference(f"there is a session {session!r} already; fork it, or take another name")
         return self.store.commit(session, Commit(), facts or SessionMetadata()).thread
 
     def resolve(self, name: str) -> str | None:
-        """The label that a name stands for: itself, else what its alias leads to, else None."""
+        """Return the label that a name means: itself, else the target of its alias, else None."""
         return self.store.resolve(name)
 
     def thread(self, session: str) -> int:
-        """The thread of a session. Raises NoSuchSession."""
+        """Return the thread of a session. Raises NoSuchSession."""
         found = self.store.thread_of(session)
         if found is None:
             raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
         return found
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
-        """The active sessions, newest first; `every` adds archived and deleted ones."""
+        """Return the active sessions, newest first; `every` adds archived and deleted ones."""
         return self.store.sessions(every=every)
 
     def metadata(self, session: str) -> SessionMetadata:
-        """What is known of a session. Raises NoSuchSession."""
+        """Return a session's metadata. Raises NoSuchSession."""
         return self._move(session).facts
 
     def ref_updates(self, session: str) -> list[RefUpdate]:
-        """Every move of the session's pointer, oldest first."""
+        """Return every move of the session's pointer, oldest first."""
         return self.store.moves(self._label(session))
 
     def update(self, session: str, reason: str = "updated", **facts: Any) -> RefUpdate:
-        """Changes some of a session's facts (fields of SessionFacts). Raises NoSuchSession, BadReference."""
+        """Change fields of a session's metadata. Raises NoSuchSession, BadReference."""
         old = self._move(session)
         new = NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
         return self.store.move([new])[0]
 
     def archive(self, session: str) -> RefUpdate:
-        """Takes a session out of the list; all of it stays."""
+        """Take a session out of the list; all of it stays."""
         return self._status(session, "archived")
 
     def delete(self, session: str) -> RefUpdate:
-        """Marks a session as deleted: it is not listed. All of it stays until `erase`, and `restore` brings it back."""
+        """Mark a session as deleted, so that it is not listed. `restore` lists it again, `erase` removes it."""
         return self._status(session, "deleted")
 
     def restore(self, session: str) -> RefUpdate:
-        """Makes an archived or deleted session active again."""
+        """Make an archived or deleted session active again."""
         return self._status(session, "active")
 
     def rename(self, session: str, new: str, reason: str = "") -> RefUpdate:
-        """Gives a session another label; the old one stays as an alias. This is also how an identity is promoted.
+        """Give a session another label. The old one stays as an alias.
 
-        Raises NoSuchSession, and BadReference if the new name is taken.
+        This is also how an identity is promoted. Raises NoSuchSession, and BadReference if the new name is taken.
         """
         old = self._move(session)
         if self.store.resolve(new) not in (None, old.label) or new == old.label:
@@ -210,10 +210,10 @@ class Ledger:
         return self.store.move(moves, aliases)[1]
 
     def merge(self, session: str, into: str, reason: str = "") -> RefUpdate:
-        """Leads one session's name to another session. Their histories are not mixed.
+        """Redirect one session's name to another session. Their histories are not mixed.
 
-        What was said under the first name stays as the archived session `NAME~merged`, and what it spawned stays its
-        own. Returns its move.
+        The history of the first session stays as the archived session `NAME~merged`, with its child sessions. Returns
+        its update.
         """
         old, target = self._move(session), self._move(into)
         if old.label == target.label:
@@ -231,11 +231,11 @@ class Ledger:
         return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
     def alias(self, name: str, session: str, reason: str = "") -> None:
-        """Makes a name lead to a session. Raises NoSuchSession, and BadReference if the name is a session itself."""
+        """Point a name to a session. Raises NoSuchSession, and BadReference if the name is a session itself."""
         self.store.move([], [Alias(name, self._label(session), reason or "alias")])
 
     def unalias(self, name: str, reason: str = "") -> None:
-        """Takes an alias back. Raises BadReference if there is none."""
+        """Take an alias back. Raises BadReference if there is none."""
         if all(alias.name != name for alias in self.store.aliases()):
             raise BadReference(f"there is no alias {name!r}; `nexus session aliases` lists them")
         self.store.move([], [Alias(name, None, reason or "taken back")])
@@ -243,7 +243,7 @@ class Ledger:
     # appending ---------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        """Everything in one transaction, or nothing; see `LedgerStore.commit`."""
+        """Write everything in one transaction; see `LedgerStore.commit`."""
         done = self.store.commit(session, commit, facts)
         if done.added:
             over = commit.entries[-1].kind in ("completed", "failed")
@@ -260,18 +260,18 @@ class Ledger:
         opens_turn: bool = False,
         body: Mapping[str, Any] | None = None,
     ) -> Committed:
-        """Appends one step: messages that belong together. The same key again adds nothing."""
+        """Append one step: messages that belong together. The same key again adds nothing."""
         entry = NewEntry(
             messages=tuple(messages), body=dict(body or {}), opens_turn=opens_turn, keys=(key,) if key else ()
         )
         return self.commit(session, Commit((entry,), expected_head=expected_head))
 
     def open_turn(self, session: str, messages: Iterable[SizedMessage], *, key: str = "", **body: Any) -> Committed:
-        """Begins an exchange with its first messages; `body` holds what is known of it (model, role, toolset, …)."""
+        """Begin a turn with its first messages. `body` contains model, role, toolset and the like."""
         return self.append(session, messages, key=key, opens_turn=True, body=body)
 
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
-        """Ends the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
+        """End the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
         row = self.store.thread(self.thread(session))
         known = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
         if not row.open_turn and not known:
@@ -289,16 +289,17 @@ class Ledger:
         key: str = "",
         follows: tuple[int, bytes] | None = None,
     ) -> Committed:
-        """Appends a compaction that was planned when `after_mark` was the newest mark. Appends may have come meanwhile.
+        """Append a compaction that was planned when `after_mark` was the newest checkpoint.
 
-        `follows` is an entry (seq and hash) that the session must still have. Raises CompactionSuperseded if another mark
-        came, HeadMoved if that entry is gone, BadEntry if the compaction covers what is not there.
+        Appends may have come meanwhile. `follows` is an entry (seq and hash) that the session must still have. Raises
+        CompactionSuperseded if another checkpoint came, HeadMoved if that entry is gone, BadEntry if the compaction
+        covers entries that do not exist.
         """
         entry = NewEntry("compaction", body=_body(compaction), keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_mark=after_mark, follows=follows))
 
     def undo(self, session: str) -> Entry:
-        """Undoes the compaction that holds; what it covered is shown again. Returns it. Raises BadEntry if none holds."""
+        """Undo the current compaction and return it. Raises BadEntry if there is none."""
         marks = self.store.marks(self.thread(session))
         target = replay.live_checkpoints(marks).mark
         if target is None or target.kind != "compaction":
@@ -307,7 +308,7 @@ class Ledger:
         return target
 
     def redo(self, session: str) -> Entry:
-        """Takes the newest undo back. Returns the compaction that holds again. Raises BadEntry if nothing is undone."""
+        """Undo the newest undo and return the restored compaction. Raises BadEntry if none is undone."""
         marks = self.store.marks(self.thread(session))
         out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
@@ -319,19 +320,20 @@ class Ledger:
         raise BadEntry(f"session {session!r} has no undo that could be taken back")
 
     def pin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
-        """Keeps a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
+        """Keep a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
         return self._pin("pin", session, place, reason)
 
     def unpin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
-        """Takes a pin back. Raises BadEntry if the message is not pinned."""
+        """Take a pin back. Raises BadEntry if the message is not pinned."""
         if place not in self.live(session).pins:
             raise BadEntry(f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned")
         return self._pin("unpin", session, place, reason)
 
     def fork(self, session: str, source: str, *, turn: int | None = None, seq: int | None = None) -> int:
-        """Starts a session that shares `source`'s history up to the end of a turn (or to an entry); all of it if neither.
+        """Start a session that shares `source`'s history up to the end of a turn, or to an entry.
 
-        Returns the new thread. Raises NoSuchSession, SessionMoved, and BadReference if the name is taken or the place is not there.
+        Without either it shares all of it. Returns the new thread. Raises NoSuchSession, SessionMoved, and BadReference
+        if the name is taken or the position does not exist.
         """
         if self.store.resolve(session) is not None:
             raise BadReference(f"there is a session {session!r} already; take another name, or `rewind` it")
@@ -341,9 +343,9 @@ class Ledger:
         return self.store.fork(session, source, at, reason=reason, facts=self._forked(source), expected_number=number)
 
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
-        """Goes back to the end of a turn (0: the beginning) or to an entry. What came after stays, on the old thread.
+        """Move a session back to the end of a turn (0: the beginning) or to an entry.
 
-        Returns the new thread. Raises NoSuchSession, BadReference, SessionMoved.
+        Later entries stay on the old thread. Returns the new thread. Raises NoSuchSession, BadReference, SessionMoved.
         """
         old = self._move(session)
         at = self._place(old.label, turn, seq)
@@ -352,34 +354,34 @@ class Ledger:
     # reading -----------------------------------------------------------------------------------------------------
 
     def live(self, session: str) -> LiveCheckpoints:
-        """What holds now: the newest clear or compaction, pins, what is undone."""
+        """Return the current checkpoints: newest clear or compaction, pins, undone compactions."""
         return replay.live_checkpoints(self.store.marks(self.thread(session)))
 
     def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
-        """Every entry of the session, oldest first, whatever was compacted."""
+        """Return every entry of the session, oldest first, whatever was compacted."""
         return list(self.store.entries(self.thread(session), after, until))
 
     def visible(self, session: str) -> VisibleMessages:
-        """The compaction-aware history: the live summary, and the messages from what it kept."""
+        """Return the compaction-aware history: the current summary and the messages that it kept."""
         with self.store.snapshot():
             return visible_messages(self.store, self.thread(session))
 
     def turns(self, session: str) -> list[Turn]:
-        """The session's turns with their derived status, oldest first."""
+        """Return the session's turns with their derived status, oldest first."""
         thread = self.thread(session)
         return replay.turns(self.store.entries(thread), self._under_way(thread))
 
     def calls(self, session: str) -> list[RecordedToolCall]:
-        """The session's tool calls with their derived status, in order."""
+        """Return the session's tool calls with their derived status, in order."""
         thread = self.thread(session)
         return replay.calls(self.store.entries(thread), self._under_way(thread))
 
     def spawned(self, session: str) -> list[SessionInfo]:
-        """The sessions that this one's turns and calls spawned."""
+        """Return the sessions that this one's turns and calls spawned."""
         return child_sessions(self.store, {self._label(session)})
 
     def ancestry(self, session: str, turn: int | None = None) -> list[Ancestor]:
-        """Where a turn (the newest, if none is given) comes from: stretches of turns by thread, root first."""
+        """Return the ancestry of a turn (default: the newest) as stretches of turns by thread, root first."""
         thread = self.thread(session)
         end = self._place(session, turn, None)
         labels: dict[int, list[str]] = {}
@@ -394,19 +396,19 @@ class Ledger:
         return found
 
     def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[SearchHit]:
-        """The messages that have all the words, best first; see `Query` for phrases and more."""
+        """Return the messages that have all the words, best first; see `Query` for phrases and more."""
         return self.store.search(Query(text, session, tuple(roles), limit))
 
     def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
-        """Deletes a session for good: every thread that it ever pointed to, its label and its aliases.
+        """Erase a session: every thread that it ever pointed to, its label and its aliases.
 
-        What it spawned stays and has no parent any more. Raises ForksDepend, which names the sessions that continue it,
-        unless `with_forks` deletes these too, and EraseIncomplete.
+        Child sessions stay, without a parent. Raises ForksDepend with the sessions that continue it, unless
+        `with_forks` erases these too, and EraseIncomplete.
         """
         return erase_session(self.store, self._label(session), with_forks=with_forks)
 
     def erase_everything(self) -> EraseResult:
-        """Deletes all data of the store's tenant for good."""
+        """Delete all data of the store's tenant for good."""
         return self.store.erase(None)
 
     # helpers -----------------------------------------------------------------------------------------------------
@@ -427,7 +429,7 @@ class Ledger:
         return self.update(session, status, status=status)
 
     def _forked(self, source: str) -> SessionMetadata:
-        """What a fork takes over from its source."""
+        """Return the metadata that a fork takes from its source."""
         facts = self.metadata(source)
         return SessionMetadata(title=facts.title, persona=facts.persona)
 
@@ -443,7 +445,7 @@ class Ledger:
         return {turn for begun, turn in self._begun if begun == thread}
 
     def _place(self, session: str, turn: int | None, seq: int | None) -> int:
-        """The seq at the end of a turn, without the marks behind it, or the one that was given, or the head."""
+        """Return the seq at the end of a turn without trailing checkpoints, or the given seq, or the head."""
         thread = self.thread(session)
         row = self.store.thread(thread)
         if seq is not None:
@@ -465,7 +467,7 @@ class Ledger:
 
 
 def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
-    """The compaction-aware history of a thread; see `Ledger.visible`."""
+    """Return the compaction-aware history of a thread; see `Ledger.visible`."""
     mark = replay.live_checkpoints(store.marks(thread)).mark
     first = replay.visible_start(mark)
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)

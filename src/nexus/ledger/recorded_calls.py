@@ -1,4 +1,4 @@
-"""The calls that a session recorded: by turn, and by number where a turn has several, as in a loop of tools."""
+"""Recorded calls of a session, by turn, and by number where a turn has several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEAR = 8
 
 
 class RecordedCall(Struct, frozen=True):
-    """A recorded call: call `number` of `count` of a turn, on the session's thread; `row` has its manifest."""
+    """Call `number` of `count` of a turn on the session's thread; `row` contains its manifest."""
 
     session: str
     thread: int
@@ -33,7 +33,10 @@ class RecordedCall(Struct, frozen=True):
 
 
 def recorded_call(store: LedgerStore, session: str, turn: int, number: int | None = None) -> RecordedCall:
-    """Call `number` of a turn, the turn's last one if no number is given. Raises NoSuchSession, BadReference."""
+    """Return call `number` of a turn; by default the turn's last one.
+
+    Raises NoSuchSession, BadReference.
+    """
     thread = store.thread_of(session)
     if thread is None:
         raise NoSuchSession(f"there is no session {session!r} in {store.place}; `nexus sessions` lists them")
@@ -53,7 +56,7 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
 
 
 def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
-    """The call that was recorded before this one, whatever model and view it was for; None if it is the first."""
+    """Return the previous recorded call of any model and view; None for the first."""
     row = _row_before(store, call.thread, call.row.seq - 1)
     if row is None:
         return None
@@ -64,12 +67,15 @@ def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
 
 
 def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> AssemblyRow | None:
-    """The newest manifest of a view at or before entry `until`."""
+    """Return the newest manifest of a view at or before entry `until`."""
     return _row_before(store, thread, until, view)
 
 
 def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
-    """The newest manifest of a thread, whatever its view. It mostly stands near the head, where it is looked for first."""
+    """Return the newest manifest of a thread, whatever its view.
+
+    It is usually near the head, where the search starts.
+    """
     head = store.thread(thread).head_seq
     near = store.assemblies(thread, max(head - _NEAR, 0), head)
     return near[-1] if near else _row_before(store, thread, head - _NEAR)
@@ -86,14 +92,14 @@ def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> 
 
 
 def _rows(store: LedgerStore, thread: int, turn: int) -> list[AssemblyRow]:
-    """The manifests of a turn's calls, oldest first."""
+    """Return the manifests of a turn's calls, oldest first."""
     head = store.thread(thread).head_seq
     after, until = (_before_turn(store, thread, head, number) for number in (turn, turn + 1))
     return store.assemblies(thread, after, until)
 
 
 def _before_turn(store: LedgerStore, thread: int, head: int, turn: int) -> int:
-    """The last entry that belongs to an earlier turn."""
+    """Return the last entry that belongs to an earlier turn."""
     low, high = 0, head
     while low < high:
         middle = (low + high + 1) // 2

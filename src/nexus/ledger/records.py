@@ -1,7 +1,7 @@
-"""A ledger's rows as plain records, the same from every backend: what an export has, one a line, and an import takes.
+"""Backend-independent records of a ledger: the lines of an export.
 
-Columns are as stored, in the text rule's form, so the hashes can be checked without any backend. The order of `dump`
-is fixed, so two ledgers with the same content give the same bytes.
+Columns are as stored, in the encoding of `text_encoding`, so hashes can be checked without a backend. The order of
+`dump` is fixed, so two ledgers with the same content give the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FORMAT = 1
 
 
 class Header(Struct, frozen=True, tag="ledger", tag_field="record", kw_only=True):
-    """The first record: which form this is and whose rows follow."""
+    """First record: version of the format, and the tenant of all rows."""
 
     format: int = FORMAT
     tenant: str = "local"
@@ -29,7 +29,10 @@ class BlobRecord(Struct, frozen=True, tag="blob", tag_field="record"):
 
 
 class ThreadRecord(Struct, frozen=True, tag="thread", tag_field="record"):
-    """Where a thread begins; its totals follow from its entries. `head_hash` is the chain value at its end."""
+    """Start and end of a thread; its totals follow from its entries.
+
+    `head_hash` is the chain value at its end.
+    """
 
     id: int
     parent: int | None
@@ -42,7 +45,7 @@ class ThreadRecord(Struct, frozen=True, tag="thread", tag_field="record"):
 
 
 class KeyRecord(Struct, frozen=True, array_like=True):
-    """An idempotency key of an entry and the hash of what was appended under it."""
+    """Idempotency key of an entry and the hash of the payload that it is bound to."""
 
     key: str
     payload: bytes

@@ -1,6 +1,6 @@
-"""What marks and entries add up to: the compaction that holds, pins, turns with their status, tool calls. Pure.
+"""Current state derived from entries: checkpoints, pins, turns with their status, tool calls. Pure.
 
-Nothing here is stored: a status that is derived cannot disagree with what happened.
+A derived status cannot disagree with the entries that it comes from.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
 
 
 class LiveCheckpoints(Struct, frozen=True):
-    """What holds at the end of a path: the newest clear or live compaction, the pins, which compactions are undone.
-
-    `undone_at` is the seq of the newest `undone` mark that still holds (0: none): what it brought back is not compacted
-    by itself again before the session went on. `changed_at` is the seq of the newest clear, compaction or undo: what a
-    view decided before it was decided about another history. `cleared_at` is the seq of the newest clear (0: none).
-    """
+    """Checkpoints that are current at the end of a path."""
 
     mark: Entry | None = None
+    """The newest clear or current compaction."""
     pins: tuple[MessageRef, ...] = ()
     undone: frozenset[int] = frozenset()
+    """Seqs of undone compactions."""
     undone_at: int = 0
+    """Seq of the newest current undo (0: none). What it restored is not compacted automatically before the session
+    has continued."""
     changed_at: int = 0
+    """Seq of the newest clear, compaction or undo. Earlier cuts of a view belong to another history."""
     cleared_at: int = 0
+    """Seq of the newest clear (0: none)."""
 
 
 class Turn(Struct, frozen=True):
-    """One exchange, derived from its entries (`first_seq` to `last_seq`).
+    """Turn, derived from its entries.
 
-    `pending`: asked, nothing came yet; `streaming`: something came, it is not closed; `interrupted`: not closed, and
-    nobody is at work on it here. Tokens are as the provider reported them, added up over the turn's calls;
-    `input_tokens` include those read from and written to its cache.
+    Tokens are sums of the values that the provider reported for the turn's calls.
     """
 
     number: int
     status: TurnStatus
+    """`pending`: no reply yet; `streaming`: some reply, not closed; `interrupted`: not closed and not being worked on."""
     first_seq: int
     last_seq: int
     started_ms: int
@@ -57,6 +57,7 @@ class Turn(Struct, frozen=True):
     permissions_granted: tuple[str, ...] = ()
     permissions_used: tuple[str, ...] = ()
     input_tokens: int = 0
+    """Includes tokens read from and written to the provider's cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -68,7 +69,7 @@ class Turn(Struct, frozen=True):
 
 
 class RecordedToolCall(Struct, frozen=True):
-    """One tool call: where it stands, where its (newest) result stands, and what became of it."""
+    """Tool call with its status, its position, and the position of its newest result."""
 
     call_id: str
     name: str
@@ -81,7 +82,7 @@ class RecordedToolCall(Struct, frozen=True):
 
 
 def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
-    """What a path's marks, newest first, add up to."""
+    """Return the state that a path's checkpoints, newest first, result in."""
     out = revoked_checkpoints(marks)
     mark: Entry | None = None
     pins: list[MessageRef] = []
@@ -102,7 +103,10 @@ def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
 
 
 def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
-    """The turns of a path's entries, oldest first. `under_way` are the numbers of turns that someone is at work on."""
+    """Return the turns of a path's entries, oldest first.
+
+    `under_way` are the numbers of turns that are being worked on.
+    """
     groups: dict[int, list[Entry]] = {}
     for entry in entries:
         if entry.turn and (entry.kind in ("messages", "completed", "failed", "lost")):
@@ -114,7 +118,7 @@ def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Tur
 
 
 def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[RecordedToolCall]:
-    """The tool calls of a path's entries, in order. An id that is used again is another call."""
+    """Return the tool calls of a path's entries, in order. An id that is used again is another call."""
     found: list[RecordedToolCall] = []
     waiting: dict[str, int] = {}
     newest = 0
@@ -194,7 +198,10 @@ def _names(given: Any) -> tuple[str, ...]:
 
 
 def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
-    """An entry's messages without the system messages that open a session: those are instructions, never history."""
+    """Return an entry's messages without the leading system messages of a session.
+
+    Those are instructions and never history.
+    """
     if entry.seq != 1:
         return entry.rows
     leading = next((at for at, row in enumerate(entry.rows) if row.message.role != "system"), len(entry.rows))
@@ -202,7 +209,7 @@ def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
 
 
 def visible_start(mark: Entry | None) -> MessageRef:
-    """The first message that is shown after a clear or what a compaction summarises; of the whole path without a mark."""
+    """Return the first visible message after a clear or compaction; (1, 0) without a checkpoint."""
     if mark is None:
         return MessageRef(1, 0)
     if mark.kind != "compaction":
@@ -211,13 +218,13 @@ def visible_start(mark: Entry | None) -> MessageRef:
 
 
 def place_of(entry: NewEntry) -> MessageRef:
-    """The message that a pin or unpin names; (0, -1) if it names none."""
+    """Return the message that a pin or unpin names; (0, -1) if it names none."""
     seq, order = entry.body.get("seq"), entry.body.get("ord", 0)
     return MessageRef(seq, order) if isinstance(seq, int) and isinstance(order, int) else MessageRef(0, -1)
 
 
 def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
-    """What is wrong with an `undone` entry, given the path's marks, newest first; empty if nothing is."""
+    """Return the fault of an `undone` entry given the path's checkpoints, newest first, or an empty string."""
     of = entry.body.get("of")
     target = next((mark for mark in marks if mark.seq == of), None)
     if target is None or target.kind not in ("compaction", "undone"):
@@ -228,7 +235,7 @@ def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
 
 
 def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:
-    """The seqs of compactions and undos that do not hold, given a path's marks, newest first."""
+    """Return the seqs of undone compactions and undone undos, given a path's checkpoints, newest first."""
     found: set[int] = set()
     for mark in marks:
         if mark.kind == "undone" and mark.seq not in found:
@@ -237,7 +244,7 @@ def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:
 
 
 def wrong_fields(entry: NewEntry, seq: int) -> str:
-    """What is wrong with a closing, clear or compaction entry that would get the number `seq`; empty if nothing is."""
+    """Return the fault of a closing, clear or compaction entry with number `seq`, or an empty string."""
     if entry.kind == "lost":
         return "an entry that was lost cannot be appended"
     if entry.kind != "compaction":

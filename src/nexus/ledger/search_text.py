@@ -1,4 +1,4 @@
-"""What a search sees of a message, and how a query is read: the same on every backend.
+"""Searchable text of messages and the parsing of queries, the same on every backend.
 
 Words are runs of letters and digits, compared without case and accents. Chinese, Japanese and Korean have no spaces
 between words, so each of their characters is a word, and a run of them in a query is a phrase.
@@ -25,17 +25,17 @@ _PIECE = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def search_text(parts: Iterable[Part]) -> str:
-    """The searchable text of a message's parts: words of people and models, thinking, calls' arguments and results."""
+    """Return the searchable text of a message's parts: text, thinking, arguments and results of calls."""
     return space_cjk(all_text(parts))
 
 
 def all_text(parts: Iterable[Part]) -> str:
-    """All texts of a message's parts that are searched, one a line."""
+    """Return all texts of a message's parts that are searched, one a line."""
     return "\n".join(_texts(parts))
 
 
 def space_cjk(text: str) -> str:
-    """The text as it is indexed.
+    """Return the text as it is indexed.
 
     Text beyond ASCII has no accents and no capitals there, and a space on each side of a character that is a word.
     """
@@ -52,7 +52,10 @@ def _spaced(line: str) -> str:
 
 
 def _without_unsafe(text: str) -> str:
-    """The text with spaces for what a database may refuse. Most have none, which is found out fastest by encoding."""
+    """Return the text with spaces for characters that a database may reject.
+
+    Most texts have none, which encoding detects fastest.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -61,18 +64,21 @@ def _without_unsafe(text: str) -> str:
 
 
 def parse_query(query: str) -> list[list[str]]:
-    """A query as phrases of words: a message must have every phrase. Empty if the query has no word at all."""
+    """Parse a query into phrases of words, all of which a message must contain.
+
+    A query without any word gives none.
+    """
     found = (words(quoted or bare) for quoted, bare in _PIECE.findall(query))
     return [phrase for phrase in found if phrase]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in the form in which they are compared."""
+    """Return the words of a text, in the form in which they are compared."""
     return "".join(map(_plain, space_cjk(text))).split()
 
 
 def matches(text: str, wanted: list[list[str]]) -> bool:
-    """Whether a text has all phrases."""
+    """Return True if a text contains all phrases."""
     have = words(text)
     return all(_has(have, phrase) for phrase in wanted)
 
@@ -83,7 +89,7 @@ def _has(have: list[str], phrase: list[str]) -> bool:
 
 
 def _plain(character: str) -> str:
-    """A letter or digit in lower case; a space for all else."""
+    """Return a letter or digit in lower case; a space for all else."""
     if character.isascii():
         return character.lower() if character.isalnum() else " "
     kind = unicodedata.category(character)

@@ -1,7 +1,7 @@
-"""Sessions as values: what is known of each, every move of its pointer, aliases, threads, and what a search finds.
+"""Sessions as values: metadata, pointer updates, aliases, threads, and search results.
 
-A session is a label that points to a thread. The pointer is never changed in place: every move is a row of its own,
-chained to the one before, and the newest one is what holds.
+A session is a label that points to a thread. The pointer is never changed in place: every update is a row of its own,
+chained to the one before, and the newest one is current.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ SessionStatus: TypeAlias = Literal["active", "archived", "deleted"]
 
 
 class SessionMetadata(Struct, frozen=True, omit_defaults=True):
-    """What is known of a session besides its messages.
-
-    A subagent's session names its parent by label, turn number and the tool call that spawned it; `task` is what it was
-    spawned for, with `task_status` in the application's own words. `origin` and `origin_id` say where an imported
-    conversation came from, `routing_key` how events find it.
-    """
+    """Metadata of a session."""
 
     title: str = ""
     persona: str = ""
     status: SessionStatus = "active"
     parent_session: str = ""
+    """Label of the session that spawned this one."""
     parent_turn: int = 0
     parent_call_id: str = ""
+    """Tool call that spawned the session."""
     task: str = ""
+    """Task of a spawned session."""
     task_status: str = ""
+    """In the application's own words."""
     origin: str = ""
+    """Source of an imported conversation, with `origin_id`."""
     origin_id: str = ""
     routing_key: str = ""
+    """Key under which events find the session."""
 
 
 def checked(facts: SessionMetadata) -> SessionMetadata:
-    """The facts, if each is what it should be. Raises BadReference."""
+    """Return the metadata if every field is valid. Raises BadReference."""
     try:
         return msgspec.convert(msgspec.to_builtins(facts), SessionMetadata)
     except (msgspec.ValidationError, TypeError) as error:
@@ -48,26 +49,29 @@ def checked(facts: SessionMetadata) -> SessionMetadata:
 
 
 def parent_of(facts: SessionMetadata) -> tuple[str, int, str]:
-    """What spawned a session: parent session, turn and call."""
+    """Return the parent session, turn and call of a session."""
     return facts.parent_session, facts.parent_turn, facts.parent_call_id
 
 
 class RefUpdate(Struct, frozen=True):
-    """One move of a session's pointer: which thread it points to from then on (None: none any more), and all its facts.
-
-    `number` counts the label's moves from 1. `reason` says what was done: `created`, `fork`, `rewind`, `archived`, ….
-    """
+    """Update of a session's pointer."""
 
     label: str
     number: int
+    """Count of the label's updates, from 1."""
     thread: int | None
+    """Thread that the session points to from now on; None retires the label."""
     facts: SessionMetadata
     reason: str
+    """`created`, `fork`, `rewind`, `archived`, …."""
     at_ms: int
 
 
 class NewRefUpdate(Struct, frozen=True):
-    """A move to make. `facts` None keeps those the label has. `expected_number` refuses it if another came before."""
+    """Pointer update to append. `facts` None keeps the label's metadata.
+
+    `expected_number` rejects the update if another one came first.
+    """
 
     label: str
     thread: int | None
@@ -77,20 +81,17 @@ class NewRefUpdate(Struct, frozen=True):
 
 
 class Alias(Struct, frozen=True):
-    """Another name for a session: `name` leads to the label (or alias) `target`; None takes the name back."""
+    """Change of an alias."""
 
     name: str
     target: str | None
+    """Label or alias that `name` leads to; None removes the alias."""
     reason: str
     at_ms: int = 0
 
 
 class Thread(Struct, frozen=True):
-    """A thread as its row has it: where it begins, its newest entry, and running totals of its own rows.
-
-    `turn` and `open_turn` are those of the newest entry on its path, inherited ones included; `head_hash` is the chain
-    value there. `marks` counts its own marks. `tokens` are base tokens in the dearest of the three wire forms.
-    """
+    """Row of a thread, with running totals of its own entries."""
 
     id: int
     parent: int | None
@@ -99,18 +100,22 @@ class Thread(Struct, frozen=True):
     at_ms: int
     head_seq: int
     head_hash: bytes
+    """Chain value after the newest entry."""
     turn: int = 0
+    """Turn of the newest entry on the path, inherited ones included."""
     open_turn: bool = False
     marks: int = 0
+    """Number of checkpoints."""
     messages: int = 0
     tokens: int = 0
+    """Base tokens in the most expensive of the three provider formats."""
     first_ms: int = 0
     last_ms: int = 0
     erased: bool = False
 
 
 class Segment(Struct, frozen=True):
-    """A thread's share of a path: its entries with `low < seq <= high`, and the chain value that stands before them."""
+    """Thread's share of a path: entries with `low < seq <= high`, and the chain value before them."""
 
     thread: int
     low: int
@@ -119,12 +124,12 @@ class Segment(Struct, frozen=True):
 
 
 def holder_of(path: list[Segment], seq: int) -> int:
-    """The thread of a path that entry `seq` lies in; at 0 the one that the path begins with."""
+    """Return the thread of a path that entry `seq` lies in; at 0 the one that the path begins with."""
     return next((part.thread for part in reversed(path) if part.low < seq), path[0].thread)
 
 
 class SessionInfo(Struct, frozen=True):
-    """One line of the list of sessions. Counts are of the whole path, what a fork shares with its source included."""
+    """Line of the list of sessions. Counts cover the whole path, entries shared by forks included."""
 
     label: str
     thread: int
@@ -141,28 +146,25 @@ class SessionInfo(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """What to search for. All words must occur in a message; words in double quotes stand side by side.
+    """Search query. All its words must occur in a message; words in double quotes must be adjacent.
 
-    `session` limits it to one session's path; `roles` to messages of these roles. `order` is `relevance` (the backend's
-    ranking, the newer one first among equals) or `newest` (what was stored last). Messages that only deleted sessions have are left out, unless
-    `every` asks for them; those that a rewind left behind are found.
+    Messages that a rewind left on an old thread are found too.
     """
 
     text: str
     session: str = ""
+    """Limits the search to one session's path."""
     roles: tuple[Role, ...] = ()
     limit: int = 20
     offset: int = 0
     order: Literal["relevance", "newest"] = "relevance"
+    """`relevance` is the backend's ranking, newer messages first among equals; `newest` is the order of storage."""
     every: bool = False
+    """Includes messages that only deleted sessions have."""
 
 
 class SearchHit(Struct, frozen=True):
-    """A message that a search found, checked against its hash like all that is read.
-
-    `text` is all that was searched in it; `sessions` are the labels of those that have it on their path, deleted ones
-    only where the query asked for them.
-    """
+    """Message that a search found."""
 
     thread: int
     place: MessageRef
@@ -170,19 +172,19 @@ class SearchHit(Struct, frozen=True):
     role: Role
     at_ms: int
     text: str
+    """The searched text of the message."""
     sessions: tuple[str, ...] = ()
+    """Labels of sessions with this message on their path."""
 
 
 class EraseResult(Struct, frozen=True):
-    """The proof of a deletion for good: what is gone, and that the storage was searched for it.
-
-    `needles` is how many pieces of the erased texts were looked for in the storage afterwards, and `found` how many
-    were still there (0; otherwise EraseIncomplete is raised).
-    """
+    """Proof of an erase: deleted rows, and the search of the storage for their text."""
 
     threads: tuple[int, ...]
     entries: int
     messages: int
     blobs: int
     needles: int = 0
+    """Pieces of deleted text that the storage was searched for."""
     found: int = 0
+    """Pieces that remained; always 0, because EraseIncomplete is raised for others."""

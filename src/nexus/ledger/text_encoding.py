@@ -1,7 +1,7 @@
-"""One text rule at the door: NUL and lone surrogates, which databases refuse or truncate, are stored losslessly.
+"""Lossless encoding of NUL and lone surrogates, which databases reject or truncate.
 
-Message parts are JSON text, where both have an escape of their own. Plain text columns (ids, labels, sources) write
-each of NUL, U+001A and the surrogates as U+001A and four hexadecimal digits; all other text is stored as it is.
+Message parts are JSON text, where both have an escape. Plain text columns (IDs, labels, sources) encode NUL, U+001A
+and each surrogate as U+001A and four hexadecimal digits; all other text is stored unchanged.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 def encode_text(text: str) -> str:
-    """The text with every character that a database may refuse in its escaped form."""
+    """Return the text with every character that a database may refuse in its escaped form."""
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(lambda hit: f"\x1a{ord(hit[0]):04x}", text)
 
 
 def decode_text(text: str) -> str:
-    """Undoes `storable`."""
+    """Undo `storable`."""
     return _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text) if "\x1a" in text else text
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON text of any stored value. Lone surrogates become their JSON escapes."""
+    """Return compact JSON text of a stored value. Lone surrogates become their JSON escapes."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
@@ -37,7 +37,7 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str, decoder: msgspec.json.Decoder[T]) -> T:
-    """Reads what `to_json` wrote. Raises msgspec.ValidationError if the text is of another shape."""
+    """Read what `to_json` wrote. Raises msgspec.ValidationError if the text is of another shape."""
     try:
         return decoder.decode(text)
     except msgspec.ValidationError:

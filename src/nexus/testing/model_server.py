@@ -62,7 +62,7 @@ Step: TypeAlias = Callable[[ModelRequest], Response]
 
 
 class ModelServer:
-    """Running server: its URLs, its script, and the requests it received. Without a script it answers `ok`."""
+    """Running server: its URLs, its script, and its requests. Without a script it answers `ok`."""
 
     def __init__(self, url: str, steps: tuple[Step, ...]) -> None:
         self.openai_url, self.anthropic_url = f"{url}/v1", url
@@ -79,7 +79,7 @@ class ModelServer:
         self._steps = list(steps) or [reply("ok")]
 
     def answer(self, request: ModelRequest) -> Response:
-        """Record a request and return what the next step answers."""
+        """Record a request and return the next step's response."""
         self.requests.append(request)
         if request.body.get("stream"):
             return fail(400, "streaming is not supported by this server")(request)

@@ -1,4 +1,4 @@
-"""The ledger's values: what is appended, what is read back, and what is decided about a view.
+"""Values of the ledger: entries to append, stored entries, cuts and commits.
 
 An entry is one append: whole or absent. Its position on a thread's path is `seq`, which only rises.
 """
@@ -7,35 +7,35 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.types.message import Message, TokenSize
 
 EntryKind: TypeAlias = Literal[
     "messages", "completed", "failed", "clear", "compaction", "undone", "pin", "unpin", "lost"
 ]
-"""`completed` and `failed` close a turn. `lost` stands where a repair found an entry damaged: only its chain value is left."""
+"""`completed` and `failed` close a turn. `lost` replaces an entry that a repair found damaged: only its chain value is left."""
 
 STEPS: frozenset[str] = frozenset({"messages", "completed", "failed", "lost"})
-"""Kinds that only go on with a conversation. All others are marks: they change how what was said is shown."""
+"""Kinds that continue a conversation. All others are checkpoints: they change how earlier messages are shown."""
 
 
 class MessageRef(Struct, frozen=True, order=True, gc=False):
-    """A message's position: its entry's `seq` on the path, and its order within the entry."""
+    """Position of a message: its entry's `seq` on the path, and its order within the entry."""
 
     seq: int
     ord: int
 
 
 class SizedMessage(Struct, frozen=True):
-    """A message with its base counts, to be written."""
+    """Message to append, with its base counts."""
 
     message: Message
     size: TokenSize
 
 
 class StoredMessage(Struct, frozen=True, gc=False):
-    """A stored message: its place, the message, and its counts, taken once when it was written."""
+    """Stored message with its position and its counts, which were taken when it was written."""
 
     place: MessageRef
     message: Message
@@ -43,42 +43,41 @@ class StoredMessage(Struct, frozen=True, gc=False):
 
 
 class Entry(Struct, frozen=True):
-    """One append as read back. `turn` is the number of the exchange it belongs to; `hash` chains it to all before it."""
+    """Stored entry."""
 
     seq: int
     kind: EntryKind
     turn: int
+    """Number of the turn it belongs to."""
     at_ms: int
     body: dict[str, Any]
     rows: tuple[StoredMessage, ...]
     hash: bytes
+    """Chain value over this entry and all entries before it."""
 
 
 class NewEntry(Struct, frozen=True):
-    """One append to make. `opens_turn` starts a new exchange; `keys` are idempotency keys, each of which works once.
-
-    `at_ms` 0 is the store's clock. A `compaction`'s body has the fields of `Compaction`, an `undone`'s `of` (the seq of
-    the compaction, or of the `undone` that it takes back), a `pin`'s and `unpin`'s `seq` and `ord`, and `reason`.
-    """
+    """Entry to append."""
 
     kind: EntryKind = "messages"
     messages: tuple[SizedMessage, ...] = ()
     body: dict[str, Any] = {}
+    """Fields of `Compaction` for a `compaction`; `of` (seq of a compaction or undo) for an `undone`; `seq`, `ord` and
+    `reason` for a `pin` and `unpin`."""
     at_ms: int = 0
+    """Milliseconds since 1970; 0 is the store's clock."""
     opens_turn: bool = False
     keys: tuple[str, ...] = ()
+    """Idempotency keys, each of which works once."""
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction stores: the body of a `compaction` entry.
-
-    What is kept begins in entry `first_kept`, at its message `kept_ord`: those before it in that entry are covered too.
-    `asked` is the place of the user's message that the kept messages still answer, where the summary covers it.
-    """
+    """Body of a `compaction` entry."""
 
     covers_from: int
     covers_to: int
     first_kept: int
+    """Seq of the entry in which the kept messages begin."""
     summary: str
     type: str = "summary"
     trigger: str = "manual"
@@ -90,44 +89,48 @@ class Compaction(Struct, frozen=True):
     call_tokens: int = 0
     duration_ms: int = 0
     kept_ord: int = 0
-    asked: MessageRef | None = None
+    """Order of the first kept message in its entry. Earlier ones of that entry are covered too."""
+    asked: MessageRef | None = field(default=None, name="asked")
+    """User message that the kept messages still answer, if the summary covers it."""
 
 
 class Cut(Struct, frozen=True):
-    """A view's decision to leave out everything before `first`, with the marker that stands in its place.
-
-    It is part of the context that needed it and is stored with the turn. `number` counts the view's decisions.
-    `plain_until` is the seq up to which messages are shown without thinking and memory notes; results of tools in
-    entries up to `clip_until` are shown in at most `clip_tokens` base tokens each. `asked` is the user's message that the
-    kept messages still answer, where it is left out itself; what stands before `head` is shown before the marker. A
-    marker is empty when nothing is left out and results are shortened only. `task` and `request` are false where not even
-    the session's first task, or what `asked` names, has room. `passed` counts all messages before `first` that are neither cleared nor summarised, those that
-    stay in front of the marker or as pins among them. Images in entries up to `images_until` are shown as notes; `old images`
-    is the reason of a decision about nothing else, `older entries` that of one about what a block tells of earlier turns.
-    """
+    """A view's decision to omit everything before `first`, stored with the turn whose context needed it."""
 
     view: str
     number: int
+    """Count of the view's decisions, from 1."""
     at_seq: int
     first: MessageRef
-    marker: str
-    left_out_messages: int
-    left_out_tokens: int
-    plain_until: int
+    marker: str = field(name="marker")
+    """Omission notice; empty when results are truncated and no message is omitted."""
+    left_out_messages: int = field(name="left_out_messages")
+    left_out_tokens: int = field(name="left_out_tokens")
+    plain_until: int = field(name="plain_until")
+    """Seq up to which messages are shown without thinking and memory notes."""
     keeps_summary: bool = True
     reason: Literal["over budget", "old images", "older entries"] = "over budget"
-    clip_until: int = 0
-    clip_tokens: int = 0
-    asked: MessageRef | None = None
+    """`old images` decides about images only, `older entries` about a block's report of earlier turns."""
+    clip_until: int = field(default=0, name="clip_until")
+    """Seq up to which tool results are truncated."""
+    clip_tokens: int = field(default=0, name="clip_tokens")
+    """Base tokens of each truncated tool result, at most."""
+    asked: MessageRef | None = field(default=None, name="asked")
+    """User message that the kept messages still answer, if it is omitted itself."""
     head: MessageRef | None = None
-    task: bool = True
-    request: bool = True
-    passed: int = 0
-    images_until: int = 0
+    """Messages before this one are shown before the omission notice."""
+    task: bool = field(default=True, name="task")
+    """False if there is no room for the session's first user message."""
+    request: bool = field(default=True, name="request")
+    """False if there is no room for the message that `asked` names."""
+    passed: int = field(default=0, name="passed")
+    """Number of messages before `first` that are neither cleared nor summarized, pins and the head included."""
+    images_until: int = field(default=0, name="images_until")
+    """Seq up to which images are shown as placeholders."""
 
 
 class AssemblyRow(Struct, frozen=True):
-    """The manifest of a context that was sent, as stored beside its turn."""
+    """Manifest of a context that was sent, stored with its turn."""
 
     view: str
     manifest: dict[str, Any]
@@ -136,35 +139,37 @@ class AssemblyRow(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """All that one transaction writes to a session. `expected_head` refuses the commit when the session has moved on.
-
-    `follows` names an entry (seq and hash) that the session must have: the one that the context was assembled after.
-    `expected_mark` is the seq of the newest mark that a compaction was planned after (0: none): appends that came
-    meanwhile are welcome, another mark is not. `blobs` is what the manifest names by its SHA-256 under `inputs`; what the
-    ledger has already is not written again.
-    """
+    """Everything that one transaction writes to a session."""
 
     entries: tuple[NewEntry, ...] = ()
     cut: Cut | None = None
     assembly: AssemblyRow | None = None
     expected_head: int | None = None
+    """Seq that the session's newest entry must have."""
     follows: tuple[int, bytes] | None = None
+    """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""
     expected_mark: int | None = None
+    """Seq of the newest checkpoint when a compaction was planned (0: none). Later appends are allowed, a later
+    checkpoint is not."""
     blobs: tuple[bytes, ...] = ()
+    """Data that the manifest names by SHA-256 under `inputs`. Blobs that the ledger has are not written again."""
 
 
 class Committed(Struct, frozen=True):
-    """What a commit did: the session's head afterwards, and how many entries were new (0 when all keys were known)."""
+    """Result of a commit."""
 
     thread: int
     head: int
+    """Seq of the session's newest entry afterwards."""
     added: int
+    """Number of new entries; 0 when all keys were known."""
     turn: int
 
 
 class StoredCalibration(Struct, frozen=True):
-    """How a provider's own counts of a model's prompts relate to ours: `factor_64` in 64ths, from so many samples."""
+    """Ratio between a provider's own counts of a model's prompts and ours."""
 
     factor_64: int
+    """The factor in 64ths."""
     samples: int
     at_ms: int = 0

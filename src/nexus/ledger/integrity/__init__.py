@@ -1,6 +1,7 @@
-"""Checks a ledger's records: every hash, every gap, every reference. Pure: it works on what any store's `dump` gives.
+"""Integrity check of a ledger's records: every hash, gap and reference. Pure.
 
-It takes one pass. What it remembers grows with the threads, images and names, and by 13 bytes for each entry.
+It works on the records of any store's `dump`, in one pass. Memory grows with threads, images and names, and by
+13 bytes for each entry.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _RANKS: dict[type[Record], int] = {
 
 
 def check(records: Iterable[Record]) -> Iterator[Damage]:
-    """Everything that is wrong with a dump, in the order of its records. Nothing at all means that the ledger is sound.
+    """Yield all damage of a dump in the order of its records. A sound ledger yields none.
 
-    After a damaged entry the check goes on from the chain value that is stored, so each damage is reported once.
+    After a damaged entry the check continues from the stored chain value, so each damage is reported once.
     """
     number, stream = 0, iter(records)
     header = next(stream, None)
@@ -75,7 +76,7 @@ class _Audit:
         self._labels = LabelAudit(tenant, self._threads)
 
     def take(self, record: Record) -> Iterator[Damage]:
-        """What is wrong with the next record, given all before it."""
+        """Yield the damage of the next record, given all records before it."""
         if not fits(record):
             name = str(record.__struct_config__.tag)
             yield Damage(name, f"a record of kind {name!r}", "has columns that cannot be stored", "this row")
@@ -100,7 +101,7 @@ class _Audit:
             yield from self._labels.calibration(record)
 
     def finish(self) -> Iterator[Damage]:
-        """What only the end of the dump shows."""
+        """Yield damage that only the end of the dump reveals."""
         yield from self._threads.finish()
         yield from self._labels.finish()
 

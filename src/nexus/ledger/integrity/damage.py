@@ -1,4 +1,4 @@
-"""What a check of a ledger finds, as a value in plain words."""
+"""Damage found in a ledger, as a value in plain words."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import msgspec
 from msgspec import Struct
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What reading a stored value raises when it is not what it should be."""
+"""Errors of decoding an invalid stored value."""
 
 
 class Damage(Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong: `place` says with what, `what` says how, `lost` what cannot be served because of it.
-
-    `record` is the kind of record that shows it, and `number` that record's place in the dump, the header being 1
-    (0: not from a dump).
-    """
+    """One fault of a ledger."""
 
     record: str
+    """Kind of the record that shows it."""
     place: str
     what: str
+    """The fault, as the rest of a sentence about `place`."""
     lost: str
+    """Content that cannot be served because of it."""
     thread: int | None = None
     seq: int = 0
     number: int = 0
+    """Position of the record in the dump, from 1 (the header); 0 for other sources."""
 
     def __str__(self) -> str:
         return f"{self.place} {self.what} (lost: {self.lost})"

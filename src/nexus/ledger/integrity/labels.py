@@ -1,4 +1,4 @@
-"""The part of an audit that looks at names: moves of sessions, aliases, calibrations, and what they refer to. Pure."""
+"""Integrity check of names: pointer updates, aliases, calibrations and their references. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Name(Struct):
 
 
 class LabelAudit:
-    """Checks moves, then aliases, then calibrations, and at the end what they refer to."""
+    """Check of pointer updates, then aliases, then calibrations, and at the end of all references."""
 
     def __init__(self, tenant: str, threads: ThreadAudit) -> None:
         self._tenant, self._threads = tenant, threads
@@ -46,7 +46,7 @@ class LabelAudit:
         self._calibration = ("", "", 0)
 
     def move(self, record: MoveRecord) -> Iterator[Damage]:
-        """The next move of a session's pointer."""
+        """Yield the next move of a session's pointer."""
         last = next(reversed(self._labels), "")
         known = self._labels.setdefault(record.label, _Label())
         wrong = "is not in its place" if record.label < last else ""
@@ -62,7 +62,7 @@ class LabelAudit:
         known.number, known.hash, known.thread = record.number, record.hash, record.thread
 
     def _facts_of(self, record: MoveRecord, known: _Label) -> str:
-        """Takes over what a move says; what is wrong with it."""
+        """Store the metadata of a pointer update and return an error text, or an empty string."""
         try:
             facts = from_json(record.facts, _facts)
         except UNREADABLE as error:
@@ -76,7 +76,7 @@ class LabelAudit:
         return ""
 
     def alias(self, record: AliasRecord) -> Iterator[Damage]:
-        """The next change of an alias."""
+        """Yield the next change of an alias."""
         last = next(reversed(self._names), "")
         known = self._names.setdefault(record.name, _Name())
         wrong = "is not in its place" if record.name < last else ""
@@ -89,7 +89,7 @@ class LabelAudit:
         known.number, known.hash, known.target = record.number, record.hash, record.target
 
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
-        """The next calibration of a model's counts."""
+        """Yield the next calibration of a model's counts."""
         place = (record.provider, record.model, record.number)
         last = self._calibration
         wrong = "is not in its place" if place <= last else ""
@@ -104,7 +104,7 @@ class LabelAudit:
         self._calibration = place
 
     def finish(self) -> Iterator[Damage]:
-        """What only the end shows: where sessions point, their parents, where aliases lead, and circles of either."""
+        """Yield damage that only the end reveals: lost targets, parents, and circles of aliases or parents."""
         for label, known in self._labels.items():
             if known.thread is not None and self._threads.erased(known.thread):
                 what = f"points to thread {known.thread}, which was deleted for good"
@@ -126,7 +126,7 @@ class LabelAudit:
             yield Damage("alias", f"alias {decode_text(name)!r}", "leads back to itself", "the alias")
 
     def _orphaned(self, known: _Label) -> str:
-        """What is wrong with a parent; a session outlives one that was deleted for good."""
+        """Return the fault of a parent reference. A session may outlive an erased parent."""
         if not known.parent or self._threads.some_erased:
             return ""
         found = self._stands_for(known.parent)
@@ -140,7 +140,7 @@ class LabelAudit:
         )
 
     def _stands_for(self, name: str) -> list[str]:
-        """The sessions that a name stands or stood for: itself, and where its alias leads."""
+        """Return the sessions that a name has meant: itself and the targets of its alias."""
         found: list[str] = []
         seen: set[str] = set()
         at: str | None = name
@@ -153,7 +153,7 @@ class LabelAudit:
 
 
 def _in_circles(follow: dict[str, str]) -> list[str]:
-    """One name of each circle. `follow` says where each name leads."""
+    """Return one name of each circle. `follow` says where each name leads."""
     left, found = dict(follow), list[str]()
     while left:
         name, target = left.popitem()

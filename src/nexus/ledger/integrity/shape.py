@@ -1,6 +1,6 @@
-"""Whether a record's columns are what can be stored: of their declared types, whole numbers of 64 bits at most. Pure.
+"""Check of the declared types and ranges of a record's columns. Pure.
 
-A page in another's place gives rows of other tables, and a text file may say anything.
+A page that was written to another page's position contains rows of other tables, and a text file may contain anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _columns: dict[type, Any] = {}
 
 
 def fits(record: Record) -> bool:
-    """Whether all columns of a record, of its messages and of its keys are what can be stored."""
+    """Return True if all columns of a record, its messages and its keys have storable values."""
     kind = type(record)
     if kind not in _columns:
         hints = get_type_hints(kind)

@@ -1,7 +1,7 @@
-"""The part of an audit that looks at threads: entries and their chain, what marks refer to, decisions, manifests. Pure.
+"""Integrity check of threads: entries and their chain, references, decisions, manifests. Pure.
 
-Of each entry 13 bytes are remembered (the beginning of its chain value, its kind, how many messages it has), because
-forks, pins and undone marks that come later refer back to it.
+13 bytes are kept for each entry (the start of its chain value, its kind, its number of messages), because later forks,
+pins and undos refer back to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _payload = msgspec.msgpack.Encoder().encode
 
 
 class _Place(Struct, frozen=True):
-    """What the body of an `undone`, `pin` or `unpin` refers to."""
+    """Entry or message that the body of an `undone`, `pin` or `unpin` refers to."""
 
     of: int = 0
     seq: int = 0
@@ -60,21 +60,24 @@ class _Past:
         return self.row.fork_seq + len(self.kinds)
 
     def owner(self, seq: int) -> tuple[_Past, int]:
-        """The thread of the path that has the entry, and the entry's index there (below 0: before the first)."""
+        """Return the thread of the path that has the entry, and the entry's index there.
+
+        The index is below 0 for positions before the first entry.
+        """
         past = self
         while seq <= past.row.fork_seq and past.parent is not None:
             past = past.parent
         return past, seq - past.row.fork_seq - 1
 
     def kind(self, seq: int) -> tuple[str, int] | None:
-        """Kind and number of messages of an entry on the path, None if it is not there."""
+        """Return kind and number of messages of an entry on the path, or None."""
         past, index = self.owner(seq)
         if not 0 <= index < len(past.kinds) or past.kinds[index] == _MISSING:
             return None
         return _KINDS[past.kinds[index]], past.counts[index]
 
     def add(self, record: EntryRecord) -> None:
-        """Remembers an entry, and those that are missing before it."""
+        """Record an entry and any gap before it."""
         for _ in range(record.seq - self.end - 1):
             self._append(0, _MISSING, 0)
         kind = _KINDS.index(record.kind) if record.kind in _KINDS else _LOST
@@ -100,21 +103,21 @@ class ThreadAudit:
         self._key = ("", "", 0)
 
     def erased(self, thread: int) -> bool | None:
-        """Whether the thread was deleted for good; None if there is no such thread."""
+        """Return True if the thread was erased, None if it does not exist."""
         past = self._threads.get(thread)
         return past.row.erased if past is not None else None
 
     @property
     def some_erased(self) -> bool:
-        """Whether anything was deleted for good."""
+        """True if any thread was erased."""
         return any(past.row.erased for past in self._threads.values())
 
     def turn(self, thread: int) -> int:
-        """The number of the newest turn on the thread's path."""
+        """Return the number of the newest turn on the thread's path."""
         return self._threads[thread].turn
 
     def begin(self, row: ThreadRecord) -> Iterator[Damage]:
-        """The next thread's row: where it begins."""
+        """Check the next thread's row and its joint with the parent."""
         yield from self.finish()
         if row.id <= self._last_id:
             yield Damage("thread", f"thread {row.id}", "is not in its place", "the order of the dump", row.id)
@@ -129,7 +132,7 @@ class ThreadAudit:
         self._key = ("", "", 0)
 
     def _joint(self, row: ThreadRecord, parent: _Past | None) -> str:
-        """What is wrong with where a thread begins; empty if nothing is."""
+        """Return the fault of a thread's starting point, or an empty string."""
         if row.parent is None:
             right = row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
             return "" if right else "does not begin with the chain value of its number"
@@ -146,7 +149,7 @@ class ThreadAudit:
         )
 
     def finish(self) -> Iterator[Damage]:
-        """The end of a thread. Its row names its newest entry, so one that is missing at the end is noticed."""
+        """Check the end of a thread against the newest entry that its row names."""
         past, self._now = self._now, None
         if past is None or (past.end, past.last) == (past.row.head_seq, past.row.head_hash):
             return
@@ -161,7 +164,7 @@ class ThreadAudit:
     # entries -----------------------------------------------------------------------------------------------------
 
     def entry(self, record: EntryRecord) -> Iterator[Damage]:
-        """The next entry of the thread that was begun."""
+        """Check the next entry of the current thread."""
         past, place = self._now, f"entry {record.seq} of thread {record.thread}"
         if past is None or past.row.id != record.thread or past.row.erased or record.seq <= past.end or self._key[0]:
             yield _entry(record, "is not in its place", "the order of the dump")
@@ -190,7 +193,7 @@ class ThreadAudit:
         return chain.entry_hash(before, self._tenant, columns, record.messages) == record.hash
 
     def _refers(self, record: EntryRecord, past: _Past) -> Iterator[Damage]:
-        """What an entry that matches its hash refers to: images, and the entries that a mark names."""
+        """Check the references of an entry that matches its hash: images and earlier entries."""
         try:
             decode_body(record.body)
             for row in record.messages:
@@ -207,7 +210,7 @@ class ThreadAudit:
             yield _entry(record, wrong, "what it changes")
 
     def _used(self, record: EntryRecord) -> Iterator[Damage]:
-        """The entry's idempotency keys: each is there once, and stands for what the entry has."""
+        """Check that each idempotency key occurs once and is bound to the entry's payload."""
         if not record.keys:
             return
         said = [row[:-4] for row in record.messages]
@@ -224,7 +227,10 @@ class ThreadAudit:
     # views -------------------------------------------------------------------------------------------------------
 
     def decision(self, record: DecisionRecord) -> Iterator[Damage]:
-        """The next decision of a view. Numbers rise; a fork goes on with its parent's, with a chain of its own."""
+        """Check the next decision of a view.
+
+        Numbers rise. A fork continues its parent's numbers with a chain of its own.
+        """
         place = f"decision {record.number} of view {decode_text(record.view)} on thread {record.thread}"
         number, before = self._views.get(record.view, (0, b""))
         columns = (record.view, record.number, record.kind, record.at_seq, record.body, record.at_ms)
@@ -239,7 +245,7 @@ class ThreadAudit:
         self._views[record.view] = (record.number, record.hash)
 
     def manifest(self, record: AssemblyRecord) -> Iterator[Damage]:
-        """The next manifest."""
+        """Check the next manifest."""
         place = f"manifest of view {decode_text(record.view)} at entry {record.seq} of thread {record.thread}"
         past = self._placed(record.thread, ("manifest", record.view, record.seq))
         if past is None:
@@ -253,7 +259,7 @@ class ThreadAudit:
             yield Damage("assembly", place, wrong, "what was sent there", record.thread, record.seq)
 
     def _lacking(self, record: AssemblyRecord) -> str:
-        """What is wrong with what a manifest names; empty if all of it is there."""
+        """Return the fault of a manifest's references, or an empty string."""
         try:
             gone = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
         except UNREADABLE as error:
@@ -261,7 +267,7 @@ class ThreadAudit:
         return f"names an input {gone[0][:12]}, which is not there" if gone else ""
 
     def _placed(self, thread: int, key: tuple[str, str, int]) -> _Past | None:
-        """The thread, if a decision or manifest of it stands in its place: after its entries, in order."""
+        """Return the thread if a decision or manifest comes in order after its entries."""
         past = self._now
         if past is None or past.row.id != thread or past.row.erased or key <= self._key:
             return None
@@ -280,7 +286,7 @@ def _said(record: EntryRecord) -> str:
 
 
 def _wrong_mark(record: EntryRecord, past: _Past) -> str:
-    """What is wrong with the places that a mark names; empty if nothing is."""
+    """Return the fault of a checkpoint's references, or an empty string."""
     if record.kind == "compaction":
         body = from_json(record.body, _compaction)
         fits = all(0 <= seq <= record.seq + 1 for seq in (body.covers_from, body.covers_to, body.first_kept))
@@ -302,7 +308,7 @@ def _wrong_mark(record: EntryRecord, past: _Past) -> str:
 
 
 def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
-    """What is wrong with the places that a cut names; empty if nothing is."""
+    """Return the fault of a cut's references, or an empty string."""
     if not 0 <= record.at_seq <= past.end:
         return f"was made after entry {record.at_seq}, which is not there"
     if record.kind != "cut":

@@ -1,6 +1,6 @@
-"""Looking after a SQLite ledger's file: copies, bringing one back, bringing an old one to this version.
+"""Maintenance of a SQLite ledger's file: backup, restore, migration, vacuum.
 
-Every result is checked before it takes its place, and takes it by one rename.
+Every result is checked before one rename puts it at its final path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATIENCE_MS = 500
 
 
 class BackupReport(Struct, frozen=True):
-    """A backup that was made and checked."""
+    """Backup that was made and checked."""
 
     path: str
     bytes: int
@@ -43,7 +43,7 @@ class BackupReport(Struct, frozen=True):
 
 
 class RestoreReport(Struct, frozen=True):
-    """A ledger that was brought back, and where the one that was there before is now (empty: there was none)."""
+    """Restored ledger, and the path of the ledger that it replaced (empty: none)."""
 
     path: str
     version: int
@@ -51,7 +51,10 @@ class RestoreReport(Struct, frozen=True):
 
 
 class MigrationReport(Struct, frozen=True):
-    """A ledger's versions before and after, and the backup of the old one (empty: none was needed, or a dry run)."""
+    """Versions before and after a migration, and the backup of the old file.
+
+    `backup` is empty if none was needed, and after a dry run.
+    """
 
     path: str
     from_version: int
@@ -60,7 +63,7 @@ class MigrationReport(Struct, frozen=True):
 
 
 class VacuumReport(Struct, frozen=True):
-    """A ledger that was written anew, and its file's size before and after."""
+    """Size of a ledger's file before and after it was rewritten."""
 
     path: str
     before_bytes: int
@@ -70,10 +73,10 @@ class VacuumReport(Struct, frozen=True):
 def backup(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> BackupReport:
-    """Copies a ledger into one file, as it is at one moment, while others may go on writing.
+    """Copy a ledger's state at one moment into one file while others may write.
 
-    The copy is checked before it takes its name. Raises LedgerDamaged when it is not sound, UnreadableFile when the
-    source is not there or the target exists (unless `force`), LedgerFull.
+    The copy is checked before it gets its name. Raises LedgerDamaged when it is not sound, UnreadableFile when the
+    source does not exist or the target exists (unless `force`), LedgerFull.
     """
     place = Path(target).expanduser()
     check_target(existing(source), place)
@@ -86,11 +89,11 @@ def backup(
 def restore(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> RestoreReport:
-    """Puts a copy of the backup `source` in the place of the ledger `target`, once it is checked.
+    """Replace the ledger `target` by a checked copy of the backup `source`.
 
-    A ledger that is there is kept as `NAME.before-restore-TIME`. Raises LedgerBusy when another process has it open or
-    its log cannot be folded in; with `force` its files are moved as they are. Raises LedgerDamaged when the backup is
-    not sound, UnreadableFile when it is not there.
+    An existing ledger is kept as `NAME.before-restore-TIME`. Raises LedgerBusy when another process has it open or its
+    log cannot be folded in; with `force` its files are moved as they are. Raises LedgerDamaged when the backup is not
+    sound, UnreadableFile when it does not exist.
     """
     place = Path(target).expanduser().resolve()
     check_target(place, existing(source))
@@ -104,10 +107,10 @@ def restore(
 
 
 def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> MigrationReport:
-    """Brings a ledger to this version, after a backup of the old one as `NAME.vN.bak` beside it.
+    """Migrate a ledger to this version, after a backup to `NAME.vN.bak` in the same folder.
 
-    A dry run does it to a copy that is thrown away. A ledger of this version is left as it is. Raises LedgerDamaged,
-    LedgerTooNew, LedgerBusy, UnreadableFile.
+    A dry run migrates a temporary copy. A ledger of this version is left unchanged. Raises LedgerDamaged, LedgerTooNew,
+    LedgerBusy, UnreadableFile.
     """
     place = Path(path).expanduser()
     with open_readonly(place) as db:
@@ -127,10 +130,10 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
 
 
 def vacuum(path: str | Path) -> VacuumReport:
-    """Writes a ledger's file anew, so that it holds its rows and nothing else: no text of what was deleted for good.
+    """Rewrite a ledger's file so that it contains its rows only, without text of erased rows.
 
-    Others may have it open. Raises EraseIncomplete while one of them reads, LedgerTooNew, LedgerBusy, UnreadableFile, and
-    LedgerError for an older version, which `migrate` brings to this one.
+    Others may have it open. Raises EraseIncomplete while one of them reads, LedgerTooNew, LedgerBusy, UnreadableFile,
+    and LedgerError for an older version, which needs `migrate` first.
     """
     place = existing(path)
     with open_readonly(place) as db:
@@ -144,14 +147,14 @@ def vacuum(path: str | Path) -> VacuumReport:
 
 
 def _bring(path: Path) -> None:
-    """Migrates a file and checks the result."""
+    """Migrate a file and checks the result."""
     with typed(str(path)), closing(connect(str(path), create=False)) as db:
         bring(db)
     require_sound(path)
 
 
 def _copied(source: Path, half: Path, progress: Progress | None) -> int:
-    """Copies a ledger's state at one moment into a file without a log; its version."""
+    """Copy a ledger's state at one moment into a file without a log; its version."""
     with open_readonly(source) as db, typed(str(half)), closing(connect(str(half))) as copy, db.snapshot():
         # The snapshot begins with the first read. What others write meanwhile does not make the copy begin anew.
         version = int(db.value("SELECT user_version FROM pragma_user_version"))
@@ -161,7 +164,10 @@ def _copied(source: Path, half: Path, progress: Progress | None) -> int:
 
 
 def _set_aside(place: Path, *, force: bool) -> Path:
-    """Gives the ledger at `place` a second name, with its log folded in; with `force` the log keeps beside it."""
+    """Move the ledger at `place` to a free name, with its log folded in.
+
+    With `force` a log that cannot be folded in is moved along.
+    """
     aside = _free(place, f".before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     try:
         _close_for_others(place)
@@ -182,7 +188,10 @@ def _set_aside(place: Path, *, force: bool) -> Path:
 
 
 def _close_for_others(place: Path) -> None:
-    """Folds a ledger's log into it. Raises LedgerBusy when others have it open: that takes the only connection."""
+    """Fold a ledger's log into its file. Raises LedgerBusy when others have it open.
+
+    Leaving WAL mode requires the only connection.
+    """
     with typed(str(place)), closing(connect(str(place), create=False)) as db:
         db.run(f"PRAGMA busy_timeout={PATIENCE_MS}")
         with _as_in_use(place):
@@ -203,7 +212,7 @@ def _as_in_use(place: Path) -> Generator[None]:
 
 
 def _free(place: Path, end: str) -> Path:
-    """A name beside `place` that nothing has yet."""
+    """Return an unused path next to `place` whose name ends with `end`."""
     found, number = place.with_name(place.name + end), 1
     while found.exists():
         number += 1

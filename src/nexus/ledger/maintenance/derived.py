@@ -1,7 +1,7 @@
-"""What a SQLite ledger keeps twice, compared with the rows that it follows from.
+"""Check of the rows that a SQLite ledger derives from others.
 
-Totals of threads, pointers of sessions, what is newest of a view or calibration, tool calls, uses of images, and which
-messages the search index has.
+These are totals of threads, pointers of sessions, newest rows of views and calibrations, tool calls, uses of images,
+and the search index.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
 class Derived:
-    """Watches a tenant's dump go by; `differences` then compares what followed from it with what is stored."""
+    """Comparison of derived rows with the records of a tenant's dump."""
 
     def __init__(self, db: Database, tenant: str) -> None:
         self._db, self._tenant = db, tenant
@@ -54,7 +54,7 @@ class Derived:
         self._found: list[Damage] = []
 
     def watch(self, records: Iterator[Record]) -> Iterator[Record]:
-        """The records, unchanged. One that cannot be read is passed over: the audit reports it."""
+        """Yield the records unchanged and collect their derived values. Unreadable ones are left to the audit."""
         for record in records:
             with suppress(*UNREADABLE):
                 self._take(record)
@@ -81,7 +81,7 @@ class Derived:
             self._calibrations[record.provider, record.model] = (record.number, record.hash)
 
     def differences(self) -> Iterator[Damage]:
-        """Everything that is stored otherwise than it follows. To be asked when all records went by."""
+        """Yield derived rows that differ from their sources. Call it after all records were watched."""
         yield from self._found
         for sha256, thread, seq in sorted(self._uses):
             yield _derived(f"the use of image {sha256[:12]} in entry {seq} of thread {thread}", thread, seq)
@@ -99,7 +99,7 @@ class Derived:
         self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
 
     def _end_at(self, thread: int | None, high: int) -> tuple[int, bool]:
-        """The newest turn of a path up to an entry, and whether it is open there."""
+        """Return the newest turn of a path up to an entry, and whether it is open there."""
         turn: int | None = None
         while thread is not None:
             sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC"
@@ -130,7 +130,7 @@ class Derived:
         self._uses -= uses
 
     def _finish_thread(self) -> None:
-        """Compares the row of the thread that went by with its entries, and its own hash with the row."""
+        """Compare the row of the thread that went by with its entries, and its own hash with the row."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -157,7 +157,10 @@ class Derived:
                 yield _derived(f"the pointer of session {decode_text(label)!r}")
 
     def _pointing(self, label: str) -> list[tuple[Any, ...]]:
-        """The pointers that a name may have: a session's newest move; without a thread, also its newest alias."""
+        """Return the pointer rows that a name may have.
+
+        These are its newest update or, without a thread, also its newest alias.
+        """
         move, alias = self._moves.get(label), self._aliases.get(label)
         found: list[tuple[Any, ...]] = []
         if alias is not None and (move is None or move.thread is None):
@@ -184,7 +187,7 @@ class Derived:
                 yield _derived(f"the newest calibration of {decode_text(key[0])}/{decode_text(key[1])}")
 
     def _search(self) -> Iterator[Damage]:
-        """Whether the index has the messages that have words, and only them."""
+        """Check that the index has exactly the messages with words."""
         sql = (
             "SELECT m.thread, m.seq, m.content, s.id IS NOT NULL FROM message m"
             " LEFT JOIN search_docsize s ON s.id=m.id_row WHERE m.tenant=?"

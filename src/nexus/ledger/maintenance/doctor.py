@@ -1,4 +1,4 @@
-"""Looks at what a ledger stands on: file system, SQLite, owner, space, locks, log, version, clock. It changes nothing."""
+"""Read-only examination of a ledger's environment: file system, SQLite, owner, space, locks, log, version, clock."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DoctorFinding(Struct, frozen=True):
 
 
 class Mount(NamedTuple):
-    """Where a path is mounted: the file system's type, where it begins, whether it can be written."""
+    """Mount of a path: type of the file system, mount point, and whether it is writable."""
 
     kind: str
     at: str
@@ -58,7 +58,10 @@ class Mount(NamedTuple):
 
 
 def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None = None) -> list[DoctorFinding]:
-    """All findings about the ledger at `path`. `now_ms` and `mounts` stand for the clock and the system's list of mounts."""
+    """Return all findings about the ledger at `path`.
+
+    `now_ms` and `mounts` replace the clock and the system's list of mounts.
+    """
     file = Path(path).expanduser()
     wrong = _no_file(file)
     if wrong:
@@ -80,7 +83,7 @@ def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None =
 
 
 def _no_file(file: Path) -> str:
-    """Why there is no file that could be looked at; empty if there is one."""
+    """Return the reason why there is no file to examine, or an empty string."""
     try:
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -93,13 +96,13 @@ def _no_file(file: Path) -> str:
 
 
 def worst_level(findings: list[DoctorFinding]) -> Literal["ok", "warn", "bad"]:
-    """The gravest level among findings."""
+    """Return the gravest level among findings."""
     levels = {finding.level for finding in findings}
     return "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
 
 
 def mount_of(path: str, mounts: str) -> Mount | None:
-    """The mount that a real path is on, from the text of `/proc/self/mountinfo`; None if no line fits."""
+    """Return the mount of a real path from the text of `/proc/self/mountinfo`, or None."""
     found: Mount | None = None
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -114,7 +117,7 @@ def mount_of(path: str, mounts: str) -> Mount | None:
 
 
 def has_log_bug(version: str) -> bool:
-    """Whether a version of SQLite can lose commits when the write-ahead log begins anew (3.7.0 to 3.51.2)."""
+    """Return True for versions of SQLite that can lose commits when the log restarts (3.7.0 to 3.51.2)."""
     number = tuple(int(part) for part in version.split(".")[:3])
     if number[:2] == (3, 44):
         return number < (3, 44, 6)
@@ -124,7 +127,7 @@ def has_log_bug(version: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A mount point without the kernel's escapes: a backslash and three octal digits stand for a space and the like."""
+    """Return a mount point with the kernel's octal escapes decoded."""
     parts = text.split("\\")
     return parts[0] + "".join(
         chr(int(part[:3], 8)) + part[3:] if part[:3].isdigit() else f"\\{part}" for part in parts[1:]
@@ -181,7 +184,7 @@ def _sqlite(version: str) -> DoctorFinding:
 
 
 def _permissions(file: Path) -> Iterator[DoctorFinding]:
-    """Who owns the file and its folder, and who may read and write them."""
+    """Check the owner and the access rights of the file and its folder."""
     folder = file.resolve().parent
     for place, what in ((file, "the ledger"), (folder, "its folder")):
         if not os.access(place, os.W_OK):
@@ -252,7 +255,7 @@ def _size_of(file: Path, end: str) -> int:
 
 
 def _inside(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
-    """What the file itself says; the first thing that is wrong with its identity ends it."""
+    """Check the file's content. The first fault of its identity ends the check."""
     try:
         with open_readonly(file) as db:
             yield from _version(db)

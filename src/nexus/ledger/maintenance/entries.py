@@ -1,7 +1,7 @@
-"""Which of a thread's entries prove each other, from the first to the newest.
+"""Salvage of a thread's entries, from the first to the newest.
 
-An entry is kept when its chain value follows from the one before it. One that does not is kept as `lost`, with a chain
-value that the next entry proves, so all that follows stays verifiable. Nothing unproven is taken over.
+An entry is kept when its chain value follows from the entry before it. Another one is kept as `lost`, with a chain
+value that the next entry proves, so everything after it stays verifiable. Unproven content is never kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _payload = msgspec.msgpack.Encoder().encode
 
 
 class Proofs:
-    """`hints` are chain values by thread and seq; `reach` is the newest entry that a thread is known to have had."""
+    """Evidence from the rows of threads about each other and about entries.
+
+    `hints` are chain values by thread and seq, `reach` is the newest entry that a thread is known to have had.
+    """
 
     def __init__(self, tenant: str, rows: Rows) -> None:
         self._tenant, self._rows = tenant, rows
@@ -52,7 +55,7 @@ class Proofs:
                 self._take(row)
 
     def _take(self, row: ThreadRow) -> None:
-        """A thread's row says which chain value stands at its newest entry, and at the one where it leaves its parent."""
+        """Record the chain values that a thread's row names: at its newest entry and at its fork."""
         ends = [(row.id, row.head_seq, row.head_hash)]
         if row.parent is not None:
             ends.append((row.parent, row.fork_seq, row.root_hash))
@@ -64,22 +67,22 @@ class Proofs:
                 self.reach[thread] = max(seq, self.reach[thread])
 
     def proven(self, row: ThreadRow) -> bool:
-        """Whether a row matches its own hash; version 1 had none."""
+        """Return True if a row matches its own hash. Version 1 had no hash."""
         return bool(row.hash) and chain.columns_hash("thread", (self._tenant, *row.columns)) == row.hash
 
     def sure(self, thread: int, seq: int) -> bytes | None:
-        """The chain value after an entry as a proven row has it."""
+        """Return the chain value after an entry as a proven row has it."""
         return self._sure.get((thread, seq))
 
     def trust(self, row: ThreadRow) -> None:
-        """Believes a row of version 1, which has no hash: one entry beyond those that are there."""
+        """Trust a row of version 1, which has no hash, for at most one entry beyond the existing ones."""
         newest = max(self._rows.entries.get(row.id, ()), default=row.fork_seq)
         if not row.hash and row.head_seq <= newest + 1:
             self.reach[row.id] = max(row.head_seq, self.reach[row.id])
 
 
 class Entries:
-    """Saves the entries of one thread after the other. To `damages` it adds what could not be saved."""
+    """Salvage of the entries of one thread after the other. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, found: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
         self._tenant, self._found, self._rows = tenant, found, rows
@@ -92,7 +95,7 @@ class Entries:
         self._searches = 0
 
     def begin(self, thread: int) -> list[int]:
-        """Forgets the thread before; the numbers under which this one has rows."""
+        """Start a thread and return the seqs under which it has rows."""
         self._variants.clear()
         self._seqs = sorted(self._rows.entries.get(thread, ()))
         by_seq = self._rows.keys.get(thread, {})
@@ -100,7 +103,7 @@ class Entries:
         return self._seqs
 
     def walk(self, row: ThreadRow, turn: int) -> list[EntryRecord]:
-        """The thread's entries from its first on, as far as anything proves that there are any.
+        """Return the thread's entries from its first on, as far as any row proves them.
 
         `turn` is the number of the newest turn before them.
         """
@@ -127,7 +130,7 @@ class Entries:
         return kept
 
     def candidates(self, thread: int, seq: int) -> list[EntryRecord]:
-        """The rows that claim to be an entry, put together with the messages that claim to be its own in every way."""
+        """Return the rows that claim to be an entry, with every combination of their messages."""
         known = self._variants.get(seq)
         if known is None:
             heads = [self._found.entry(where) for where in self._rows.entries.get(thread, {}).get(seq, ())]
@@ -141,7 +144,7 @@ class Entries:
         return known
 
     def _next(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
-        """The entry that follows, or the one that an earlier repair left as lost: that keeps the value it has."""
+        """Return the entry that follows, or one that an earlier repair left as lost, which keeps its value."""
         found = self.matching(thread, seq, before)
         if found is None:
             lost = (record for record in self.candidates(thread, seq) if record.kind == "lost" and not record.messages)
@@ -149,7 +152,7 @@ class Entries:
         return found
 
     def matching(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
-        """The entry that the chain value before it proves; None if no rows do."""
+        """Return the entry that the chain value before it proves; None if no rows do."""
         found = (record for record in self.candidates(thread, seq) if self._digest(before, record) == record.hash)
         return next(found, None)
 
@@ -158,14 +161,17 @@ class Entries:
         return chain.entry_hash(before, self._tenant, columns, record.messages)
 
     def following(self, thread: int, seq: int) -> bytes | None:
-        """A chain value that a row of the entry has and that the next entry proves."""
+        """Return a chain value that a row of the entry has and that the next entry proves."""
         for record in self.candidates(thread, seq):
             if self.matching(thread, seq + 1, record.hash) is not None:
                 return record.hash
         return None
 
     def _resumes(self, thread: int, seq: int) -> int:
-        """The first entry after `seq` (within `FARTHEST`) that proves the one before it; 0 if there is none."""
+        """Return the first entry after `seq` that proves the one before it; 0 if there is none.
+
+        It searches `FARTHEST` entries at most.
+        """
         for later in self._seqs[bisect_left(self._seqs, seq) :]:
             if later > seq + FARTHEST:
                 break
@@ -174,7 +180,7 @@ class Entries:
         return 0
 
     def _repaired(self, row: ThreadRow, seq: int, before: bytes | None, turn: int, at_ms: int) -> EntryRecord:
-        """An entry that does not follow: with its right chain value if only that was damaged, else as lost."""
+        """Return an entry that does not follow: with its correct chain value if only that was damaged, else as lost."""
         hints = self._proofs.hints.get((row.id, seq), set[bytes]())
         for record in self.candidates(row.id, seq) if before is not None else ():
             digest = self._digest(before or b"", record)
@@ -192,7 +198,10 @@ class Entries:
         return EntryRecord(row.id, seq, "lost", max(turns, default=turn), at_ms, "{}", digest)
 
     def _value_of(self, row: ThreadRow, seq: int, stored: set[bytes], hints: set[bytes]) -> bytes:
-        """The chain value after a lost entry, proven by the next one or by another row; `UNKNOWN` if nothing proves it."""
+        """Return the chain value after a lost entry, proven by the next entry or by another row.
+
+        Returns `UNKNOWN` without a proof.
+        """
         both = stored & hints
         if both:
             return min(both)
@@ -204,7 +213,7 @@ class Entries:
         return self._proofs.sure(row.id, seq) or UNKNOWN
 
     def _searched(self, thread: int, following: int, images: set[int]) -> Iterator[bytes]:
-        """What might be the chain value before an entry: any 32 bytes on the pages where its neighbours stand."""
+        """Yield candidates for the chain value before an entry: any 32 bytes on its neighbors' pages."""
         candidates = self.candidates(thread, following)
         size = sum(len(record.body) + sum(len(row[7]) for row in record.messages) for record in candidates)
         if not candidates or size > LARGEST_SEARCHED or self._searches == MOST_SEARCHES:
@@ -213,7 +222,7 @@ class Entries:
         yield from self._found.windows(images)
 
     def _servable(self, record: EntryRecord) -> EntryRecord:
-        """The entry, or a lost one in its place if it cannot be read or an image that it shows is lost."""
+        """Return the entry, or a lost one if it cannot be read or shows a lost image."""
         wanted: list[str] = []
         try:
             decode_body(record.body)
@@ -231,7 +240,10 @@ class Entries:
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
 
     def image(self, sha256: str) -> Where | None:
-        """Where an image's data, or that of an input, stands whole; None if it is lost, which is reported once."""
+        """Return the position of an image's or input's intact data; None if it is lost.
+
+        A loss is reported once.
+        """
         if sha256 not in self.shown:
             places = self._rows.blobs.get(sha256, ())
             whole = (at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256)
@@ -243,7 +255,7 @@ class Entries:
         return self.shown[sha256]
 
     def _keys(self, record: EntryRecord) -> list[KeyRecord]:
-        """The entry's idempotency keys; those that stand for something else are left out."""
+        """Return the entry's idempotency keys that are bound to its payload."""
         keys = self._rows.keys.get(record.thread, {}).get(record.seq, [])
         if not keys:
             return []
@@ -264,7 +276,10 @@ def _place(thread: int, seq: int) -> str:
 
 
 def _lists(by_order: dict[int, list[MessageRow]]) -> Iterator[list[MessageRow]]:
-    """The messages from the first on without a gap, the longest list first; a damaged row may stand among them."""
+    """Yield the messages from the first on without a gap, the longest list first.
+
+    A damaged row may occur among them, so shorter lists are tried too.
+    """
     count = next(order for order in itertools.count() if order not in by_order)
     for size in range(count, -1, -1):
         for chosen in itertools.product(*(by_order[order] for order in range(size))):

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, synced, then renamed into it."""
+"""Atomic file replacement: a temporary file in the same folder, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 
 @contextmanager
 def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
-    """A path beside `target` to write to. It takes the target's place when all went well, and is deleted otherwise.
+    """Yield a temporary path next to `target` that replaces it on success and is deleted on failure.
 
-    Raises UnreadableFile when the target exists (unless `force`), is no regular file, or its folder is not there.
+    Raises UnreadableFile when the target exists (unless `force`), is not a regular file, or its folder does not exist.
     """
     place = target.resolve()
     if place.exists() and not place.is_file():
@@ -47,7 +47,7 @@ def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
 
 
 def existing(path: str | Path) -> Path:
-    """The file at a path. Raises UnreadableFile when there is none or it is no regular file, LedgerError."""
+    """Return the regular file at a path. Raises UnreadableFile when there is none, LedgerError."""
     file = Path(path).expanduser()
     with writing(path):
         if file.is_file():
@@ -57,7 +57,7 @@ def existing(path: str | Path) -> Path:
 
 
 def check_target(ledger: str | Path, target: str | Path) -> None:
-    """Raises UnreadableFile for a target that is the ledger's own file, or one that SQLite keeps beside it."""
+    """Raise UnreadableFile for a target that is the ledger's own file or one of its companions."""
     file = Path(ledger).expanduser()
     own = {file.with_name(f"{file.name}{end}").resolve() for end in ("", *COMPANIONS)}
     if Path(target).expanduser().resolve() in own:
@@ -66,7 +66,7 @@ def check_target(ledger: str | Path, target: str | Path) -> None:
 
 @contextmanager
 def writing(target: Path | str) -> Generator[None]:
-    """Turns the operating system's errors into ours."""
+    """Turn the operating system's errors into ours."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,10 @@ def writing(target: Path | str) -> Generator[None]:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or the names in a folder, are on the disk; where folders cannot be synced, not them."""
+    """Wait until a file's content, or the names in a folder, are on the disk.
+
+    Folders are skipped where the system cannot sync them.
+    """
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

@@ -1,8 +1,8 @@
-"""Which of the rows that were found prove each other: sessions and their moves, aliases, calibrations.
+"""Salvage of sessions and their pointer updates, aliases and calibrations.
 
-What is damaged is left out. Moves after a damaged one are kept if they prove themselves, and are numbered and chained
-anew; where the newest one is lost, the pointer's own row says where the session points. Names are used again after a
-deletion for good, so rows that do not hold any more are asked only where those that do are not whole.
+Damaged rows are dropped. Updates after a damaged one are kept if they prove themselves, and are renumbered and chained
+again. Where the newest one is lost, the pointer's own row names the session's thread. Names are reused after an erase,
+so rows that are not current are used only where the current ones are incomplete.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Names:
         self._now = found.now[tenant]
 
     def holds_anything(self) -> bool:
-        """Whether any calibration can be proven; names without a thread prove nothing."""
+        """Return True if any calibration can be proven. Names without a thread prove nothing."""
         return any(chain.calibration_hash(self._tenant, one) == one.hash for one in self._now.calibrations)
 
     # sessions ----------------------------------------------------------------------------------------------------
 
     def moves(self) -> list[MoveRecord]:
-        """The moves of each session, by label; and a session for each thread that is left without one."""
+        """Return the moves of each session, by label; and a session for each thread that is left without one."""
         labels = {*self._now.moves, *self._now.old_moves}
         labels.update(
             label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
@@ -65,7 +65,7 @@ class Names:
         return [record for label in sorted(chosen) for record in self._chained(chosen[label])]
 
     def _moves_of(self, label: str) -> list[MoveRecord]:
-        """A label's proven moves in order, and one more if the newest is lost and its pointer is not."""
+        """Return a label's proven moves in order, and one more if the newest is lost and its pointer is not."""
         moves, lost = self._told(label, self._now)
         if lost:
             moves, lost = self._told(label, self._rows)
@@ -77,7 +77,7 @@ class Names:
         return moves
 
     def _told(self, label: str, rows: Rows) -> tuple[list[MoveRecord], set[int]]:
-        """What some rows say of a label: its proven moves, and the numbers of those that are lost."""
+        """Return a label's proven updates and the numbers of its lost ones."""
         by_number: dict[int, list[MoveRecord]] = defaultdict(list)
         for move in rows.moves.get(label, ()):
             by_number[move.number].append(move)
@@ -109,12 +109,12 @@ class Names:
         return any(chain.move_hash(self._tenant, digest, move) == move.hash for digest in before)
 
     def _points_nowhere(self, thread: int | None) -> bool:
-        """Whether a pointer leads to a thread that is lost or was deleted for good; older moves may."""
+        """Return True if a pointer names a lost or erased thread, which older updates may do."""
         kept = self._saved.threads.get(thread) if thread is not None else None
         return thread is not None and (kept is None or kept.row.erased)
 
     def _newer_pointer(self, label: str, moves: list[MoveRecord]) -> Pointer | None:
-        """What the label's pointer says, if it names a newer move than is left."""
+        """Return the label's pointer if it names a newer update than the remaining ones."""
         last = moves[-1] if moves else None
         told = self._now.pointers.get(label) or self._rows.pointers.get(label, ())
         for pointer in sorted(told, reverse=True, key=lambda pointer: pointer.number):
@@ -126,7 +126,10 @@ class Names:
         return None
 
     def _followed(self, label: str, moves: list[MoveRecord], pointer: Pointer | None) -> list[MoveRecord]:
-        """The moves, and one more to where the pointer points if that is elsewhere, with the facts of the one before."""
+        """Return the updates, plus one to the pointer's thread if that differs.
+
+        The added update keeps the metadata of the one before.
+        """
         last = self._read(moves[-1]) if moves else SessionMetadata()
         if pointer is None or self._points_nowhere(pointer.thread):
             return moves
@@ -146,7 +149,7 @@ class Names:
             return SessionMetadata()
 
     def _unnamed(self, chosen: dict[str, list[MoveRecord]]) -> list[int]:
-        """Threads with entries that no session ever pointed to and that no other thread continues."""
+        """Return threads with entries that no session ever pointed to and no other thread continues."""
         named = {move.thread for moves in chosen.values() for move in moves}
         continued = {kept.row.parent for kept in self._saved.threads.values()}
         return [
@@ -156,9 +159,9 @@ class Names:
         ]
 
     def _clear_parents(self, chosen: dict[str, list[MoveRecord]]) -> None:
-        """A session whose parent, or the turn of the parent that spawned it, is lost has no parent any more.
+        """Remove the parent of a session whose parent, or spawning turn, is lost.
 
-        Where something was deleted for good, the parent may have been: then it stays named.
+        If anything was erased, the parent may have been erased too and stays named.
         """
         if any(kept.row.erased for kept in self._saved.threads.values()):
             return
@@ -173,7 +176,7 @@ class Names:
                     self.damages.append(Damage("move", f"session {decode_text(label)!r}", what, lost))
 
     def _turns(self, name: str, chosen: dict[str, list[MoveRecord]]) -> int:
-        """The newest turn of a session, or of what its alias leads to; -1 if there is none."""
+        """Return the newest turn of a session, or of what its alias leads to; -1 if there is none."""
         found, seen, names = -1, set[str](), [name]
         while names:
             at = names.pop()
@@ -186,7 +189,7 @@ class Names:
         return found
 
     def _chained(self, moves: list[MoveRecord]) -> Iterator[MoveRecord]:
-        """The moves, numbered from 1 and chained; where nothing is missing they stay as they were."""
+        """Yield the moves, numbered from 1 and chained; where nothing is missing they stay as they were."""
         before = b""
         for number, move in enumerate(moves, 1):
             renewed = replace(move, number=number)
@@ -196,7 +199,10 @@ class Names:
     # the rest ----------------------------------------------------------------------------------------------------
 
     def aliases(self) -> Iterator[AliasRecord]:
-        """The changes of each alias all of which are whole; an alias that has lost one, or its target, is left out."""
+        """Yield the changes of each complete alias.
+
+        An alias that lost a change or its target is dropped.
+        """
         names = {*self._now.aliases}
         names.update(name for name, of in self._now.pointers.items() if any(one.status == ALIAS for one in of))
         whole = {name: found for name in sorted(names) if (found := self._changes(name))}
@@ -215,7 +221,7 @@ class Names:
             yield from changes
 
     def _changes(self, name: str) -> list[AliasRecord]:
-        """An alias's changes, if all are whole."""
+        """Return an alias's changes, if all are whole."""
         pointed = [one.number for one in self._now.pointers.get(name, ()) if one.status == ALIAS]
         for rows in (self._now, self._rows):
             candidates = rows.aliases.get(name, ())
@@ -238,7 +244,7 @@ class Names:
         self.damages.append(Damage("alias", f"alias {decode_text(name)!r}", what, "the alias"))
 
     def calibrations(self) -> Iterator[CalibrationRecord]:
-        """The calibrations that match their hash, numbered anew where one is lost."""
+        """Yield the calibrations that match their hash, renumbered after a loss."""
         models = {(record.provider, record.model) for record in self._now.calibrations}
         for provider, model in sorted(models | self._now.calibration_heads.keys()):
             heads = self._now.calibration_heads.get((provider, model), ())
@@ -259,7 +265,7 @@ class Names:
 
 
 def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:
-    """Whether a move proves the one before it."""
+    """Return True if an update proves the one before it."""
     return after.number == move.number + 1 and chain.move_hash(tenant, move.hash, after) == after.hash
 
 

@@ -1,8 +1,8 @@
-"""Reads rows straight out of a SQLite file's pages, for when SQLite itself gives up on it. It only ever reads.
+"""Rows read straight from a SQLite file's pages, for files that SQLite itself rejects. Read-only.
 
-Every page is looked at by itself (sqlite.org/fileformat.html), so a broken inner page, free list or schema costs
-nothing. Older states of a page that the file and its write-ahead log still hold are read too, and what was deleted from
-it. Of each row it is said whether it holds; whether it is true is the reader's to prove.
+Every page is read by itself (sqlite.org/fileformat.html), so a broken inner page, free list or schema has no effect.
+Older states of a page in the file and its write-ahead log are read too, deleted rows included. Each row has a flag for
+whether it is current. Whether it is true is for the reader to prove.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FRAME_HEADER, LOG_HEADER = 24, 32
 
 
 class PageRow(NamedTuple):
-    """A row, and where on its image it begins and ends.
+    """Row with its start and end on its image.
 
-    It `holds` when a pointer leads to it on the newest state of its page, or where damage leaves that open. Otherwise it
-    was changed or deleted since.
+    It `holds` when a pointer leads to it on the newest state of its page, or where damage leaves that open. Other rows
+    were changed or deleted since.
     """
 
     at: int
@@ -45,9 +45,9 @@ class PageRow(NamedTuple):
 
 
 class Pages:
-    """The pages of a SQLite file and of its log. An image is one state of a page; images are numbered from 1.
+    """Pages of a SQLite file and of its log. An image is one state of a page, numbered from 1.
 
-    Numbers up to `count` are the file's own pages, those above are the committed frames of the log.
+    Numbers up to `count` are the file's own pages, higher ones are the committed frames of the log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,18 +68,18 @@ class Pages:
         self._cache: OrderedDict[int, bytes] = OrderedDict()
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         self._file.close()
         if self._log is not None:
             self._log.close()
 
     @property
     def images(self) -> int:
-        """How many images there are."""
+        """Number of images."""
         return self.count + len(self._frames)
 
     def image(self, number: int) -> bytes:
-        """One state of a page; what is missing of it is zero."""
+        """Return one state of a page, padded with zeros."""
         known = self._cache.get(number)
         if known is not None:
             self._cache.move_to_end(number)
@@ -98,11 +98,14 @@ class Pages:
         return data
 
     def newest(self, page: int) -> int:
-        """The image that is a page's newest state."""
+        """Return the image that is a page's newest state."""
         return self._states[page][-1] if page in self._states else page
 
     def broken(self) -> list[int]:
-        """The pages that are not as SQLite writes them: of no kind, not filled by what they hold, or empty and not free."""
+        """Return the pages that SQLite would not have written.
+
+        These have no known kind, are not filled by their content, or are empty and not free.
+        """
         free = self._free()
         return [
             page
@@ -112,7 +115,7 @@ class Pages:
         ]
 
     def _free(self) -> set[int]:
-        """The pages on the list of free ones, as far as it can be followed."""
+        """Return the pages on the list of free ones, as far as it can be followed."""
         found: set[int] = set()
         at = int.from_bytes(self.image(self.newest(1))[32:36])
         while 0 < at <= self._last and at not in found:
@@ -124,7 +127,7 @@ class Pages:
         return found
 
     def rows(self, number: int) -> Iterator[PageRow]:
-        """The rows on an image. If its kind gives none, the other kinds are tried."""
+        """Yield the rows on an image. If its kind gives none, the other kinds are tried."""
         data = self.image(number)
         start = _start(number, data)
         told = data[start]
@@ -141,7 +144,7 @@ class Pages:
                 return
 
     def row(self, number: int, at: int) -> list[Cell]:
-        """The row that begins at `at` on an image, as `rows` gave it."""
+        """Return the row that begins at `at` on an image, as `rows` gave it."""
         data = self.image(number)
         start = _start(number, data)
         for kind in sorted(_KINDS, key=lambda kind: kind != data[start]):
@@ -151,13 +154,13 @@ class Pages:
         return []
 
     def _holds(self, number: int) -> bool:
-        """Whether an image is the newest state of its page, or all newer ones are damaged."""
+        """Return True if an image is the newest state of its page, or all newer ones are damaged."""
         page = number if number <= self.count else self._frames[number - self.count - 1][0]
         newer = (state for state in reversed(self._states.get(page, ())) if state > number)
         return page <= self._last and not any(self._is_whole(state) for state in newer)
 
     def _is_whole(self, number: int) -> bool:
-        """Whether an image is what SQLite would have written: no rows at all, or rows that fill it."""
+        """Return True if an image has no rows or rows that fill it, as SQLite writes it."""
         known = self._whole.get(number)
         if known is None:
             data = self.image(number)
@@ -170,7 +173,7 @@ class Pages:
         return known
 
     def _pointed(self, data: bytes, start: int, kind: int) -> list[PageRow]:
-        """The rows that the pointers of a page of one kind lead to."""
+        """Return the rows that the pointers of a page of one kind lead to."""
         array = start + (12 if kind == INDEX_INTERIOR else 8)
         told = int.from_bytes(data[start + 3 : start + 5], "big")
         places = range(array, min(array + 2 * told, self._usable - 1), 2)
@@ -179,7 +182,7 @@ class Pages:
         return [cell for cell in cells if cell is not None]
 
     def _fill(self, data: bytes, start: int, found: list[PageRow]) -> bool:
-        """Whether rows are as many as the page says, and fill it together with what it says is free."""
+        """Return True if the rows match the page's count and fill it together with its free bytes."""
         told, content = (int.from_bytes(data[at : at + 2], "big") for at in (start + 3, start + 5))
         filled = sum(one.end - one.at for one in found) + data[start + 7]
         at, before = int.from_bytes(data[start + 1 : start + 3], "big"), 0
@@ -189,7 +192,7 @@ class Pages:
         return at == 0 and len(found) == told and filled == self._usable - (content or 65_536)
 
     def _between(self, data: bytes, start: int, kind: int, found: list[PageRow]) -> Iterator[PageRow]:
-        """The rows at the beginning of what no pointer leads to."""
+        """Yield the rows at the beginning of what no pointer leads to."""
         content = int.from_bytes(data[start + 5 : start + 7], "big")
         at = content if start + 8 <= content < self._usable else min(found)[0]
         for begin, end in [*sorted((one.at, one.end) for one in found), (self._usable, self._usable)]:
@@ -202,7 +205,7 @@ class Pages:
             at = max(at, end)
 
     def _cell(self, data: bytes, begin: int, kind: int) -> PageRow | None:
-        """The row that begins at `begin`; None if no row does."""
+        """Return the row that begins at `begin`; None if no row does."""
         at = begin
         try:
             if kind == INDEX_INTERIOR:
@@ -226,7 +229,7 @@ class Pages:
             return None
 
     def _local(self, size: int, *, table: bool) -> int:
-        """How many bytes of a row stand on its own page."""
+        """Return the number of a row's bytes that are on its own page."""
         most = self._usable - 35 if table else (self._usable - 12) * 64 // 255 - 23
         if size <= most:
             return size
@@ -235,7 +238,7 @@ class Pages:
         return fitting if fitting <= most else least
 
     def _overflow(self, page: int, size: int) -> bytes:
-        """The rest of a row, from the newest states of the pages that it goes on in."""
+        """Return the rest of a row, from the newest states of its overflow pages."""
         parts: list[bytes] = []
         if size > self.images * self.size:
             raise ValueError("the row is larger than the file")
@@ -252,13 +255,13 @@ class Pages:
 
 
 def _start(number: int, data: bytes) -> int:
-    """Where on an image its page begins: the first page stands behind the file's header, damaged or not."""
+    """Return the offset of a page on its image; the first page follows the file's header."""
     headed = number == 1 and data[0] not in (*_KINDS, TABLE_INTERIOR)
     return 100 if headed or data.startswith(MAGIC) else 0
 
 
 def _page_size(header: bytes) -> int:
-    """The page size that the header names; 4,096, which is a ledger's, if it is no header or the size is impossible."""
+    """Return the page size in the header, or 4,096 (a ledger's) for a damaged header."""
     if not header.startswith(MAGIC):
         return 4_096
     size = int.from_bytes(header[16:18], "big")
@@ -267,11 +270,10 @@ def _page_size(header: bytes) -> int:
 
 
 def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
-    """The frames of a log up to its last commit: the page of each, and where in the log its state begins.
+    """Return the frames of a log up to its last commit, and the file's pages after it (0: no commit).
 
-    Then how many pages the file had after that commit (0: there was none).
-
-    Frames belong to the log when they have its salt. Their checksums are not asked: one flipped bit would end the log.
+    Each frame is a page number and an offset in the log. Frames belong to the log when they have its salt. Checksums
+    are ignored, because one flipped bit would end the log.
     """
     header = log.read(LOG_HEADER)
     length = (log.seek(0, 2) - LOG_HEADER) // (FRAME_HEADER + size)
@@ -290,7 +292,7 @@ def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer, and where it ends."""
+    """Return a variable-length integer, and where it ends."""
     value = 0
     for place in range(9):
         byte = data[at + place]
@@ -303,7 +305,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _types(data: bytes, at: int, end: int) -> tuple[list[int], int]:
-    """The serial types of a row, and how many bytes its values have together."""
+    """Return the serial types of a row, and how many bytes its values have together."""
     if not at < end <= len(data):
         raise ValueError("no row's header")
     types: list[int] = []

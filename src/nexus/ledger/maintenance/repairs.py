@@ -1,4 +1,4 @@
-"""Saves what is whole in a damaged SQLite ledger into a new file. The damaged one is only read."""
+"""Repair of a damaged SQLite ledger into a new file. The damaged one is only read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nexus.ledger.text_encoding import decode_text
 
 
 class SavedSession(Struct, frozen=True):
-    """What is left of a session: entries and messages on its path, and how many of its entries are lost."""
+    """Salvaged entries and messages on a session's path, and its number of lost entries."""
 
     tenant: str
     session: str
@@ -35,7 +35,7 @@ class SavedSession(Struct, frozen=True):
 
 
 class RepairResult(Struct, frozen=True):
-    """What a repair saved and what it could not: in all, by session, and each damage in words."""
+    """Result of a repair: totals, sessions, and each damage in words."""
 
     path: str
     entries: int
@@ -48,13 +48,13 @@ class RepairResult(Struct, frozen=True):
 def repair(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> RepairResult:
-    """Puts all that is whole in `source` into a new ledger at `target`, checked; `source` is only read.
+    """Copy everything intact in `source` to a new, checked ledger at `target`.
 
-    An entry that is damaged becomes one of kind `lost`, and what follows it stays verifiable. Damaged moves, aliases,
-    decisions, manifests and calibrations are left out, and a session that lost its name gets another. Totals, pointers
-    and the search index are made anew. A sound ledger comes out with the same records. Raises NotALedger when nothing of
-    a ledger is found, LedgerTooNew, LedgerBusy when this process has it open, UnreadableFile when the source is not there
-    or the target exists (unless `force`).
+    A damaged entry becomes one of kind `lost`, and everything after it stays verifiable. Damaged pointer updates,
+    aliases, decisions, manifests and calibrations are dropped, and a session that lost its name gets another. Totals,
+    pointers and the search index are rebuilt. A sound ledger keeps all its records. Raises NotALedger when no ledger is
+    found, LedgerTooNew, LedgerBusy when this process has it open, UnreadableFile when the source does not exist or the
+    target exists (unless `force`).
     """
     path, place = existing(source), Path(target).expanduser()
     check_target(path, place)
@@ -88,7 +88,7 @@ def repair(
 
 
 def _broken(pages: Pages) -> Iterator[Damage]:
-    """That pages are broken: what only they had and nothing else names cannot be listed one by one."""
+    """Yield damage for broken pages, whose rows cannot be listed one by one."""
     found = pages.broken()
     if found:
         place = f"page {found[0]}" if len(found) == 1 else f"{len(found)} pages, the first being page {found[0]},"
@@ -110,11 +110,11 @@ class _Tenant:
         self._names = Names(tenant, found, rows, self._threads)
 
     def holds_anything(self) -> bool:
-        """Whether anything of this tenant can be proven."""
+        """Return True if anything of this tenant can be proven."""
         return self._threads.holds_anything() or self._names.holds_anything()
 
     def into(self, file: Path) -> RepairResult:
-        """Stores what was saved, and checks what was stored."""
+        """Store the salvaged records and check them."""
         with closing(SqliteLedger(str(file), tenant=decode_text(self.name))) as ledger:
             ledger.load(self._records())
             damage = next(check(ledger.dump()), None)

@@ -55,7 +55,7 @@ _NAMED = frozenset({"move", "old_move", "pointer", "alias", "calibration", "cali
 
 
 class ViewHead(NamedTuple):
-    """What a row of the table `view_head` says: how many decisions and manifests a view has on a thread."""
+    """Row of the table `view_head`: a view's number of decisions and manifests on a thread."""
 
     view: str
     decisions: int
@@ -65,7 +65,7 @@ class ViewHead(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """What a row of the table `session` says: the label's newest move, or (status `alias`) its newest alias."""
+    """Row of the table `session`: the label's newest update or (status `alias`) its newest alias change."""
 
     number: int
     thread: int | None
@@ -95,7 +95,7 @@ def _places() -> dict[int, dict[int, list[Where]]]:
 
 @dataclass
 class Rows:
-    """All rows of a tenant that were found, by what they say they are."""
+    """All rows found for a tenant, by kind."""
 
     threads: dict[int, list[ThreadRow]] = field(default_factory=lambda: defaultdict(list))
     entries: dict[int, dict[int, list[Where]]] = field(default_factory=_places)
@@ -119,7 +119,7 @@ class Rows:
 
 
 class LedgerRows:
-    """Everything that the pages of a file hold, by tenant; and of the names only what holds now."""
+    """All rows on a file's pages, by tenant; `now` contains the current names only."""
 
     def __init__(self, pages: Pages, progress: Progress | None = None) -> None:
         self.pages = pages
@@ -140,7 +140,7 @@ class LedgerRows:
                 progress(number, pages.images)
 
     def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
-        """Sorts a row in, once, however many images hold it."""
+        """Sort a row in, once, however many images hold it."""
         mark, behind = hash((kind, *row)), kind == "message"
         tenant = str(row[behind])
         if holds and kind in _THREADS:
@@ -157,24 +157,27 @@ class LedgerRows:
         return cast("list[Any]", self.pages.row(where >> 16, where & 0xFFFF))
 
     def entry(self, where: Where) -> EntryRecord:
-        """An entry without its messages."""
+        """Return an entry without its messages."""
         return EntryRecord(*self._row(where)[1:])
 
     def message(self, where: Where) -> MessageRow:
-        """A message's columns."""
+        """Return a message's columns."""
         return cast("MessageRow", tuple(self._row(where)[4:]))
 
     def manifest(self, where: Where) -> AssemblyRecord:
-        """A manifest; version 1 had no hash for it."""
+        """Return a manifest; version 1 had no hash for it."""
         row = self._row(where)
         return AssemblyRecord(row[1], row[2], row[3], row[4], row[5], row[6] if len(row) > 6 else b"")
 
     def blob(self, where: Where) -> bytes:
-        """An image's data."""
+        """Return an image's data."""
         return self._row(where)[2]
 
     def windows(self, images: set[int]) -> Iterator[bytes]:
-        """All runs of 32 bytes on some images: a chain value that no row has any more may still be among them."""
+        """Yield all runs of 32 bytes on some images.
+
+        A chain value that no row has any more may be among them.
+        """
         for number in sorted(images):
             data = self.pages.image(number)
             for at in range(len(data) - 31):
@@ -194,7 +197,7 @@ def _move(rows: Rows, row: list[Any], where: Where) -> None:
 
 
 def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
-    """Version 1 had a title in place of the facts, and no hash."""
+    """Convert an update of version 1, which had a title instead of metadata, and no hash."""
     label, number, thread, title, reason, at_ms = row[1:]
     facts = to_json({"title": decode_text(title)} if title else {})
     rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))

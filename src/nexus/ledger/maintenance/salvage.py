@@ -22,7 +22,10 @@ from nexus.ledger.text_encoding import decode_text
 
 @dataclass
 class SalvagedEntry:
-    """A thread as it was saved: its row, the chain values from its first entry on, messages of each, which are lost."""
+    """Salvaged thread: its row and, from its first entry on, chain values and message counts.
+
+    `lost` are the seqs of lost entries.
+    """
 
     row: ThreadRecord
     turn: int
@@ -31,7 +34,7 @@ class SalvagedEntry:
     lost: list[int] = field(default_factory=list[int])
 
     def digest(self, seq: int) -> bytes | None:
-        """The chain value after one of its own entries, or before its first."""
+        """Return the chain value after one of the thread's entries, or before its first."""
         index = seq - self.row.fork_seq - 1
         if index == -1:
             return self.row.root_hash
@@ -39,7 +42,7 @@ class SalvagedEntry:
 
 
 class Salvage:
-    """Saves a tenant's threads. `damages` says what could not be saved."""
+    """Salvage of a tenant's threads. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, found: LedgerRows, rows: Rows) -> None:
         self._tenant, self._found, self._rows = tenant, found, rows
@@ -49,7 +52,10 @@ class Salvage:
         self._entries = Entries(tenant, found, rows, self._proofs, self.damages)
 
     def holds_anything(self) -> bool:
-        """Whether any thread of this tenant can be proven: a damaged row may name a tenant that there never was."""
+        """Return True if any thread of this tenant can be proven.
+
+        A damaged row may name a tenant that never existed.
+        """
         rows = (row for candidates in self._rows.threads.values() for row in candidates)
         roots = ((number, chain.root_hash(self._tenant, number)) for number in sorted(self._rows.entries))
         return any(self._proofs.proven(row) or (row.parent is None and self._joins(row)) for row in rows) or any(
@@ -57,7 +63,7 @@ class Salvage:
         )
 
     def records(self) -> Iterator[ThreadRecord | EntryRecord]:
-        """The threads by number, each with its entries."""
+        """Yield the threads by number, each with its entries."""
         for number in sorted(self._wanted()):
             row = self._begin(number)
             if row is None:
@@ -79,19 +85,19 @@ class Salvage:
             yield from entries
 
     def images(self) -> Iterator[BlobRecord]:
-        """The blobs that saved entries show and saved manifests name, by hash; to be asked when all threads are saved."""
+        """Yield the blobs of salvaged entries and manifests, by hash. Call it after all threads."""
         for sha256, where in sorted(self._entries.shown.items()):
             if where is not None:
                 yield BlobRecord(sha256, self._found.blob(where))
 
     def keeps(self, sha256: str) -> bool:
-        """Whether what a manifest names is there whole; it is then saved with the images."""
+        """Return True if a blob that a manifest names is intact; it is then saved with the images."""
         return self._entries.image(sha256) is not None
 
     def _wanted(self) -> set[int]:
-        """The threads of which a row holds now, those that sessions point to, and those that these continue.
+        """Return the threads with current rows, those that sessions point to, and their parents.
 
-        Of others there are only rows that were deleted for good.
+        Rows of other threads were erased.
         """
         now = self._found.now[self._tenant]
         left = {*self._rows.held}
@@ -106,26 +112,26 @@ class Salvage:
         return wanted & {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
 
     def _drop(self, number: int) -> None:
-        """A number under which rows stand that belong to no thread: what a damaged row says of itself."""
+        """Report rows under a thread number that belongs to no thread, as in a damaged row."""
         entries = len(self._rows.entries.get(number, ()))
         if entries:
             lost = f"{entries} entries" if entries > 1 else "an entry"
             self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", lost, number))
 
     def end_of(self, thread: int) -> int:
-        """The seq of a saved thread's newest entry."""
+        """Return the seq of a saved thread's newest entry."""
         kept = self.threads[thread]
         return kept.row.fork_seq + len(kept.digests)
 
     def digest(self, thread: int, seq: int) -> bytes | None:
-        """The chain value after an entry of a saved path; None if it is not there."""
+        """Return the chain value after an entry of a saved path; None if it is not there."""
         kept = self.threads.get(thread)
         while kept is not None and seq <= kept.row.fork_seq and kept.row.parent is not None:
             kept = self.threads[kept.row.parent]
         return kept.digest(seq) if kept is not None else None
 
     def _begin(self, number: int) -> ThreadRow | None:
-        """Where a thread begins: as its row says and its parent proves, or as its first entry proves. None: nowhere."""
+        """Return a thread's row as its parent or its first entry proves it; None without a proof."""
         candidates = self._rows.threads.get(number, [])
         ranked = sorted(candidates, key=lambda row: (self._proofs.proven(row), row.erased, row.head_seq), reverse=True)
         for row in ranked:
@@ -140,7 +146,7 @@ class Salvage:
         return self._joined(number, seqs[0]) if seqs else self._stub(number)
 
     def _alone(self, row: ThreadRow) -> ThreadRow:
-        """The row of an erased thread whose parent is lost: only its number is left to keep."""
+        """Return the row of an erased thread whose parent is lost. Only its number is kept."""
         root = chain.root_hash(self._tenant, row.id)
         return ThreadRow(row.id, None, 0, root, row.at_ms, 0, root, erased=True)
 
@@ -150,7 +156,7 @@ class Salvage:
         return row.parent < row.id and self.digest(row.parent, row.fork_seq) == row.root_hash
 
     def _joined(self, number: int, first: int) -> ThreadRow | None:
-        """A thread whose row is lost, from what its first entry follows."""
+        """Return a thread whose row is lost, from the predecessor of its first entry."""
         root = chain.root_hash(self._tenant, number)
         if first == 1 and (self._entries.matching(number, 1, root) or self._entries.following(number, 1)):
             return self._row(number, None, 0, root, self._first_ms(number, first))
@@ -161,7 +167,7 @@ class Salvage:
         return self._stub(number)
 
     def _stub(self, number: int) -> ThreadRow | None:
-        """A thread of which only others say that it was there: all of it is lost."""
+        """Return a lost thread that only other rows name."""
         known = self._proofs.reach.get(number, 0)
         return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0) if known else None
 
@@ -174,14 +180,14 @@ class Salvage:
 
 
 class Views:
-    """Saves what views decided and what was sent. `damages` says what could not be saved."""
+    """Salvage of views' decisions and manifests. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, found: LedgerRows, rows: Rows, saved: Salvage) -> None:
         self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
         self.damages: list[Damage] = []
 
     def of(self, thread: int) -> Iterator[DecisionRecord | AssemblyRecord]:
-        """A saved thread's decisions, then its manifests. One that was deleted for good has none."""
+        """Yield a saved thread's decisions, then its manifests. One that was deleted for good has none."""
         if self._saved.threads[thread].row.erased:
             return
         decided = list(self._decisions_of(thread))
@@ -212,7 +218,7 @@ class Views:
         return chain.decision_hash(before, (self._tenant, record.thread, *columns)) == record.hash
 
     def _manifests_of(self, thread: int) -> Iterator[AssemblyRecord]:
-        """The manifests that match their hash; those of version 1 had none and get it."""
+        """Yield the manifests that match their hash. Those of version 1 had none and get one."""
         first, end = self._saved.threads[thread].row.fork_seq + 1, self._saved.end_of(thread)
         for (view, seq), places in sorted(self._rows.manifests.get(thread, {}).items()):
             records = [self._found.manifest(where) for where in places if first <= seq <= end]
@@ -229,7 +235,7 @@ class Views:
                 self.damages.append(Damage("assembly", place, what, lost, thread, seq))
 
     def _count(self, thread: int, decided: list[DecisionRecord], sent: list[AssemblyRecord]) -> None:
-        """Reports what is missing of the decisions and manifests that a proven row says there were."""
+        """Report decisions and manifests that a proven row counts and that are missing."""
         reported = {damage.record for damage in self.damages if damage.thread == thread}
         most: dict[tuple[str, str], int] = defaultdict(int)
         for head in self._rows.view_heads.get(thread, ()):

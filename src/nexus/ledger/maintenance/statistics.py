@@ -1,4 +1,4 @@
-"""Figures of a SQLite ledger: what it holds, what was reported for its calls, and how its file is doing."""
+"""Statistics of a SQLite ledger: its content, reported token usage, and its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from nexus.ledger.text_encoding import decode_text, encode_text
 
 
 class Usage(Struct, frozen=True):
-    """Tokens as a provider reported them for a model, added up over all calls. `input` includes the cached ones."""
+    """Tokens that a provider reported for a model, summed over all calls.
+
+    `input_tokens` includes the cached ones.
+    """
 
     provider: str
     model: str
@@ -30,12 +33,12 @@ class Usage(Struct, frozen=True):
 
     @property
     def cached_share(self) -> float:
-        """The part of the input that was read from the provider's cache, 0 to 1."""
+        """Share of the input that was read from the provider's cache, 0 to 1."""
         return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 class Stats(Struct, frozen=True):
-    """A tenant's rows counted, and the file they are in. Tokens are base tokens of all messages, each counted once."""
+    """Counts of a tenant's rows, and the file's size. `tokens` are base tokens of all messages."""
 
     path: str
     tenant: str
@@ -71,13 +74,16 @@ class Stats(Struct, frozen=True):
 
     @property
     def cached_share(self) -> float:
-        """The part of all reported input that was read from caches, 0 to 1."""
+        """Share of all reported input that was read from caches, 0 to 1."""
         asked = sum(one.input_tokens for one in self.usage)
         return sum(one.cache_read_tokens for one in self.usage) / asked if asked else 0.0
 
 
 def stats(path: str | Path, tenant: str = "local") -> Stats:
-    """The figures of one tenant. Raises LedgerError when the ledger is of an older version, UnreadableFile."""
+    """Return the statistics of one tenant.
+
+    Raises LedgerError when the ledger has an older version, UnreadableFile.
+    """
     with open_readonly(path) as db, db.snapshot():
         version = int(db.value("PRAGMA user_version"))
         if version != VERSION:
@@ -108,7 +114,7 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
 
 
 def _number(value: object, path: str | Path) -> int:
-    """A figure. Raises LedgerDamaged for something else, which a damaged row may give."""
+    """Return a figure. Raises LedgerDamaged for something else, which a damaged row may give."""
     if isinstance(value, (int, float)):
         return int(value)
     raise LedgerDamaged(
@@ -117,7 +123,10 @@ def _number(value: object, path: str | Path) -> int:
 
 
 def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
-    """What was reported, by provider and model, the largest input first. Figures that are no whole numbers count as 0."""
+    """Return reported usage by provider and model, the largest input first.
+
+    Values that are not whole numbers count as 0.
+    """
     found: dict[tuple[str, str], list[int]] = {}
     for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
         try:

@@ -1,4 +1,4 @@
-"""Everything about a SQLite ledger that can be checked: SQLite's own structure, every hash, and all that is derived."""
+"""Full check of a SQLite ledger: SQLite's own structure, every hash, and all derived rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ EVERY = 1_000
 
 @contextmanager
 def open_readonly(path: str | Path) -> Generator[Database]:
-    """A connection to a ledger's file as it is: nothing is migrated, no log is folded in.
+    """Open a ledger's file as it is: it is not migrated, and its log is not folded in.
 
-    Raises UnreadableFile when it is not there, NotALedger (an empty file is none), LedgerTooNew.
+    Raises UnreadableFile when it does not exist, NotALedger (also for an empty file), LedgerTooNew.
     """
     file = existing(path)
     with writing(path):
@@ -46,7 +46,7 @@ def _size_of(file: Path) -> int:
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
-    """All damage of a ledger, of all its tenants, at one moment; an empty list if it is sound.
+    """Return all damage of a ledger, of all its tenants, at one moment; an empty list if it is sound.
 
     Of a ledger of an older version only SQLite's own structure is checked: it gets its hashes when it is migrated.
     Raises NotALedger, LedgerTooNew, UnreadableFile.
@@ -66,7 +66,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
 
 
 def require_sound(path: str | Path, progress: Progress | None = None) -> None:
-    """Raises LedgerDamaged, with the first damage, unless a ledger is sound."""
+    """Raise LedgerDamaged, with the first damage, unless a ledger is sound."""
     damages = verify(path, progress)
     if damages:
         more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
@@ -74,13 +74,13 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
 
 
 def tenants(db: Database) -> list[str]:
-    """The tenants that have rows, in storable form."""
+    """Return the tenants that have rows, in storable form."""
     sql = "SELECT tenant FROM thread UNION SELECT tenant FROM session_move UNION SELECT tenant FROM blob ORDER BY 1"
     return [str(tenant) for (tenant,) in db.rows(sql)]
 
 
 def _guarded(place: str, found: Iterator[Damage]) -> Iterator[Damage]:
-    """What a check finds; if the file cannot be read that far, that is what it finds."""
+    """Yield a check's findings. If the file cannot be read to the end, that is the last finding."""
     try:
         with typed("the file"):
             yield from found
@@ -106,7 +106,7 @@ def _guarded_tenants(db: Database, damages: list[Damage]) -> list[str]:
 
 
 def _structure(db: Database) -> Iterator[Damage]:
-    """SQLite's checks of its own pages and indexes, and rows that refer to rows that are not there."""
+    """Run SQLite's checks of pages, indexes and references between rows."""
     for (text,) in db.rows("PRAGMA integrity_check"):
         if text != "ok":
             yield Damage("file", "the file", f"is not as SQLite wants it: {text}", "possibly rows")
@@ -116,7 +116,7 @@ def _structure(db: Database) -> Iterator[Damage]:
 
 
 def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[Damage]:
-    """The audit of one tenant's records, and what is derived from them."""
+    """Yield the damage of one tenant's records and of the rows derived from them."""
     total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
     derived = Derived(db, tenant)
     yield from check(_told(derived.watch(sqlite_dump.dump(db, tenant)), progress, total))

@@ -1,7 +1,7 @@
-"""The ledger in SQLite: hand-written SQL behind the store protocol.
+"""Ledger store in SQLite, in a file or in memory.
 
-One writes at a time, in `BEGIN IMMEDIATE` transactions; reads have connections of their own and wait for nobody.
-Everything read is checked against its hashes before it is served.
+Writes run one at a time in `BEGIN IMMEDIATE` transactions. Reads have connections of their own and never wait. Every
+row is checked against its hash before it is returned.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _open: weakref.WeakSet[SqliteLedger]
 
 
 class SqliteLedger:
-    """A ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for what each method promises.
+    """Ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for its methods.
 
-    `clock_ms` gives the time of what is written without one; `vfs` names a SQLite file layer other than the usual one.
-    Safe to share between threads, not between processes: a process that was forked opens its own.
+    `clock_ms` supplies times that an entry lacks, `vfs` names another SQLite file layer. Safe to share between threads.
+    A forked process must open its own ledger.
     """
 
     def __init__(
@@ -86,16 +86,19 @@ class SqliteLedger:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True after `close`."""
         return self._pool.closed
 
     def close(self) -> None:
-        """Closes all connections, after what waits to be written."""
+        """Close all connections, after what waits to be written."""
         self._pool.close()
 
     @contextmanager
     def _reading(self) -> Generator[Reader]:
-        """A reader in a snapshot; inside `snapshot()` always the same one, and its file is looked at once."""
+        """Yield a reader in a snapshot.
+
+        Inside `snapshot()` it is always the same one, and the file is checked once.
+        """
         held: Reader | None = getattr(self._here, "reader", None)
         self._pool.check(files=held is None)
         with typed(self.file):
@@ -111,7 +114,7 @@ class SqliteLedger:
                     self._here.reader = None
 
     def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
-        """Runs a write in the writer's transaction and waits until it is on the disk."""
+        """Run a write in the writer's transaction and wait until it is on the disk."""
         self._pool.check()
         tenant, path, clock_ms = self._name, self.file, self.clock_ms
 
@@ -124,48 +127,48 @@ class SqliteLedger:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """One read transaction for all reads of this thread inside."""
+        """Run all reads of this thread in one read transaction."""
         with self._reading():
             yield
 
     def resolve(self, name: str) -> str | None:
-        """The label that a name stands for."""
+        """Return the label that a name means."""
         with self._reading() as reader:
             label = reader.resolve(encode_text(name))
         return decode_text(label) if label is not None else None
 
     def thread_of(self, session: str) -> int | None:
-        """The thread that a label or alias points to."""
+        """Return the thread that a label or alias points to."""
         with self._reading() as reader:
             return reader.thread_of(session)
 
     def session(self, label: str) -> RefUpdate | None:
-        """The newest move of exactly this label."""
+        """Return the newest move of exactly this label."""
         with self._reading() as reader:
             record = reader.move_of(encode_text(label))
             return reader.move(record) if record is not None else None
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
-        """The sessions, newest first."""
+        """Return the sessions, newest first."""
         with self._reading() as reader:
             return sqlite_search.sessions(reader, every=every)
 
     def moves(self, label: str) -> list[RefUpdate]:
-        """All moves of exactly this label, oldest first."""
+        """Return all moves of exactly this label, oldest first."""
         with self._reading() as reader:
             return [reader.move(record) for record in reader.moves_of(encode_text(label))]
 
     def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
-        """Appends moves and alias changes in one transaction."""
+        """Append moves and alias changes in one transaction."""
         return self._write(lambda writing: writing.move(moves, aliases))
 
     def aliases(self, *, every: bool = False) -> list[Alias]:
-        """The aliases that hold, or each change there was."""
+        """Return the aliases that hold, or each change there was."""
         with self._reading() as reader:
             return reader.aliases(every=every)
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        """One transaction for everything, or nothing."""
+        """Write everything in one transaction, or nothing."""
         return self._write(lambda writing: writing.commit(session, commit, facts))
 
     def fork(
@@ -178,16 +181,16 @@ class SqliteLedger:
         facts: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
-        """A fork is one row: a thread that starts with its parent's hash at `at_seq`."""
+        """Start a thread with its parent's chain value at `at_seq`. A fork is one row."""
         new = NewRefUpdate(session, None, reason, facts, expected_number)
         return self._write(lambda writing: writing.fork(new, source, at_seq))
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
-        """Stores a newer calibration."""
+        """Store a newer calibration."""
         self._write(lambda writing: writing.calibrate(provider, model, calibration))
 
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
-        """Deletes for good, empties the log and searches the file for what was deleted."""
+        """Delete rows, empty the log and search the file for the deleted text."""
         erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
         self._segments.clear()
         found = self._remaining(needles)
@@ -199,7 +202,7 @@ class SqliteLedger:
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
 
     def _remaining(self, needles: list[str]) -> list[str]:
-        """The pieces that the file or its log still hold, though no row has them."""
+        """Return the pieces that the file or its log still hold, though no row has them."""
         if self._pool.in_memory:
             return []
         with typed(self.file), self._pool.connection() as db:
@@ -210,97 +213,97 @@ class SqliteLedger:
             return found
 
     def load(self, records: Iterable[Record]) -> int:
-        """Stores records that `dump` gave."""
+        """Store records that `dump` gave."""
         return self._write(lambda writing: sqlite_dump.load(writing, records), alone=True)
 
     def thread(self, thread: int) -> Thread:
-        """A thread's row."""
+        """Return a thread's row."""
         with self._reading() as reader:
             return reader.thread(thread)
 
     def threads(self) -> list[Thread]:
-        """All threads, by number."""
+        """Return all threads, by number."""
         with self._reading() as reader:
             return reader.threads()
 
     def path(self, thread: int) -> list[Segment]:
-        """The thread's path, root first."""
+        """Return the thread's path, root first."""
         with self._reading() as reader:
             return list(reader.path(thread))
 
     def head(self, thread: int) -> tuple[int, bytes]:
-        """The path's last seq and hash."""
+        """Return the path's last seq and hash."""
         with self._reading() as reader:
             row = reader.thread(thread)
             return row.head_seq, row.head_hash
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
-        """The path's entries in order, verified. The whole range is read before the first one is given out."""
+        """Return the path's entries in order, all verified before the first one is returned."""
         with self._reading() as reader:
             return iter(reader.entries(thread, after, until))
 
     def marks(self, thread: int) -> list[Entry]:
-        """The path's marks, newest first."""
+        """Return the path's marks, newest first."""
         with self._reading() as reader:
             return reader.marks(thread)
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
-        """The leading system messages of the path's first entry."""
+        """Return the leading system messages of the path's first entry."""
         with self._reading() as reader:
             return reader.instructions(thread)
 
     def last_cut(self, thread: int, view: str) -> Cut | None:
-        """The newest cut of the view on the path."""
+        """Return the newest cut of the view on the path."""
         with self._reading() as reader:
             return reader.last_cut(thread, view)
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
-        """Every cut of the view on the path, by number."""
+        """Return every cut of the view on the path, by number."""
         with self._reading() as reader:
             return reader.cuts(thread, view)
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
-        """The newest manifest of the view on the path."""
+        """Return the newest manifest of the view on the path."""
         with self._reading() as reader:
             return reader.last_assembly(thread, view)
 
     def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
-        """The manifests on the path with `after < seq <= until`, oldest first."""
+        """Return the manifests on the path with `after < seq <= until`, oldest first."""
         with self._reading() as reader:
             return reader.assemblies(thread, after, until)
 
     def blob(self, sha256: str) -> bytes | None:
-        """What is stored by this hash; None if it is not there."""
+        """Return the blob with this hash; None if there is none."""
         with self._reading() as reader:
             return reader.blob_if_there(sha256)
 
     def known_keys(self, session: str) -> dict[str, int]:
-        """The idempotency keys that were used on the session's path, and where."""
+        """Return the idempotency keys that were used on the session's path, and where."""
         with self._reading() as reader:
             return sqlite_search.known_keys(reader, session)
 
     def holders(self, key: str) -> list[tuple[int, int]]:
-        """Where an idempotency key was used: (thread, seq)."""
+        """Return the uses of an idempotency key as (thread, seq)."""
         with self._reading() as reader:
             return sqlite_search.holders(reader, key)
 
     def search(self, query: Query) -> list[SearchHit]:
-        """The messages that have all the query's words."""
+        """Return the messages that have all the query's words."""
         with self._reading() as reader:
             return sqlite_search.search(reader, query)
 
     def calibration(self, provider: str, model: str) -> StoredCalibration | None:
-        """The newest calibration."""
+        """Return the newest calibration."""
         with self._reading() as reader:
             return reader.calibration(provider, model)
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
-        """Every provider and model that has one."""
+        """Return every provider and model that has one."""
         with self._reading() as reader:
             return reader.calibrations()
 
     def dump(self) -> Iterator[Record]:
-        """All rows of the tenant as records, unchecked, as they were when it began."""
+        """Yield all rows of the tenant as records, unchecked, as they were when it began."""
         held: Reader | None = getattr(self._here, "reader", None)
         self._pool.check()
         if held is not None or self._pool.in_memory:
@@ -317,5 +320,5 @@ _open = weakref.WeakSet()
 
 
 def open_ledgers() -> list[tuple[str, int]]:
-    """The ledgers that are open here, each with the process that opened it: another one's must not be used."""
+    """Return the paths of open ledgers, each with the process that may use it."""
     return sorted((ledger.file, ledger.pid) for ledger in list(_open) if not ledger.closed)

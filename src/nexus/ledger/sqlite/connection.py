@@ -1,7 +1,7 @@
-"""Opening a SQLite ledger safely: settings, application id, and the engine's errors as ours.
+"""Connections to SQLite: settings, application ID, and the engine's errors as ours.
 
 APSW brings its own SQLite, without the WAL-reset bug of 3.7.0 to 3.51.2. WAL with `synchronous=FULL`: an acknowledged
-append survives power loss. No memory mapping. The only module that knows APSW.
+append survives power loss. No memory mapping. Only this module knows APSW.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Value: TypeAlias = int | str | bytes | None
 
 
 class Database:
-    """A SQLite connection with the few calls that the ledger makes, typed.
+    """SQLite connection with the few typed calls that the ledger needs.
 
-    `memo` holds what this connection wrote last, for its next write; whatever is taken back empties it.
+    `memo` caches this connection's last write for its next one; every rollback empties it.
     """
 
     def __init__(self, path: str, flags: int, vfs: str = "") -> None:
@@ -62,52 +62,52 @@ class Database:
         self.memo: dict[Any, Any] = {}
 
     def run(self, sql: str, values: tuple[Value, ...] = ()) -> None:
-        """Runs a statement (or a script) and reads it to its end."""
+        """Run a statement (or a script) and reads it to its end."""
         for _ in self._db.execute(sql, values or None):
             pass
 
     def run_many(self, sql: str, rows: Iterable[tuple[Value, ...]]) -> None:
-        """Runs a statement once for each row of values."""
+        """Run a statement once for each row of values."""
         self._db.executemany(sql, rows)
 
     def rows(self, sql: str, values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Return all rows."""
         return self._db.execute(sql, values or None).fetchall()
 
     def each(self, sql: str, values: tuple[Value, ...] = ()) -> Iterable[tuple[Any, ...]]:
-        """All rows, one after the other as they are read."""
+        """Return all rows, one after the other as they are read."""
         return self._db.execute(sql, values or None)
 
     def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
-        """The first row, None if there is none."""
+        """Return the first row, None if there is none."""
         return self._db.execute(sql, values or None).fetchone()
 
     def value(self, sql: str, values: tuple[Value, ...] = ()) -> Any:
-        """The first column of the first row, None if there is none."""
+        """Return the first column of the first row, None if there is none."""
         row = self.row(sql, values)
         return row[0] if row else None
 
     def last_row(self) -> int:
-        """The number of the row that was inserted last."""
+        """Return the number of the row that was inserted last."""
         return int(self._db.last_insert_rowid())
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True while a transaction is open."""
         return bool(self._db.in_transaction)
 
     def begin(self) -> None:
-        """Begins a write transaction."""
+        """Begin a write transaction."""
         self.run(BEGIN)
 
     def roll_back(self) -> None:
-        """Takes the open transaction back, and forgets what it wrote."""
+        """Roll back the open transaction and forget its cached writes."""
         self.memo.clear()
         self.run("ROLLBACK")
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """One write transaction: committed whole, or rolled back when anything fails. Inside another one: a savepoint."""
+        """Run a write transaction that is committed whole or rolled back. A nested one is a savepoint."""
         if self.in_transaction:
             with self.savepoint():
                 yield
@@ -124,7 +124,7 @@ class Database:
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
-        """A part of a transaction that can be taken back by itself."""
+        """Run a part of a transaction that can be rolled back by itself."""
         self.run("SAVEPOINT part")
         try:
             yield
@@ -138,7 +138,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """One read transaction: everything inside sees the same state. Inside another one it adds nothing."""
+        """Run a read transaction in which all reads see one state. A nested one adds nothing."""
         if self.in_transaction:
             yield
             return
@@ -150,9 +150,9 @@ class Database:
                 self.run("COMMIT")
 
     def busy_timeout(self, timeout_ms: int) -> None:
-        """How long to wait for another one's transaction: a few milliseconds at a time, so none is overtaken for long.
+        """Set the wait for another writer's transaction. Short steps keep waiting writers in turn.
 
-        Time alone is no reason to give up: a machine that was paused made no try meanwhile.
+        Time alone does not end the wait: a machine that was suspended made no tries meanwhile.
         """
         begun = 0.0
 
@@ -166,18 +166,21 @@ class Database:
         self._db.set_busy_handler(again)
 
     def function(self, name: str, call: Callable[..., Value]) -> None:
-        """Makes a Python function callable from SQL on this connection."""
+        """Make a Python function callable from SQL on this connection."""
         self._db.create_scalar_function(name, call, deterministic=True)
 
     def empty_log(self) -> bool:
-        """Brings the whole log into the file and empties it; False while another connection reads from it."""
+        """Bring the whole log into the file and empties it; False while another connection reads from it."""
         # A connection that was idle reads the schema anew first, and its own reading would stand in the way.
         self.value("SELECT count(*) FROM sqlite_schema")
         busy = self.value("PRAGMA wal_checkpoint(TRUNCATE)")
         return not busy
 
     def copy_to(self, target: Database, progress: Callable[[int, int], None] | None = None) -> None:
-        """Copies everything into `target` by the online backup, pages done and in all to `progress`. Others may write."""
+        """Copy everything into `target` by the online backup. Others may write meanwhile.
+
+        `progress` gets the number of copied pages and of all pages.
+        """
         with target._db.backup("main", self._db, "main") as copy:
             while not copy.done:
                 copy.step(COPY_PAGES)
@@ -185,16 +188,17 @@ class Database:
                     progress(copy.page_count - copy.remaining, copy.page_count)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._db.close()
 
 
 def connect(
     path: str, *, create: bool = True, readonly: bool = False, unchanging: bool = False, vfs: str = ""
 ) -> Database:
-    """An open connection to the ledger at `path` (`:memory:` for one that is not kept), as it is: nothing is migrated.
+    """Open a ledger at `path` (or `:memory:`) as it is, without migrating it.
 
-    `unchanging` reads a file that nobody can write, in a folder where no log can be made. Raises NotALedger, LedgerTooNew (both leave the file untouched), LedgerBusy, LedgerFull, LedgerError.
+    `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises NotALedger and
+    LedgerTooNew, which leave the file untouched, LedgerBusy, LedgerFull, LedgerError.
     """
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
@@ -217,7 +221,7 @@ def connect(
 
 
 def settle(db: Database) -> None:
-    """The settings of a connection to a ledger that is of this version."""
+    """Apply the settings of a connection to a ledger of this version."""
     _turn_on_log(db)
     for setting in (
         f"PRAGMA synchronous={SYNCHRONOUS}",
@@ -233,7 +237,7 @@ def settle(db: Database) -> None:
 
 
 def _turn_on_log(db: Database) -> None:
-    """Sets WAL. Two who make a ledger at the same time would each wait for the other: SQLite then refuses at once."""
+    """Set WAL mode, with retries: SQLite reports two simultaneous creators as busy at once."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -247,7 +251,10 @@ def _turn_on_log(db: Database) -> None:
 
 
 def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
-    """What is wrong with a file's header (sqlite.org/fileformat.html), read before SQLite opens it: that can change it."""
+    """Return the fault of a file's header (sqlite.org/fileformat.html), or None.
+
+    It is read before SQLite opens the file, because opening can change it.
+    """
     place = Path(path)
     if not place.exists():
         return None
@@ -266,13 +273,13 @@ def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
 
 
 def _check_recovered(db: Database, wrong: LedgerError) -> None:
-    """Raises what was wrong unless what SQLite put right is a ledger, or a new file that was still empty."""
+    """Raise the header's fault unless SQLite recovered a ledger, or a new file that was still empty."""
     if db.value("PRAGMA application_id") != APPLICATION_ID and db.value("PRAGMA page_count"):
         raise wrong
 
 
 def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
-    """The bytes of a database file, in blocks.
+    """Yield the bytes of a database file, in blocks.
 
     Read through SQLite's own layer: a process that closes a file which it opened by itself loses the locks that all its
     connections hold on it (POSIX), and another program could then take the log away.
@@ -287,7 +294,7 @@ def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
 
 
 def check_version(version: int, path: str) -> None:
-    """Raises LedgerTooNew for a version that this Nexus does not know."""
+    """Raise LedgerTooNew for a version that this Nexus does not know."""
     if version > VERSION:
         raise LedgerTooNew(
             f"{path} has ledger version {version}, this Nexus knows {VERSION}; it was not touched. Upgrade Nexus"
@@ -295,13 +302,19 @@ def check_version(version: int, path: str) -> None:
 
 
 def spoils(error: BaseException) -> bool:
-    """Whether an error may leave its connection unusable: one that could not reach its files refuses every later write."""
+    """Return True if an error may leave its connection unusable.
+
+    A connection that could not reach its files rejects every later write.
+    """
     cause = error if isinstance(error, apsw.Error) else error.__cause__
     return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
 
 
 class typed:  # noqa: N801 - used like a function
-    """Inside, the engine's errors come as ours, each with what to do. Every call goes through it, so it is kept light."""
+    """Context manager that converts the engine's errors to ours, each with advice.
+
+    Every call uses it, so it is a class with slots and not a generator.
+    """
 
     __slots__ = ("_place",)
 
@@ -318,7 +331,7 @@ class typed:  # noqa: N801 - used like a function
 
 
 def _ours(place: str, error: BaseException) -> LedgerError | None:
-    """What an error of the engine is to us; None for one that is not the engine's."""
+    """Return the error to raise for an error of the engine; None for other errors."""
     if isinstance(error, OverflowError):
         return BadEntry(f"{place}: a number is too large to be stored ({error}); nothing was stored")
     if not isinstance(error, (apsw.Error, UnicodeDecodeError)):

@@ -37,7 +37,7 @@ _facts = msgspec.json.Decoder(SessionMetadata)
 
 
 def dump(db: Database, tenant: str) -> Iterator[Record]:
-    """All rows of a tenant, unchecked, in the order that `Record` says."""
+    """Yield all rows of a tenant, unchecked, in the order that `Record` says."""
     yield Header(tenant=tenant)
     for row in db.each("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
         yield BlobRecord(*row)
@@ -62,7 +62,7 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
 
 
 def entries(db: Database, tenant: str, thread: int, after: int = 0) -> Iterator[EntryRecord]:
-    """A thread's own entries with `seq > after`, unchecked, with their messages and keys, read in parallel."""
+    """Yield a thread's own entries with `seq > after`, unchecked, with their messages and keys."""
     key = (tenant, thread, after)
     where = "WHERE tenant=? AND thread=? AND seq>?"
     heads = db.each(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
@@ -84,7 +84,7 @@ class _Group:
         self._next = next(self._rows, None)
 
     def of(self, seq: int) -> list[tuple[Any, ...]]:
-        """The rows of one group; what stands before it belongs to nothing."""
+        """Return the rows of one group; earlier rows belong to no entry."""
         found: list[tuple[Any, ...]] = []
         while self._next is not None:
             if type(seq) is not int or type(self._next[0]) is not int:
@@ -98,7 +98,7 @@ class _Group:
 
 
 def load(writing: Writing, records: Iterable[Record]) -> int:
-    """Stores records; those that are there already are passed over. Returns how many were new."""
+    """Store records; those that are there already are passed over. Returns how many were new."""
     writing.db.memo.clear()
     loader = _Loader(writing)
     for record in records:
@@ -118,7 +118,7 @@ class _Loader:
         self.told: ThreadRecord | None = None
 
     def take(self, record: Record) -> None:
-        """Stores one record."""
+        """Store one record."""
         if isinstance(record, EntryRecord):
             self._entry(record)
             return
@@ -134,7 +134,7 @@ class _Loader:
             self._row(record)
 
     def finish(self) -> None:
-        """Stores the totals of the thread whose entries were taken."""
+        """Store the totals of the thread whose entries were taken."""
         if self.thread is not None and self.told is not None and self.grown:
             if (self.thread.head_seq, self.thread.head_hash) != (self.told.head_seq, self.told.head_hash):
                 raise BadReference(
@@ -262,7 +262,7 @@ DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (
 
 
 def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[EraseResult, list[str]]:
-    """Deletes rows; returns what was deleted and pieces of its text, by which the storage can be searched."""
+    """Delete rows. Returns their numbers and pieces of their text to search the storage for."""
     db, tenant = writing.db, writing.tenant
     db.memo.clear()
     everything = threads is None
@@ -311,7 +311,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
 
 
 def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
-    """Raises ForksDepend when something that stays needs one of the threads; NoSuchSession for unknown threads."""
+    """Raise ForksDepend when a remaining row needs one of the threads, NoSuchSession for unknown ones."""
     chosen = set(threads)
     dependent: set[str] = set()
     for row in writing.reader.threads():
@@ -328,7 +328,7 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
 
 
 def _given_up(writing: Writing, threads: list[int]) -> set[str]:
-    """The labels that point to nothing any more and once pointed to one of the threads, in storable form."""
+    """Return the encoded labels that pointed to one of the threads and point to none now."""
     sql = (
         "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
         " WHERE m.tenant=? AND m.thread=? AND s.thread IS NULL"
@@ -337,7 +337,7 @@ def _given_up(writing: Writing, threads: list[int]) -> set[str]:
 
 
 def _labels(writing: Writing, thread: int) -> list[str]:
-    """The labels that point to a thread."""
+    """Return the labels that point to a thread."""
     sql = "SELECT label FROM session WHERE tenant=? AND thread=? ORDER BY label"
     return [decode_text(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
 
@@ -349,7 +349,7 @@ MOST_NEEDLES = 96
 
 
 def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -> list[str]:
-    """Pieces of what is deleted, as it is stored: of messages, summaries and titles taken at random."""
+    """Return random pieces of deleted messages, summaries and titles, as stored."""
     texts: list[str] = []
     for thread in threads:
         for sql in (

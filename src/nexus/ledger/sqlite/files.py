@@ -1,4 +1,4 @@
-"""A ledger's files: opening one at this version, knowing it again, and looking for text in it."""
+"""Files of a ledger: opening at this version, identity, and searching for text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nexus.ledger.sqlite.schema import VERSION
 
 
 def open_file(path: str, *, create: bool, vfs: str) -> Database:
-    """A connection to a ledger that is of this version now. Where nothing can be written, it only reads.
+    """Open a ledger and migrate it to this version. Files that cannot be written are opened read-only.
 
     Raises LedgerError for an older version that cannot be written.
     """
@@ -34,7 +34,7 @@ def open_file(path: str, *, create: bool, vfs: str) -> Database:
 
 
 def another(path: str, *, vfs: str) -> Database:
-    """One more connection to a ledger that was opened."""
+    """Open another connection to a ledger that is open."""
     if not vfs and _only_readable(path):
         return _readable(path)
     db = connect(path, create=False, vfs=vfs)
@@ -43,12 +43,15 @@ def another(path: str, *, vfs: str) -> Database:
 
 
 def _only_readable(path: str) -> bool:
-    """Whether a file is there that cannot be written, or whose folder cannot."""
+    """Return True if a file or its folder cannot be written."""
     return os.access(path, os.R_OK) and not (os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK))
 
 
 def _readable(path: str) -> Database:
-    """A connection that only reads. Without a log beside it the file does not change, as nobody here can write it."""
+    """Open a read-only connection.
+
+    A file without a log does not change, because no local process can write it.
+    """
     db = connect(path, create=False, readonly=True, unchanging=not Path(f"{path}-wal").exists())
     version = int(db.value("PRAGMA user_version"))
     if version == VERSION:
@@ -61,7 +64,7 @@ def _readable(path: str) -> Database:
 
 
 def _make(path: str) -> None:
-    """Makes the empty file of a new ledger, which only its owner may read: SQLite would let everyone."""
+    """Make the empty file of a new ledger, which only its owner may read: SQLite would let everyone."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
@@ -71,7 +74,7 @@ def _make(path: str) -> None:
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """Which file is at a path now (device and inode), None if there is none."""
+    """Return device and inode of the file at a path; None if there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - on the way of every call
     except FileNotFoundError:
@@ -82,7 +85,7 @@ def identity(path: str) -> tuple[int, int] | None:
 
 
 def folder_of(path: str) -> tuple[int, int, int] | None:
-    """Which folder is at a path now (device and inode) and when something was last made, renamed or deleted in it."""
+    """Return device, inode and time of the last change of the folder at a path, or None."""
     try:
         found = os.stat(path)  # noqa: PTH116 - on the way of every call
     except OSError:
@@ -91,14 +94,14 @@ def folder_of(path: str) -> tuple[int, int, int] | None:
 
 
 def rewrite(db: Database, path: str) -> None:
-    """Writes the whole file anew: it holds what its rows hold, and nothing that was deleted. Raises EraseIncomplete."""
+    """Rewrite the whole file without deleted content. Raises EraseIncomplete."""
     _empty_log(db, path)
     db.run("VACUUM")
     _empty_log(db, path)
 
 
 def _empty_log(db: Database, path: str) -> None:
-    """Brings the log into the file and empties it. Raises EraseIncomplete while somebody reads an older state."""
+    """Move the log into the file and empty it. Raises EraseIncomplete while an older state is read."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while not db.empty_log():
         if time.monotonic() > until:
@@ -110,7 +113,10 @@ def _empty_log(db: Database, path: str) -> None:
 
 
 def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
-    """The pieces that are in the files and in no row. Raises EraseIncomplete while somebody keeps the log."""
+    """Return the pieces of text that are in the files and in no row.
+
+    Raises EraseIncomplete while another reader needs the log.
+    """
     _empty_log(db, path)
     sql = (
         "SELECT EXISTS (SELECT 1 FROM message WHERE instr(content, ?1)) OR EXISTS (SELECT 1 FROM entry WHERE"
@@ -120,7 +126,7 @@ def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
 
 
 def _in_files(path: str, needles: list[str]) -> list[str]:
-    """Which pieces of text the ledger's file or its log hold; each file is read once."""
+    """Return the pieces of text that the ledger's file or its log contains; each file is read once."""
     wanted = {needle: needle.encode() for needle in needles}
     longest = max(map(len, wanted.values()), default=0)
     logs = [file for file in (Path(f"{path}-wal"), Path(f"{path}-journal")) if file.exists()]

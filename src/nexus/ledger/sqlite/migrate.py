@@ -1,6 +1,6 @@
-"""Bringing a SQLite ledger to this version: numbered scripts, and what a script cannot compute.
+"""Migration of a SQLite ledger to this version: numbered scripts, and values that Python computes.
 
-All of it is one transaction: a ledger is of the old version or of the new one, never between.
+One transaction covers all of it, so a ledger has either the old version or the new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nexus.types.message import Message
 
 
 def migrate(db: Database) -> bool:
-    """Brings the ledger to this version; says whether there was anything to do.
+    """Bring the ledger to this version; says whether there was anything to do.
 
     A new file gets its header before WAL is set.
 
@@ -51,11 +51,11 @@ def migrate(db: Database) -> bool:
 
 
 def _nothing(db: Database) -> None:
-    """Most scripts leave nothing to compute."""
+    """Compute nothing, as for most scripts."""
 
 
 def _fill_second(db: Database) -> None:
-    """Totals and hashes of threads, pointers of sessions, tool calls, the search index: from what version 1 had."""
+    """Compute the rows that version 2 added: totals, hashes, pointers, tool calls, the search index."""
     _fill_moves(db)
     _fill_manifests(db)
     _fill_messages(db)
@@ -141,7 +141,10 @@ def _fill_threads(db: Database) -> None:
 
 
 def _end(db: Database, tenant: str, thread: int, high: int) -> tuple[int, bool]:
-    """The newest turn on a path up to `high`, and whether it is open; version 1 had no pins and no undone marks."""
+    """Return the newest turn on a path up to `high`, and whether it is open.
+
+    Version 1 had no pins and no undone entries.
+    """
     at: Any = thread
     while at is not None:
         sql = (

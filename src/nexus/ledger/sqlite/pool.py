@@ -1,6 +1,6 @@
-"""The connections of one ledger file: idle ones for reads, one for writes, and whether they may still be used.
+"""Connections of one ledger file: idle ones for reads, one for writes, and checks before use.
 
-A ledger in memory has one connection for everything, and one lock.
+A ledger in memory has one connection and one lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORK_PATIENCE_S = 5.0
 
 
 class Pool:
-    """Hands out connections to the ledger at `path`, which is made or migrated first. Safe to share between threads."""
+    """Connections to the ledger at `path`, which is created or migrated first. Thread-safe."""
 
     def __init__(self, path: str, *, create: bool, vfs: str) -> None:
         self.file, self._vfs = path, vfs
@@ -55,11 +55,11 @@ class Pool:
 
     @property
     def in_memory(self) -> bool:
-        """Whether there is no file."""
+        """True for a ledger without a file."""
         return self._memory is not None
 
     def check(self, *, files: bool = True) -> None:
-        """Raises LedgerClosed or, where the files are looked at too, LedgerGone if connections must not be used any more."""
+        """Raise LedgerClosed, or LedgerGone if the files changed, when connections must not be used."""
         if self.pid != os.getpid():
             raise LedgerClosed(
                 f"{self.file} was opened by process {self.pid}, and this is a fork of it that began while a connection was "
@@ -72,7 +72,7 @@ class Pool:
             self._check_files()
 
     def _check_files(self) -> None:
-        """Raises LedgerGone if the file or its log is not the one that was opened, or is not there any more.
+        """Raise LedgerGone if the file or its log is not the one that was opened, or is not there any more.
 
         Both are looked at only when something was made, renamed or deleted in their folder since the last time.
         """
@@ -98,13 +98,13 @@ class Pool:
         self._folder_then = folder if settled else None
 
     def _has_its_log(self) -> bool:
-        """Whether the log is the one that the writer began with; true while there is no writer."""
+        """Return True if the log is the one that the writer started with, or there is no writer."""
         log = self._log
         return log is None or identity(f"{self.file}-wal") == log
 
     @contextmanager
     def connection(self) -> Generator[Database]:
-        """A connection to read with; nobody else has it meanwhile."""
+        """Yield a connection for reading that no other thread uses meanwhile."""
         db = self._taken()
         spoilt = False
         try:
@@ -116,7 +116,7 @@ class Pool:
             self._give_back(db, spoilt=spoilt)
 
     def write(self, work: Callable[[Database], T], *, alone: bool) -> T:
-        """Runs work in a write transaction and returns once it is on the disk; see `Writer.run` for `alone`."""
+        """Run work in a write transaction and returns once it is on the disk; see `Writer.run` for `alone`."""
         if self._memory is not None:
             with self._lock:
                 if not self._memory.in_transaction:
@@ -135,7 +135,7 @@ class Pool:
                 raise
 
     def close(self) -> None:
-        """Closes all connections, after what waits to be written."""
+        """Close all connections, after what waits to be written."""
         with self._lock:
             if self.closed or self.pid != os.getpid():
                 return
@@ -173,7 +173,7 @@ class Pool:
             self._given_back.notify_all()
 
     def _wait_for_fork(self) -> None:
-        """Waits while another thread forks the process, unless that waits for this thread's connection."""
+        """Wait while another thread forks the process, unless that waits for this thread's connection."""
         while self._pausing and threading.get_ident() not in self._out:
             self._given_back.wait()
 
@@ -202,7 +202,7 @@ class Pool:
             return self._writer
 
     def _drop(self, writer: Writer) -> None:
-        """Gives up a writer whose connection an error has spoilt; the next write opens another one."""
+        """Give up a writer whose connection an error has spoilt; the next write opens another one."""
         with self._lock:
             if self._writer is not writer:
                 return
@@ -210,7 +210,7 @@ class Pool:
         writer.close()
 
     def _give_up_writer(self) -> Writer | None:
-        """The writer, which is nobody's from now on; the next write makes another one."""
+        """Return the writer and forget it; the next write creates another one."""
         writer, self._writer = self._writer, None
         self._log = None
         if self._ending is not None:
@@ -220,10 +220,11 @@ class Pool:
     # forks -------------------------------------------------------------------------------------------------------
 
     def pause(self, until: float) -> bool:
-        """Closes all connections before the process forks, and keeps others from opening one until `resume`.
+        """Close all connections before the process forks, and block new ones until `resume`.
 
-        SQLite keeps the process's locks in its memory: a fork would inherit what it does not hold, and even a connection
-        that it opens by itself would rely on it. False if a connection was still in use at the time `until`.
+        SQLite keeps the process's locks in its memory: a fork would inherit locks that it does not hold, and even a
+        connection that it opens later would rely on them. Returns False if a connection was still in use at the time
+        `until`.
         """
         if self._memory is not None or self.closed or self.pid != os.getpid():
             return False
@@ -252,7 +253,7 @@ class Pool:
         return True
 
     def resume(self, *, forked: bool) -> None:
-        """Lets others open connections again; in the fork too, which begins without any."""
+        """Let others open connections again; in the fork too, which begins without any."""
         if forked:
             self.pid = os.getpid()
         self._pausing = False

@@ -1,7 +1,7 @@
-"""Reading threads, entries and views of a SQLite ledger: every row that is served was checked against its hash first.
+"""Reads of threads, entries and views of a SQLite ledger, each row checked against its hash.
 
-Marks are counted and the newest decision and manifest of a view are named in a second place, so that one that is lost
-is noticed.
+Checkpoints are counted, and the newest decision and manifest of a view are also named in another table, so that a lost
+row is noticed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Reader(SessionReader):
     """Reads of one tenant on one connection."""
 
     def thread(self, thread: int) -> Thread:
-        """A thread's row, checked. Raises NoSuchSession if there is none."""
+        """Return a thread's row, checked. Raises NoSuchSession if there is none."""
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
         row = self.db.row(sql, (self.tenant, thread))
         if row is None:
@@ -69,14 +69,14 @@ class Reader(SessionReader):
         return self._thread(row)
 
     def _check_unknown(self, thread: int) -> None:
-        """Raises LedgerDamaged when something belongs to a thread that is not there."""
+        """Raise LedgerDamaged when something belongs to a thread that is not there."""
         for table, column in (("session_move", "thread"), ("entry", "thread"), ("thread", "parent")):
             sql = f"SELECT 1 FROM {table} WHERE tenant=? AND {column}=? LIMIT 1"  # noqa: S608 - constants
             if self.db.row(sql, (self.tenant, thread)):
                 self.damaged(f"the row of thread {thread} is lost")
 
     def threads(self) -> list[Thread]:
-        """All threads, checked."""
+        """Return all threads, checked."""
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? ORDER BY id"  # noqa: S608 - constants
         return [self._thread(row) for row in self.db.rows(sql, (self.tenant,))]
 
@@ -87,7 +87,7 @@ class Reader(SessionReader):
         return Thread(*columns)
 
     def path(self, thread: int) -> list[Segment]:
-        """The thread's path as segments, root first; each joint is checked once."""
+        """Return the thread's path as segments, root first; each joint is checked once."""
         known = self.segments.get(thread)
         if known is None:
             known = list[Segment]()
@@ -106,14 +106,14 @@ class Reader(SessionReader):
         return known
 
     def hash_at(self, thread: int, seq: int) -> bytes:
-        """The chain value after entry `seq` of the path. Raises BadReference if there is no such entry."""
+        """Return the chain value after entry `seq` of the path. Raises BadReference if it does not exist."""
         found = self.hash_on(self.path(thread), seq)
         if found is None:
             raise BadReference(f"thread {thread} has no entry {seq}; its newest is {self.thread(thread).head_seq}")
         return found
 
     def hash_on(self, path: list[Segment], seq: int) -> bytes | None:
-        """The chain value after entry `seq` on a path, None if it is not there."""
+        """Return the chain value after entry `seq` on a path, None if it is not there."""
         if seq == 0:
             return path[0].root
         for part in path:
@@ -127,7 +127,7 @@ class Reader(SessionReader):
     # entries -----------------------------------------------------------------------------------------------------
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> list[Entry]:
-        """The path's entries with `after < seq <= until`, all checked before the first one is given out."""
+        """Return the path's entries with `after < seq <= until`, all checked before the first is returned."""
         row = self.thread(thread)
         last = row.head_seq if until is None else min(until, row.head_seq)
         if last <= after:
@@ -141,11 +141,11 @@ class Reader(SessionReader):
         return found
 
     def read(self, part: Segment, after: int, until: int) -> list[Entry]:
-        """A segment's entries with `after < seq <= until`, checked against their hashes."""
+        """Return a segment's entries with `after < seq <= until`, checked against their hashes."""
         return self._read([(part, after, until)])
 
     def _read(self, spans: list[Span]) -> list[Entry]:
-        """The entries of several segments of a path, in order: two queries, however many there are."""
+        """Return the entries of several segments of a path, in order: two queries, however many there are."""
         if len(spans) == 1:
             part, after, until = spans[0]
             sql, values = _FROM_ONE, (self.tenant, part.thread, after, until)
@@ -202,7 +202,7 @@ class Reader(SessionReader):
         return found
 
     def marks(self, thread: int) -> list[Entry]:
-        """The path's marks, newest first. Their number is known, so one that is lost is noticed."""
+        """Return the path's marks, newest first. Their number is known, so one that is lost is noticed."""
         found: list[Entry] = []
         for part in reversed(self.path(thread)):
             rows = [row for row in self.db.rows(_MARKS, (self.tenant, part.thread)) if row[1] not in STEPS]
@@ -219,7 +219,7 @@ class Reader(SessionReader):
         return found
 
     def newest_mark(self, thread: int) -> int:
-        """The seq of the path's newest mark, 0 if it has none."""
+        """Return the seq of the path's newest mark, 0 if it has none."""
         sql = (
             "SELECT seq, kind FROM entry WHERE tenant=? AND thread=? AND seq<=?"
             " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"
@@ -232,7 +232,7 @@ class Reader(SessionReader):
         return 0
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
-        """The leading system messages of the path's first entry."""
+        """Return the leading system messages of the path's first entry."""
         rows: list[StoredMessage] = []
         for entry in self.entries(thread, 0, 1):
             for row in entry.rows:
@@ -242,14 +242,14 @@ class Reader(SessionReader):
         return rows
 
     def blob(self, sha256: str) -> bytes:
-        """Image data by its hash."""
+        """Return image data by its hash."""
         data = self.blob_if_there(sha256)
         if data is None:
             self.damaged(f"image {sha256[:12]} is missing")
         return data
 
     def blob_if_there(self, sha256: str) -> bytes | None:
-        """What is stored by a hash, checked against it; None if it is not there."""
+        """Return a blob, checked against its hash; None if there is none."""
         row = self.db.row("SELECT data FROM blob WHERE tenant=? AND sha256=?", (self.tenant, sha256))
         if row is None:
             return None
@@ -261,7 +261,7 @@ class Reader(SessionReader):
     # views -------------------------------------------------------------------------------------------------------
 
     def view_head(self, thread: int, view: str) -> tuple[int, bytes, int, int, bytes] | None:
-        """What there is of a view on one thread: decisions, the last one's hash; manifests, the last one's seq, hash."""
+        """Return a view's row on one thread: decisions and last hash, manifests and last seq and hash."""
         sql = (
             "SELECT decisions, decision_hash, assemblies, assembly_seq, assembly_hash, hash FROM view_head"
             " WHERE tenant=? AND thread=? AND view=?"
@@ -280,7 +280,7 @@ class Reader(SessionReader):
         return None
 
     def last_cut(self, thread: int, view: str) -> Cut | None:
-        """The newest cut of the view on the path."""
+        """Return the newest cut of the view on the path."""
         view = encode_text(view)
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in reversed(self.path(thread)):
@@ -302,7 +302,7 @@ class Reader(SessionReader):
         return None
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
-        """Every cut of the view on the path, by number."""
+        """Return every cut of the view on the path, by number."""
         view, found = encode_text(view), list[Cut]()
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in self.path(thread):
@@ -315,7 +315,7 @@ class Reader(SessionReader):
         return found
 
     def _cut(self, thread: int, view: str, row: tuple[Any, ...], earlier: list[tuple[Any, ...]]) -> Cut:
-        """A decision, checked against the one before it, which is the first of the earlier ones."""
+        """Return a decision, checked against the one before it, which is the first of the earlier ones."""
         number, kind, at_seq, body, at_ms, stored = row
         before = earlier[0][-1] if earlier else b""
         columns = (self.tenant, thread, view, number, kind, at_seq, body, at_ms)
@@ -323,7 +323,7 @@ class Reader(SessionReader):
         return from_json(body, _cut)
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
-        """The newest manifest of the view on the path."""
+        """Return the newest manifest of the view on the path."""
         view = encode_text(view)
         sql = (
             "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq<=?"
@@ -350,7 +350,7 @@ class Reader(SessionReader):
         return None
 
     def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
-        """The manifests on the path with `after < seq <= until`, oldest first."""
+        """Return the manifests on the path with `after < seq <= until`, oldest first."""
         last = END if until is None else until
         sql = (
             "SELECT view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
@@ -369,7 +369,7 @@ class Reader(SessionReader):
         return AssemblyRow(decode_text(view), decode_body(manifest), at_ms, seq)
 
     def calibration(self, provider: str, model: str) -> StoredCalibration | None:
-        """The newest calibration."""
+        """Return the newest calibration."""
         names = (self.tenant, encode_text(provider), encode_text(model))
         where = "tenant=? AND provider=? AND model=?"
         head = self.db.row(f"SELECT number, hash FROM calibration_head WHERE {where}", names)  # noqa: S608 - constants
@@ -386,7 +386,7 @@ class Reader(SessionReader):
         return StoredCalibration(record.factor_64, record.samples, record.at_ms)
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
-        """The newest calibration of each provider and model, by name."""
+        """Return the newest calibration of each provider and model, by name."""
         sql = (
             "SELECT provider, model FROM calibration WHERE tenant=?1"
             " UNION SELECT provider, model FROM calibration_head WHERE tenant=?1 ORDER BY 1, 2"

@@ -1,7 +1,7 @@
-"""Reading sessions in a SQLite ledger: pointers, moves and aliases, each checked against its hash.
+"""Reads of sessions in a SQLite ledger: pointers, updates and aliases, each checked against its hash.
 
-A pointer stands twice (a row that names the newest move or alias change, and those rows themselves), so that one that
-is lost is noticed: a name that seems unknown is looked for at its other places before "there is none" is said.
+Each pointer is stored twice: in a row that names the newest update or alias change, and in those rows. A name that
+seems unknown is looked up in both tables before it is reported as missing, so that a lost row is noticed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ WHERE s.tenant=? AND s.label=?
 
 
 class SessionReader:
-    """Reads of one tenant on one connection. `segments` are known paths, shared by all connections of a store."""
+    """Reads of one tenant on one connection.
+
+    `segments` caches paths for all connections of a store.
+    """
 
     def __init__(self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]]) -> None:
         self.db, self.tenant, self.place = db, tenant, place
         self.segments = segments
 
     def resolve(self, name: str) -> str | None:
-        """The label that a name stands for; see `LedgerStore.resolve`. In storable form, like the name."""
+        """Return the encoded label that an encoded name means; see `LedgerStore.resolve`."""
         move = self.pointed(name)
         return move.label if move is not None and move.thread is not None else None
 
     def pointed(self, name: str) -> MoveRecord | None:
-        """The newest move of the session that a label or alias stands for, checked. The name is in storable form."""
+        """Return the newest, checked update of the session that an encoded name means."""
         at: str | None = name
         for _ in range(MOST_ALIASES):
             if at is None:
@@ -64,7 +67,7 @@ class SessionReader:
         )
 
     def last_target(self, name: str) -> str:
-        """Where aliases lead from a name, whether or not there is a session."""
+        """Return the last target of a name's aliases, whether or not it is a session."""
         at = name
         for _ in range(MOST_ALIASES):
             found = self.aliases_of(at)
@@ -74,12 +77,12 @@ class SessionReader:
         return at
 
     def thread_of(self, session: str) -> int | None:
-        """The thread of a label or alias."""
+        """Return the thread of a label or alias."""
         move = self.pointed(encode_text(session))
         return move.thread if move is not None else None
 
     def pointer_row(self, label: str) -> tuple[int, int | None, str, bytes] | None:
-        """The pointer of a label or alias: number, thread, status, hash. None if nothing has that name."""
+        """Return the pointer of a label or alias: number, thread, status, hash. None if nothing has that name."""
         sql = "SELECT number, thread, status, hash FROM session WHERE tenant=? AND label=?"
         row = self.db.row(sql, (self.tenant, label))
         if row is None:
@@ -92,7 +95,7 @@ class SessionReader:
         return cast("tuple[int, int | None, str, bytes] | None", row)
 
     def move_of(self, label: str) -> MoveRecord | None:
-        """The newest move of exactly this label, checked against the pointer."""
+        """Return the newest move of exactly this label, checked against the pointer."""
         row = self.db.row(_MOVE, (self.tenant, label))
         if row is None:
             self.pointer_row(label)
@@ -115,7 +118,7 @@ class SessionReader:
         return record
 
     def moves_of(self, label: str) -> list[MoveRecord]:
-        """All moves of a label, oldest first, checked."""
+        """Return all moves of a label, oldest first, checked."""
         sql = "SELECT number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? AND label=? ORDER BY number"
         found = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
         before = b""
@@ -126,11 +129,11 @@ class SessionReader:
         return found
 
     def facts(self, record: MoveRecord) -> SessionMetadata:
-        """The facts of a move."""
+        """Return the facts of a move."""
         return from_json(record.facts, _facts)
 
     def move(self, record: MoveRecord) -> RefUpdate:
-        """A move as a value."""
+        """Return a move as a value."""
         reason = decode_text(record.reason)
         return RefUpdate(
             decode_text(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms
@@ -144,7 +147,7 @@ class SessionReader:
         return newest
 
     def aliases_of(self, name: str) -> list[AliasRecord]:
-        """All changes of an alias, oldest first, checked."""
+        """Return all changes of an alias, oldest first, checked."""
         sql = "SELECT number, target, reason, at_ms, hash FROM alias WHERE tenant=? AND name=? ORDER BY number"
         found = [AliasRecord(name, *row) for row in self.db.rows(sql, (self.tenant, name))]
         before = b""
@@ -155,30 +158,30 @@ class SessionReader:
         return found
 
     def aliases(self, *, every: bool) -> list[Alias]:
-        """The aliases that hold, or every change there was; by name."""
+        """Return the aliases that hold, or every change there was; by name."""
         names = self.db.rows("SELECT DISTINCT name FROM alias WHERE tenant=? ORDER BY name", (self.tenant,))
         found = [self.aliases_of(str(name)) for (name,) in names]
         records = [record for changes in found for record in (changes if every else changes[-1:])]
         return [self.alias(record) for record in records if every or record.target is not None]
 
     def alias(self, record: AliasRecord) -> Alias:
-        """An alias as a value."""
+        """Return an alias as a value."""
         target = decode_text(record.target) if record.target is not None else None
         return Alias(decode_text(record.name), target, decode_text(record.reason), record.at_ms)
 
     def check(self, whole: bool, what: str) -> None:
-        """Raises LedgerDamaged unless what was read is whole."""
+        """Raise LedgerDamaged unless the rows that were read are intact."""
         if not whole:
             self.damaged(f"{what} does not match its hash")
 
     def whole_numbers(self, *values: object) -> None:
-        """Raises LedgerDamaged unless all are whole numbers: a damaged row may have anything in any column."""
+        """Raise LedgerDamaged unless all are whole numbers: a damaged row may have anything in any column."""
         for value in values:
             if type(value) is not int:
                 self.damaged("a row has something else where a number belongs")
 
     def damaged(self, what: str) -> NoReturn:
-        """Says what is damaged and that nothing was served from it."""
+        """Return the error for damaged rows, which are never returned."""
         raise LedgerDamaged(
             f"{self.place}: {what}; nothing was served from it. `nexus ledger verify` lists all damage, "
             "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"

@@ -1,4 +1,4 @@
-"""The SQLite schema, as numbered migrations with checksums. A migration that was released is never edited."""
+"""SQLite schema as numbered migrations with checksums. A released migration is never edited."""
 
 from __future__ import annotations
 
@@ -147,5 +147,5 @@ VERSION = len(MIGRATIONS)
 
 
 def checksum(script: str) -> str:
-    """SHA-256 of a migration's text, stored when it is applied."""
+    """Return the SHA-256 of a migration's text, which is stored when it is applied."""
     return hashlib.sha256(script.encode()).hexdigest()

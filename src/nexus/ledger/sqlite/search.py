@@ -19,7 +19,7 @@ WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 
 
 def search(reader: Reader, query: Query) -> list[SearchHit]:
-    """The messages that have all words of the query, each read through its hash."""
+    """Return the messages that have all words of the query, each read through its hash."""
     wanted = parse_query(query.text)
     if not wanted or query.limit <= 0:
         return []
@@ -49,7 +49,7 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
 
 
 def _ranges(reader: Reader, session: str) -> dict[int, tuple[int, int]] | None:
-    """What of which threads is on the session's path; None for everything."""
+    """Return the ranges of threads on the session's path; None for everything."""
     if not session:
         return None
     thread = reader.thread_of(session)
@@ -64,7 +64,7 @@ def _within(ranges: dict[int, tuple[int, int]] | None, thread: int, seq: int) ->
 
 
 def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:
-    """The sessions, with their status, that have an entry of a thread on their path: through it or a fork of it."""
+    """Return the sessions whose path contains an entry, directly or through a fork, with their status."""
     found: list[tuple[str, str]] = []
     waiting = [thread]
     while waiting:
@@ -91,7 +91,7 @@ def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, .
 
 
 def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
-    """The sessions, newest first, with counts of their whole paths."""
+    """Return the sessions, newest first, with counts of their whole paths."""
     lost = reader.db.value(_LOST, (reader.tenant,))
     if lost is not None:
         reader.damaged(f"the pointer of session {decode_text(str(lost))!r} is lost")
@@ -106,14 +106,14 @@ def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
 
 
 class _Totals:
-    """Messages, base tokens and times of parts of threads. A thread is read once, however many forks share it."""
+    """Messages, base tokens and times of parts of threads. Shared threads are read once."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._known: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
 
     def of(self, part: Segment) -> tuple[int, int, list[int]]:
-        """Messages and tokens of a part, and the times of its entries."""
+        """Return messages and tokens of a part, and the times of its first and last entry."""
         seqs, messages, tokens, times = self._known.get(part.thread) or self._read(part.thread)
         low, high = bisect_right(seqs, part.low), bisect_right(seqs, part.high)
         return messages[high] - messages[low], tokens[high] - tokens[low], times[low:high]
@@ -162,7 +162,7 @@ def _info(reader: Reader, label: str, thread: int, facts: SessionMetadata, total
 
 
 def known_keys(reader: Reader, session: str) -> dict[str, int]:
-    """The idempotency keys that were used on the session's path, and where."""
+    """Return the idempotency keys that were used on the session's path, and where."""
     thread = reader.thread_of(session)
     sql = "SELECT key, seq FROM idempotency WHERE tenant=? AND thread=? AND seq<=?"
     parts = reader.path(thread) if thread is not None else []
@@ -172,7 +172,7 @@ def known_keys(reader: Reader, session: str) -> dict[str, int]:
 
 
 def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
-    """Where a key was used: one look for each thread, so no second index is needed."""
+    """Return the uses of a key. One lookup for each thread makes a second index unnecessary."""
     sql = (
         "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
         " WHERE t.tenant=? ORDER BY t.id"

@@ -1,6 +1,6 @@
-"""Telling a ledger whose header a power cut has torn from a file of another program, by the journal or log beside it.
+"""Recognition of a ledger whose header was torn by a power cut, by its journal or log.
 
-SQLite puts a torn page right from there by itself when it opens the file. Formats: sqlite.org/fileformat.html.
+SQLite repairs a torn page from there when it opens the file. Formats: sqlite.org/fileformat.html.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ID_AT = 68
 
 
 def is_ours(path: str) -> bool:
-    """Whether journal or log hold the first page of a ledger, or say that the file was empty before: then it was new."""
+    """Return True if journal or log contain a ledger's first page, or show that the file was new."""
     for end, first_pages in (("-journal", _in_journal), ("-wal", _in_log)):
         try:
             with Path(path + end).open("rb") as stream:
@@ -32,7 +32,7 @@ def is_ours(path: str) -> bool:
 
 
 def _in_journal(stream: BinaryIO) -> Iterator[bytes]:
-    """The first page as a rollback journal has it; empty for a file that had no page."""
+    """Yield the first page as a rollback journal has it; empty for a file that had no page."""
     header = stream.read(28)
     if len(header) < 28 or not header.startswith(_JOURNAL):
         return
@@ -44,14 +44,14 @@ def _in_journal(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _in_log(stream: BinaryIO) -> Iterator[bytes]:
-    """Every version of the first page that a write-ahead log has."""
+    """Yield every version of the first page that a write-ahead log has."""
     header = stream.read(32)
     if len(header) == 32 and header.startswith(_LOG):
         yield from _records(stream, 32, int.from_bytes(header[8:12]), head=24, tail=0)
 
 
 def _records(stream: BinaryIO, begin: int, size: int, *, head: int, tail: int) -> Iterator[bytes]:
-    """The records of page 1, each behind a head that begins with the page's number."""
+    """Yield the records of page 1, each behind a head that begins with the page's number."""
     at = begin
     while size >= 512:
         stream.seek(at)

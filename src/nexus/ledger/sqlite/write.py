@@ -1,4 +1,4 @@
-"""Appending to a SQLite ledger, inside the transaction that the writer holds. The only code that inserts entries."""
+"""Appends to a SQLite ledger, inside the writer's transaction. Only this module inserts entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Writing(SessionWriter):
     """One transaction's writes for one tenant."""
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
-        """Writes a commit's entries, cut and manifest; see `LedgerStore.commit`."""
+        """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
         memo = self._memo()
         known = memo.get((self.tenant, session))
         thread = memo.pop((self.tenant, known), None) if known is not None else None
@@ -74,7 +74,7 @@ class Writing(SessionWriter):
         return Committed(number, thread.head_seq, added, thread.turn)
 
     def insert(self, record: EntryRecord, texts: Sequence[str], calls: Iterable[CallRow]) -> None:
-        """An entry's rows: itself, its messages, what is found by search, its calls, images and keys."""
+        """Insert an entry's rows: entry, messages, search index, calls, images and keys."""
         db, where = self.db, (self.tenant, record.thread, record.seq)
         head = (record.kind, record.turn, record.at_ms, record.body, record.hash)
         db.run("INSERT INTO entry VALUES (?,?,?,?,?,?,?,?)", (*where, *head))
@@ -100,13 +100,13 @@ class Writing(SessionWriter):
             db.run("INSERT INTO idempotency VALUES (?,?,?,?,?)", values)
 
     def put_thread(self, thread: Thread) -> None:
-        """The thread's row as it is now."""
+        """Store the thread's current row."""
         columns = thread_columns(thread)
         digest = chain.columns_hash("thread", (self.tenant, *columns))
         self.db.run(_UPDATE, (*columns[5:], digest, self.tenant, thread.id))
 
     def put_decision(self, record: DecisionRecord) -> None:
-        """A view's decision, and that it is the newest."""
+        """Store a view's decision as its newest."""
         columns = (record.number, record.kind, record.at_seq, record.body, record.at_ms, record.hash)
         decisions, _, *manifests = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
         self.db.run(
@@ -115,14 +115,14 @@ class Writing(SessionWriter):
         self.put_view_head(record.thread, record.view, (decisions + 1, record.hash, *manifests))
 
     def put_view_head(self, thread: int, view: str, columns: tuple[Value, ...]) -> None:
-        """What there is of a view on a thread: decisions and the last one's hash, manifests and the last one's seq, hash."""
+        """Store a view's row on a thread: decisions and last hash, manifests and last seq and hash."""
         digest = chain.columns_hash("view_head", (self.tenant, thread, view, *columns))
         self.db.run(
             "INSERT OR REPLACE INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (self.tenant, thread, view, *columns, digest)
         )
 
     def put_assembly(self, record: AssemblyRecord) -> None:
-        """A manifest, and that it is the newest of its view."""
+        """Store a manifest as the newest of its view."""
         head = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
         row = (record.thread, record.seq, record.view, record.manifest, record.at_ms, record.hash)
         self.db.run(
@@ -132,7 +132,7 @@ class Writing(SessionWriter):
         self.put_view_head(record.thread, record.view, (*head[:2], head[2] + 1, record.seq, record.hash))
 
     def _memo(self) -> dict[Any, Any]:
-        """The threads that this connection wrote last, by session; empty if another connection wrote since."""
+        """Return the threads of this connection's last writes by session; empty after another writer."""
         memo, version = self.db.memo, self.db.value("PRAGMA data_version")
         if memo.get("version") != version or len(memo) > MOST_REMEMBERED:
             memo.clear()
@@ -140,7 +140,7 @@ class Writing(SessionWriter):
         return memo
 
     def _target(self, session: str, facts: SessionMetadata | None) -> Thread:
-        """The thread to append to; made, with its session, if it is new."""
+        """Return the thread to append to; made, with its session, if it is new."""
         name = encode_text(session)
         move = self.reader.move_of(name)
         if move is None or move.thread is None:
@@ -169,7 +169,10 @@ class Writing(SessionWriter):
                 )
 
     def _known(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
-        """Whether all the entry's keys were used for this very payload. Raises IdempotencyConflict for another one."""
+        """Return True if all the entry's keys are bound to this payload.
+
+        Raises IdempotencyConflict for another payload.
+        """
         if not entry.keys:
             return False
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=?"
@@ -184,7 +187,10 @@ class Writing(SessionWriter):
         raise IdempotencyConflict(session, min(used, key=used.__getitem__), alike=all(used.values()))
 
     def _inherited(self, thread: int, entry: NewEntry, payload: bytes) -> bool:
-        """Whether the very same append is on the path from before a fork or rewind: then it is only asked for again."""
+        """Return True if the same append is on the path from before a fork or rewind.
+
+        It is then a repeated request.
+        """
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         for part in self.reader.path(thread)[:-1]:
             found = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
@@ -193,7 +199,7 @@ class Writing(SessionWriter):
         return False
 
     def _check_entry(self, thread: int, entry: NewEntry, seq: int) -> None:
-        """Raises BadEntry when an entry names positions that are not there."""
+        """Raise BadEntry when an entry names positions that are not there."""
         if entry.kind == "messages":
             return
         if entry.kind == "undone":
@@ -209,7 +215,7 @@ class Writing(SessionWriter):
             raise BadEntry(f"{wrong}; nothing was stored")
 
     def _cut(self, thread: int, cut: Cut) -> None:
-        """Stores a cut, unless another process decided for this view first: its decision stands."""
+        """Store a cut, unless another process decided for this view first."""
         view = encode_text(cut.view)
         newest = self.reader.last_cut(thread, cut.view)
         number = newest.number + 1 if newest is not None else 1
@@ -222,7 +228,7 @@ class Writing(SessionWriter):
         self.put_decision(DecisionRecord(thread, *columns, digest))
 
     def _put_inputs(self, blobs: Iterable[bytes]) -> None:
-        """Stores what a manifest names; what is there already is not bound to a statement again."""
+        """Store the blobs that a manifest names. Existing ones are not bound to a statement again."""
         for data in blobs:
             key = (self.tenant, hashlib.sha256(data).hexdigest())
             if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
@@ -235,7 +241,7 @@ class Writing(SessionWriter):
 
 
 def grown(thread: Thread, record: EntryRecord) -> Thread:
-    """A thread's row after one more entry."""
+    """Return a thread's row after one more entry."""
     is_mark = record.kind not in STEPS
     open_turn = thread.open_turn
     if record.kind in STEPS:

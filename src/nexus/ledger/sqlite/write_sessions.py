@@ -1,4 +1,4 @@
-"""Writing sessions to a SQLite ledger: threads, pointer moves, aliases, inside the transaction that the writer holds."""
+"""Writes of sessions to a SQLite ledger, inside the writer's transaction: threads, pointers, aliases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_PARENTS = 1_000
 
 
 def thread_columns(thread: Thread) -> tuple[Value, ...]:
-    """A thread's columns as stored: flags are 0 or 1."""
+    """Return a thread's columns as stored: flags are 0 or 1."""
     columns = astuple(thread)
     return (*columns[:8], int(columns[8]), *columns[9:14], int(columns[14]))
 
@@ -34,7 +34,7 @@ class SessionWriter:
         self.tenant = reader.tenant
 
     def new_thread(self, parent: int | None, fork_seq: int, digest: bytes) -> Thread:
-        """A new thread, empty, or one that continues its parent after `fork_seq`, where `digest` is the chain value."""
+        """Create an empty thread, or one that continues its parent after `fork_seq` with chain value `digest`."""
         number = int(self.db.value("SELECT ifnull(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
         root = digest or chain.root_hash(self.tenant, number)
         turn, open_turn = self.end_of(parent, fork_seq) if parent is not None else (0, False)
@@ -43,7 +43,7 @@ class SessionWriter:
         return thread
 
     def put_new_thread(self, thread: Thread) -> None:
-        """A thread's row, for the first time."""
+        """Insert a thread's row."""
         stored = thread_columns(thread)
         digest = chain.columns_hash("thread", (self.tenant, *stored))
         marks = ",".join("?" * (len(stored) + 2))
@@ -53,7 +53,7 @@ class SessionWriter:
         )
 
     def end_of(self, thread: int, seq: int) -> tuple[int, bool]:
-        """The turn at entry `seq` of a path, and whether it was open there."""
+        """Return the turn at entry `seq` of a path, and whether it was open there."""
         row = self.reader.thread(thread)
         if row.head_seq == seq:
             return row.turn, row.open_turn
@@ -68,7 +68,7 @@ class SessionWriter:
         return turn or 0, False
 
     def fork(self, new: NewRefUpdate, source: str, at_seq: int) -> int:
-        """Moves a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
+        """Move a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
         self.db.memo.clear()
         parent = self.reader.thread_of(source)
         if parent is None:
@@ -91,9 +91,9 @@ class SessionWriter:
         facts: SessionMetadata | None,
         known: Collection[tuple[str, int, str]] = (),
     ) -> MoveRecord:
-        """Appends a move of a label (in storable form); without facts it keeps those that it has.
+        """Append a pointer update of an encoded label; without `facts` it keeps its metadata.
 
-        What spawned the session is checked when it is new; `known` has what is taken over from another label.
+        The parent of a session is checked when it is new. `known` are parents that another label passes on.
         """
         old = self.reader.moves_of(label)
         before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
@@ -107,7 +107,7 @@ class SessionWriter:
         return record
 
     def put_move(self, record: MoveRecord, status: str) -> None:
-        """A move, and that it is the label's newest. A label that has an alias and no thread stays an alias."""
+        """Store an update as the label's newest. A label with an alias and no thread stays an alias."""
         row = (record.label, record.number, record.thread, record.facts, record.reason, record.at_ms, record.hash)
         self.db.run("INSERT INTO session_move VALUES (?,?,?,?,?,?,?,?)", (self.tenant, *row))
         alias = self.reader.aliases_of(record.label) if record.thread is None else []
@@ -117,7 +117,7 @@ class SessionWriter:
             self._point_row(record.label, record.number, record.thread, status, record.hash)
 
     def point_again(self, label: str) -> None:
-        """Points to the newest move of a label that had an alias, if it has any move."""
+        """Point to the newest move of a label that had an alias, if it has any move."""
         moves = self.reader.moves_of(label)
         if moves:
             newest = moves[-1]
@@ -131,7 +131,7 @@ class SessionWriter:
         )
 
     def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
-        """Appends moves and alias changes; see `LedgerStore.move`."""
+        """Append moves and alias changes; see `LedgerStore.move`."""
         self.db.memo.clear()
         done: list[RefUpdate] = []
         newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
@@ -147,7 +147,7 @@ class SessionWriter:
         return done
 
     def _expect(self, label: str, expected: int | None) -> None:
-        """Raises SessionMoved unless the label's newest move has the expected number."""
+        """Raise SessionMoved unless the label's newest move has the expected number."""
         if expected is None:
             return
         last = self.reader.move_of(label)
@@ -156,7 +156,7 @@ class SessionWriter:
             raise SessionMoved(decode_text(label), expected, number)
 
     def check_thread(self, thread: int) -> None:
-        """Raises BadReference for a thread that is not there, or was deleted for good."""
+        """Raise BadReference for a thread that is not there, or was deleted for good."""
         try:
             erased = self.reader.thread(thread).erased
         except NoSuchSession as error:
@@ -178,7 +178,7 @@ class SessionWriter:
             raise BadReference(f"the alias {alias.name!r} leads to {alias.target!r}, which is no session")
 
     def put_alias(self, record: AliasRecord) -> None:
-        """A change of an alias, and that it is the newest of its name. A session of that name comes before it."""
+        """Store an alias change as the newest of its name. A session of that name takes precedence."""
         row = (record.name, record.number, record.target, record.reason, record.at_ms, record.hash)
         self.db.run("INSERT INTO alias VALUES (?,?,?,?,?,?,?)", (self.tenant, *row))
         pointer = self.db.row("SELECT thread FROM session WHERE tenant=? AND label=?", (self.tenant, record.name))
@@ -186,7 +186,7 @@ class SessionWriter:
             self._point_row(record.name, record.number, None, ALIAS, record.hash)
 
     def _check_parent(self, label: str, facts: SessionMetadata) -> None:
-        """Raises BadReference when the session that spawned this one is not there, or was spawned by it."""
+        """Raise BadReference when the session that spawned this one is not there, or was spawned by it."""
         if not facts.parent_session:
             return
         at, deep = encode_text(facts.parent_session), 0
@@ -222,7 +222,7 @@ class SessionWriter:
         )
 
     def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
-        """A newer calibration, and that it is the newest."""
+        """Append a calibration as the newest of its model."""
         names = (encode_text(provider), encode_text(model))
         sql = "SELECT number FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
         number = int(self.db.value(sql, (self.tenant, *names)) or 0) + 1
@@ -231,7 +231,7 @@ class SessionWriter:
         self.put_calibration(CalibrationRecord(*columns, digest))
 
     def put_calibration(self, record: CalibrationRecord) -> None:
-        """A calibration, and that it is the newest of its model."""
+        """Store a calibration as the newest of its model."""
         key = (self.tenant, record.provider, record.model, record.number)
         row = (*key, record.factor_64, record.samples, record.at_ms, record.hash)
         self.db.run("INSERT INTO calibration VALUES (?,?,?,?,?,?,?,?)", row)

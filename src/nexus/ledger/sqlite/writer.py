@@ -1,8 +1,8 @@
-"""Who writes to a SQLite ledger: one at a time, on one connection. What waits together is committed together.
+"""Single writer of a SQLite ledger. Waiting pieces of work are committed together.
 
-A caller that finds the seat free writes in its own thread, which costs least. Where several come at once, a writer
-thread takes all that waits into one transaction, with one sync of the disk for all; each piece of work stands in a
-savepoint of its own, so one that fails takes nothing of its neighbours with it.
+A caller that finds the seat free writes in its own thread, which costs least. When several meet, a writer thread takes
+all waiting work into one transaction, with one disk sync for all. Each piece of work has a savepoint, so that one
+failure leaves the others intact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WriterClosed(Exception):
 
 
 class _Work(Generic[T]):
-    """A piece of work, and what became of it once `done` is free."""
+    """Piece of work with its result. `done` is released when the result is set."""
 
     __slots__ = ("call", "done", "error", "result")
 
@@ -38,7 +38,10 @@ class _Work(Generic[T]):
 
 
 class Writer:
-    """Runs work in write transactions on its connection. The thread starts when two callers meet for the first time."""
+    """Runner of work in write transactions on one connection.
+
+    The thread starts when two callers meet for the first time.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -49,7 +52,7 @@ class Writer:
         self._closed = False
 
     def run(self, call: Callable[[Database], T], *, alone: bool = False) -> T:
-        """The result of the work, once it is committed. Its error is raised here.
+        """Return the result of the work, once it is committed. Its error is raised here.
 
         Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
         Raises WriterClosed.
@@ -67,7 +70,7 @@ class Writer:
         return work.result  # pyright: ignore[reportReturnType]
 
     def close(self, patience_s: float = -1) -> bool:
-        """Closes the connection after the work that waits, for which it waits so long; whether it is closed."""
+        """Close the connection after all waiting work, within `patience_s`. Returns True if it is closed."""
         with self._starting:
             self._closed, thread = True, self._thread
             self._queue.put(None)  # nothing comes after it
@@ -82,7 +85,7 @@ class Writer:
         return True
 
     def let_go(self) -> None:
-        """Ends the thread without waiting for it: for a ledger that nobody closed."""
+        """End the thread without waiting, for a ledger that was never closed."""
         self._queue.put(None)
 
     def _hand_over(self, work: _Work[T]) -> None:
@@ -97,7 +100,7 @@ class Writer:
 
 
 def run_alone(db: Database, call: Callable[[Database], T]) -> T:
-    """One piece of work in a transaction of its own. An interrupt at any point leaves no transaction open."""
+    """Run one piece of work in a transaction of its own. An interrupt leaves no transaction open."""
     try:
         db.begin()
         result = call(db)
@@ -131,7 +134,7 @@ def _loop(db: Database, seat: threading.Lock, queue: SimpleQueue[_Work[object] |
 
 
 def _commit(db: Database, group: list[_Work[object]]) -> None:
-    """Runs and commits a group; where the transaction as a whole fails, each piece has one of its own."""
+    """Run and commit a group. If the transaction as a whole fails, each piece gets its own."""
     if len(group) > 1:
         try:
             with db.transaction():

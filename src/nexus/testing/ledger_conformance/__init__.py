@@ -1,6 +1,6 @@
-"""What every ledger store has to pass: short checks of each promise of `LedgerStore`, hostile values included.
+"""Conformance suite for ledger stores: short checks of each promise of `LedgerStore`.
 
-Give it your own store as a `Backend`: an empty storage, and a way to open stores on it. With pytest:
+Pass your own store as a `Backend`: an empty storage, and a way to open stores on it. With pytest:
 
     import pytest
     from nexus.testing.ledger_conformance import CHECKS, Check
@@ -18,9 +18,8 @@ Give it your own store as a `Backend`: an empty storage, and a way to open store
     def test_my_ledger(check, tmp_path):
         check(MyBackend(tmp_path))
 
-Without pytest: `print(run(lambda: MyBackend(new_folder())))`. Every check gets a storage of its own, sets the clock that
-it passes to `open`, and closes the stores that it opened. A check that fails raises AssertionError, which says what was
-expected and what was found. Nothing here needs pytest.
+Without pytest: `print(run(lambda: MyBackend(new_folder())))`. Every check gets an empty storage, sets the clock that it
+passes to `open`, and closes its stores. A failed check raises AssertionError with the expected and the actual value.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run(make_backend: Callable[[], Backend]) -> Report:
-    """Runs all checks, each on a backend of its own, and returns which passed and what the others found."""
+    """Run all checks, each on a new backend, and return the report."""
     return run_checks(CHECKS, make_backend)
 
 
 def check_name(words: str) -> Check:
-    """The one check whose name has these words. Raises KeyError if there is none, or several."""
+    """Return the check whose name contains these words. Raises KeyError unless there is exactly one."""
     found = [check for check in CHECKS if words in check.name]
     if len(found) != 1:
         raise KeyError(f"{len(found)} checks have {words!r} in their names")

@@ -81,7 +81,7 @@ def every_field(case: Case) -> None:
 
 @checks.add
 def hostile_text(case: Case) -> None:
-    """NUL, lone surrogates and U+001A come back wherever text may stand, and make no two names one."""
+    """NUL, lone surrogates and U+001A survive wherever text is allowed, and make no two names one."""
     store = case.store
     names = (HOSTILE, HOSTILE.replace("\x00", ""), HOSTILE.replace("\x00", "\x1a0000"), "\ud800", "\x1ad800")
     for number, name in enumerate(names):
@@ -257,7 +257,7 @@ def totals(case: Case) -> None:
 
 @checks.add
 def instructions(case: Case) -> None:
-    """Instructions are the system messages that stand before everything else."""
+    """Instructions are the system messages before all others."""
     system = Message("system", (Text("be kind"),))
     append(case.store, "main", system, system, "hello", system)
     append(case.store, "main", system)

@@ -42,7 +42,7 @@ checks = Checks()
 
 
 def fill(store: LedgerStore) -> None:
-    """Writes something of every kind, in an order in which nothing is sorted."""
+    """Write something of every kind, in an order in which nothing is sorted."""
     image = Message("user", (Image("image/png", data="QUJD"),))
     call = assistant("", ToolCall("c", "spawn", HOSTILE), id=HOSTILE)
     put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, opens_turn=False))
@@ -67,7 +67,7 @@ def fill(store: LedgerStore) -> None:
 
 
 def filled(case: Case) -> tuple[LedgerStore, list[Record]]:
-    """A ledger in memory on the case's clock with something of every kind, and its records."""
+    """Return a ledger in memory on the case's clock with something of every kind, and its records."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     fill(source)
     return source, list(source.dump())
@@ -89,7 +89,7 @@ def order_of_records(case: Case) -> None:
 
 
 def _key(record: Record) -> tuple[int | str, ...]:
-    """Where a record stands in the order."""
+    """Return a record's sort key in the order of a dump."""
     if isinstance(record, BlobRecord):
         return (1, record.sha256)
     if isinstance(record, ThreadRecord):
@@ -152,7 +152,7 @@ def there_and_back(case: Case) -> None:
 
 @checks.add
 def loaded_twice(case: Case) -> None:
-    """Loading what is there already adds nothing, also into a ledger that went on since."""
+    """Loading existing records again adds nothing, also into a ledger that was continued since."""
     fill(case.store)
     records = list(case.store.dump())
     equal(case.store.load(records), 0, "how many records were new")
@@ -164,7 +164,7 @@ def loaded_twice(case: Case) -> None:
 
 @checks.add
 def loaded_later(case: Case) -> None:
-    """A newer dump of the same ledger adds only what is new."""
+    """A newer dump of the same ledger adds the new records only."""
     source, records = filled(case)
     case.store.load(records)
     append(source, "z", "later", key="k")

@@ -1,4 +1,4 @@
-"""Checks of deleting for good: what is gone, what stays, and when it is refused."""
+"""Checks of erasing: deleted rows, remaining rows, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ checks = Checks()
 
 @checks.add
 def erased_entries_stay_erased(case: Case) -> None:
-    """What was deleted for good is found nowhere; what stays of a thread is its number, marked as erased."""
+    """Erased text is found nowhere; only a thread's number remains, marked as erased."""
     store = case.store
     append(store, "kept", "harmless")
     new = (entry("a secret", keys=("secret key",)), entry("another secret", "and more"))

@@ -1,4 +1,4 @@
-"""What a check expects: each failure is an AssertionError that says what was expected and what was found."""
+"""Assertions of the checks. A failure names the expected and the actual value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_SHOWN = 600
 
 
 class Caught(Generic[Error]):
-    """The error that `raises` caught, to be looked at after its block."""
+    """Error that `raises` caught, for inspection after its block."""
 
     def __init__(self) -> None:
         self._error: Error | None = None
@@ -25,25 +25,25 @@ class Caught(Generic[Error]):
         return self._error
 
     def keep(self, error: Error) -> None:
-        """Keeps the error."""
+        """Keep the error."""
         self._error = error
 
 
 def equal(found: Any, wanted: Any, what: str) -> None:
-    """Raises AssertionError unless the two are equal."""
+    """Raise AssertionError unless the two are equal."""
     if found != wanted:
         raise AssertionError(f"{what}: expected {_shown(wanted)}, found {_shown(found)}")
 
 
 def holds(condition: bool, what: str) -> None:
-    """Raises AssertionError unless the condition is true; `what` says what was expected and what was found."""
+    """Raise AssertionError with `what` unless the condition is true."""
     if not condition:
         raise AssertionError(what)
 
 
 @contextmanager
 def raises(kind: type[Error], what: str) -> Generator[Caught[Error]]:
-    """Raises AssertionError unless the block raises an error of this kind."""
+    """Raise AssertionError unless the block raises an error of this kind."""
     caught = Caught[Error]()
     try:
         yield caught

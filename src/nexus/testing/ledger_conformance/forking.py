@@ -1,4 +1,4 @@
-"""Checks of forks and rewinds: what they share with their source, and that both go on apart."""
+"""Checks of forks and rewinds: shared entries, and independent histories after them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def every_place(case: Case) -> None:
 
 @checks.add
 def rewind(case: Case) -> None:
-    """A session that is forked onto itself goes on from the earlier entry, and what came after stays readable."""
+    """A session that is forked onto itself continues from the earlier entry, and later ones stay readable."""
     store = case.store
     for text in ("one", "two", "three"):
         append(store, "main", text)
@@ -124,7 +124,7 @@ def fork_of_what_was_moved(case: Case) -> None:
 
 @checks.add
 def path_of_segments(case: Case) -> None:
-    """The path says which entries of which threads it consists of, and what stands before each part."""
+    """The path lists the entries of each thread it consists of, and the chain value before each part."""
     store = case.store
     put(store, "main", entry("one"), entry("two"), entry("three"))
     store.fork("a", "main", 2)
@@ -162,7 +162,7 @@ def turn_at_the_fork(case: Case) -> None:
 
 @checks.add
 def totals_begin_anew(case: Case) -> None:
-    """A fork's totals are those of its own rows only."""
+    """A fork's totals count its own rows only."""
     store = case.store
     put(store, "main", entry("one"), compaction(1, 1, 2))
     row = store.thread(store.fork("branch", "main", 2))

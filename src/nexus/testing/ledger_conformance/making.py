@@ -1,4 +1,4 @@
-"""What the checks append, and how they read it back: short words for the store's calls."""
+"""Short forms of the store's calls for writing and reading in the checks."""
 
 from __future__ import annotations
 
@@ -29,54 +29,54 @@ WAIT_SECONDS = 30.0
 
 
 def with_sizes(*said: Message | str) -> tuple[SizedMessage, ...]:
-    """Messages with counts that follow from their text; a plain text is a user's message."""
+    """Return messages with counts that follow from their text; plain text is a user's message."""
     messages = [user(one) if isinstance(one, str) else one for one in said]
     return tuple(SizedMessage(one, size_of(one)) for one in messages)
 
 
 def size_of(message: Message) -> TokenSize:
-    """Counts that differ in each wire form."""
+    """Return counts that differ in each provider format."""
     length = len(message.text())
     return TokenSize(length + 1, length + 3, length + 2, 1)
 
 
 def entry(*said: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
-    """Messages to append, as a new turn unless told otherwise."""
+    """Return an entry of messages, which starts a turn by default."""
     return NewEntry("messages", with_sizes(*said), {}, at_ms, opens_turn, tuple(keys))
 
 
 def mark(kind: EntryKind, **body: int | str) -> NewEntry:
-    """An entry without messages, with this body."""
+    """Return an entry without messages, with this body."""
     return NewEntry(kind, body=dict(body))
 
 
 def compaction(covers_from: int, covers_to: int, first_kept: int) -> NewEntry:
-    """A compaction of these entries."""
+    """Return a compaction of these entries."""
     return mark("compaction", covers_from=covers_from, covers_to=covers_to, first_kept=first_kept, summary="so far")
 
 
 def append(store: LedgerStore, session: str, *said: Message | str, key: str = "", at_ms: int = 0) -> Committed:
-    """Appends messages as one entry that opens a turn."""
+    """Append messages as one entry that opens a turn."""
     return put(store, session, entry(*said, keys=(key,) if key else (), at_ms=at_ms))
 
 
 def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionMetadata | None = None) -> Committed:
-    """Commits these entries."""
+    """Commit these entries."""
     return store.commit(session, Commit(entries), facts)
 
 
 def cut(view: str, number: int, at_seq: int) -> Cut:
-    """A view's decision, made at the head `at_seq`."""
+    """Return a view's decision, made at the head `at_seq`."""
     return Cut(view, number, at_seq, MessageRef(at_seq, 0), "[left out]", at_seq, at_seq * 10, at_seq)
 
 
 def manifest(view: str, number: int, at_ms: int = 7) -> AssemblyRow:
-    """A manifest that can be told from others by its number."""
+    """Return a manifest that can be told from others by its number."""
     return AssemblyRow(view, {"number": number, "text": HOSTILE}, at_ms)
 
 
 def thread_of(store: LedgerStore, session: str) -> int:
-    """The session's thread, which must be there."""
+    """Return the session's thread, which must be there."""
     found = store.thread_of(session)
     holds(found is not None, f"expected a thread for session {session!r}, found none")
     assert found is not None
@@ -84,18 +84,18 @@ def thread_of(store: LedgerStore, session: str) -> int:
 
 
 def entries(store: LedgerStore, session: str) -> list[Entry]:
-    """All entries of the session's path; none if there is no session."""
+    """Return all entries of the session's path; an unknown session has none."""
     thread = store.thread_of(session)
     return [] if thread is None else list(store.entries(thread))
 
 
 def texts(store: LedgerStore, session: str) -> list[str]:
-    """The texts of all messages on the session's path."""
+    """Return the texts of all messages on the session's path."""
     return [row.message.text() for one in entries(store, session) for row in one.rows]
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """Runs the calls at once, each on a thread of its own; what each returned, or the error that it raised."""
+    """Run the calls at once, each on its own thread. Returns results and raised errors."""
     results: list[object] = [None] * len(calls)
     barrier = threading.Barrier(len(calls))
 

@@ -1,4 +1,4 @@
-"""Checks of marks and views: compactions, undo and redo, pins, cuts and manifests, and what forks inherit of them."""
+"""Checks of checkpoints and views: compactions, undo, pins, cuts, manifests, and their inheritance."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ checks = Checks()
 def record_call(
     store: LedgerStore, session: str, cut_made: Cut | None = None, row: AssemblyRow | None = None
 ) -> Committed:
-    """Appends a message as it is recorded after a call: with the cut that the context needed, and its manifest."""
+    """Append a message as after a call: with the cut that the context needed, and its manifest."""
     return store.commit(session, Commit((entry("sent"),), cut_made, row))
 
 
 @checks.add
 def newest_first(case: Case) -> None:
-    """Marks are all entries that are no steps, newest first, on a fork those from before its entry."""
+    """Checkpoints are all entries except steps, newest first, on a fork those from before its entry."""
     store = case.store
     steps = (entry("one"), mark("pin", seq=1, ord=0), mark("completed"), compaction(1, 1, 2), entry("two"))
     put(store, "main", *steps, mark("failed"), mark("undone", of=4), mark("clear"), mark("unpin", seq=1, ord=0))
@@ -67,7 +67,7 @@ def undo_and_redo(case: Case) -> None:
 
 @checks.add
 def wrong_undo(case: Case) -> None:
-    """What is no compaction and no undo, is undone already, or stands on another path cannot be undone."""
+    """Only a compaction or undo that is current and on the same path can be undone."""
     store = case.store
     put(store, "main", entry("one"), mark("clear"), compaction(1, 1, 2), mark("undone", of=3), compaction(1, 1, 2))
     append(store, "other", "one")
@@ -150,7 +150,7 @@ def cuts(case: Case) -> None:
 
 @checks.add
 def inherited_cuts(case: Case) -> None:
-    """A fork inherits the cuts from before its entry, goes on from their number, and leaves its source as it is."""
+    """A fork inherits earlier cuts, continues their numbers, and leaves its source unchanged."""
     store = case.store
     append(store, "main", "one")
     record_call(store, "main", cut("v", 1, 1))
@@ -198,7 +198,7 @@ def manifests(case: Case) -> None:
 
 @checks.add
 def inputs(case: Case) -> None:
-    """What manifests name is stored once, and goes with the last manifest that names it."""
+    """Inputs of manifests are stored once, and deleted with the last manifest that names them."""
     store = case.store
     system, tools = "the rules \ud83d".encode("utf-8", "surrogatepass"), b"[]"
     names = {"system": hashlib.sha256(system).hexdigest(), "tools": hashlib.sha256(tools).hexdigest()}

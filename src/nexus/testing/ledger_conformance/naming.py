@@ -1,4 +1,4 @@
-"""Checks of sessions: what is known of them, how their pointers move, aliases, and who spawned whom."""
+"""Checks of sessions: metadata, pointer updates, aliases, and parents."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def wrong_threads(case: Case) -> None:
 
 @checks.add
 def archived(case: Case) -> None:
-    """An archived or deleted session is listed on request only; it goes on when it is appended to, and stays archived."""
+    """An archived or deleted session is listed on request only; it can be appended to, and stays archived."""
     store = case.store
     for name in ("active", "archived", "deleted"):
         append(store, name, "one")
@@ -124,7 +124,7 @@ def retired(case: Case) -> None:
 
 @checks.add
 def aliases(case: Case) -> None:
-    """An alias leads wherever a session is named, also over another alias, until it is taken back."""
+    """An alias leads wherever a session is named, also over another alias, until it is removed."""
     store = case.store
     append(store, "main", "one", key="k")
     store.move([], [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter")])
@@ -151,7 +151,7 @@ def aliases(case: Case) -> None:
 
 @checks.add
 def renamed(case: Case) -> None:
-    """A session that was renamed is found by its old name, and goes on by either."""
+    """A renamed session is found by its old name and can be continued by either."""
     store = case.store
     append(store, "old", "one")
     store.move(
@@ -230,7 +230,7 @@ def parents(case: Case) -> None:
 
 @checks.add
 def circles_of_parents(case: Case) -> None:
-    """No session is its own parent, nor that of one of its parents."""
+    """No session is its own parent or a parent of one of its parents."""
     store = case.store
     append(store, "a", "one")
     put(store, "b", entry("one"), facts=SessionMetadata(parent_session="a"))

@@ -1,4 +1,4 @@
-"""Checks of what a commit insists on: keys that work once, the head, the newest mark; and that it is whole or absent."""
+"""Checks of a commit's conditions: keys that work once, expected heads, and atomicity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ checks = Checks()
 
 @checks.add
 def same_payload(case: Case) -> None:
-    """A key that comes again with the same payload adds nothing and says where the session stands."""
+    """A key that comes again with the same payload adds nothing and reports the session's head."""
     append(case.store, "main", "one", key="k1")
     append(case.store, "main", "two")
     before = list(case.store.dump())
@@ -92,7 +92,7 @@ def counts_are_no_payload(case: Case) -> None:
 
 @checks.add
 def keys_of_threads(case: Case) -> None:
-    """A key belongs to the thread that used it; a fork knows what it inherited and may use it again."""
+    """A key belongs to the thread that used it; a fork may use an inherited key again."""
     append(case.store, "main", "one", key="k")
     append(case.store, "main", "two", key="later")
     case.store.fork("branch", "main", 1)
@@ -193,7 +193,7 @@ def inherited_mark(case: Case) -> None:
 
 @checks.add
 def whole_or_absent(case: Case) -> None:
-    """A commit whose second entry is refused leaves nothing of the first: no entry, key, image, session or thread."""
+    """A commit whose second entry is refused leaves nothing behind: no entry, key, image, session or thread."""
     store = case.store
     append(store, "main", "one", key="used")
     before = list(store.dump())

@@ -1,4 +1,4 @@
-"""A check, the backend that it is given, and the report of a run."""
+"""Checks, the backend they run on, and the report of a run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ START_MS = 1_700_000_000_000
 
 
 class Backend(Protocol):
-    """One storage, empty when a check begins. What the author of a store supplies."""
+    """Storage that is empty when a check begins, supplied by the author of a store."""
 
     @property
     def durable(self) -> bool:
-        """Whether what was written is still there after all stores on the storage were closed."""
+        """True if the content survives closing all stores."""
         ...
 
     def open(self, tenant: str = "local", clock_ms: Callable[[], int] | None = None) -> LedgerStore:
-        """A store for this tenant, always on the same storage. `clock_ms` is where it takes the time from."""
+        """Open a store for this tenant, always on the same storage. `clock_ms` supplies the time."""
         ...
 
 
 class Case:
-    """What one check works with: stores on an empty storage, and their clock. All stores are closed at its end."""
+    """Stores of one check on an empty storage, and their clock. All are closed at the end."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -37,27 +37,27 @@ class Case:
         self.store = self.open()
 
     def open(self, tenant: str = "local") -> LedgerStore:
-        """One more store on the same storage."""
+        """Return one more store on the same storage."""
         store = self.backend.open(tenant, self.clock)
         self._opened.append(store)
         return store
 
     def close(self) -> None:
-        """Closes all stores."""
+        """Close all stores."""
         for store in self._opened:
             store.close()
         self._opened.clear()
 
 
 class Check:
-    """One promise of the protocol. `name` is the sentence that says it; calling it raises AssertionError if it is broken."""
+    """Promise of the protocol. `name` is its sentence; calling it raises AssertionError if it is broken."""
 
     def __init__(self, name: str, function: Callable[[Case], None]) -> None:
         self.name = name
         self._function = function
 
     def __call__(self, backend: Backend) -> None:
-        """Runs the check on an empty storage."""
+        """Run the check on an empty storage."""
         case = Case(backend)
         try:
             self._function(case)
@@ -75,7 +75,7 @@ class Checks:
         self._found: list[Check] = []
 
     def add(self, function: Callable[[Case], None]) -> Callable[[Case], None]:
-        """Takes a function as a check."""
+        """Take a function as a check."""
         name = " ".join((function.__doc__ or function.__name__).split()).removesuffix(".")
         self._found.append(Check(name, function))
         return function
@@ -87,14 +87,14 @@ class Checks:
 
 
 class Report(Struct, frozen=True):
-    """What a run found: the names of the checks that passed, and of those that failed with what each said."""
+    """Names of passed checks, and of failed ones with their messages."""
 
     passed: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed."""
+        """True if every check passed."""
         return not self.failed
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Report(Struct, frozen=True):
 
 
 def run_checks(checks: Iterable[Check], make_backend: Callable[[], Backend]) -> Report:
-    """Runs the checks one after the other, each on a backend of its own. An error of any kind is a failed check."""
+    """Run the checks one after the other, each on a new backend. An error of any kind is a failure."""
     passed: list[str] = []
     failed: list[tuple[str, str]] = []
     for check in checks:

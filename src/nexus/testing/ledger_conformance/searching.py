@@ -14,7 +14,7 @@ checks = Checks()
 
 
 def search_texts(store: LedgerStore, text: str, session: str = "") -> list[str]:
-    """The texts of all hits, the newest first."""
+    """Return the texts of all hits, the newest first."""
     return [hit.text for hit in store.search(Query(text, session, limit=1_000, order="newest"))]
 
 
@@ -45,7 +45,7 @@ def all_words(case: Case) -> None:
 
 @checks.add
 def phrases(case: Case) -> None:
-    """Words in double quotes stand side by side."""
+    """Words in double quotes must be adjacent."""
     for text in ("deep blue sea", "the sea is deep, blue", "a sea, deep blue", "blue deep"):
         append(case.store, "main", text)
     wanted = {
@@ -126,7 +126,7 @@ def parts_and_roles(case: Case) -> None:
 
 @checks.add
 def path_of_a_session(case: Case) -> None:
-    """A session's search sees its path: for a fork what it shares and what is its own, and nothing else."""
+    """A session's search sees its path only, which for a fork includes the shared entries."""
     store = case.store
     for text in ("word one", "word two", "word three"):
         append(store, "main", text)
@@ -163,7 +163,7 @@ def pages(case: Case) -> None:
 
 @checks.add
 def what_a_hit_says(case: Case) -> None:
-    """A hit says where the message stands, its turn, role, time and text, and which sessions have it."""
+    """A hit has the message's position, turn, role, time and text, and its sessions."""
     store = case.store
     append(store, "main", "first")
     append(store, "main", user("other", at_ms=5), assistant("the Needle", at_ms=6))

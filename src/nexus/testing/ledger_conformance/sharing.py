@@ -136,7 +136,7 @@ def many_threads(case: Case) -> None:
 
 @checks.add
 def same_key_at_once(case: Case) -> None:
-    """Of eight threads that append under one key, one adds the entry, and all learn where it stands."""
+    """Of eight threads that append under one key, one adds the entry, and all get its position."""
     results = together(*[lambda: append(case.store, "main", "one", key="k")] * 8)
     added = sorted(result.added if isinstance(result, Committed) else -1 for result in results)
     equal(added, [0, 0, 0, 0, 0, 0, 0, 1], "how many entries each added")
@@ -228,7 +228,7 @@ def closed(case: Case) -> None:
 
 @checks.add
 def opened_again(case: Case) -> None:
-    """What was written is there, whole, after closing and opening again; a store that is not durable may lose all of it."""
+    """Everything written is intact after closing and opening again; a store that is not durable may lose all of it."""
     append(case.store, "main", "one", key="k")
     case.store.fork("branch", "main", 1)
     case.store.move([], [Alias("m", "main", "")])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, create_summary_message, summary_text
@@ -137,7 +137,7 @@ class LedgerLogger:
             tokens_after=tokens_after,
             summary_tokens=get_counter().count(summary_text(summary)),
         )
-        entries = [NewEntry("compaction", body=asdict(body), at_ms=summary.at_ms)]
+        entries = [NewEntry("compaction", body=msgspec.to_builtins(body), at_ms=summary.at_ms)]
         if not in_place:
             entries += [NewEntry(messages=self._sized([message]), at_ms=message.at_ms) for message in kept]
         done = self.ledger.commit(self.session, Commit(tuple(entries)))
