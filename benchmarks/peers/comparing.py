@@ -34,7 +34,7 @@ ROUNDS = {100: 15, 1_000: 9, 10_000: 5}
 
 COLUMNS = (
     "peer", "OpenAI %", "Anthropic %", "over %", "over own %", "first task %", "latest user %", "event %", "cached %",
-    "breaks", "mean prompt %", "summaries", "no body", "calls",
+    "breaks", "mean prompt %", "summaries", "calls",
 )  # fmt: skip
 TIME_COLUMNS = ("peer", *(f"{what} {length:,}" for what in ("first", "next") for length in ROUNDS))
 SETTING_COLUMNS = ("peer", "version", "settings", "its budget counts")
@@ -137,7 +137,7 @@ def _row(one: Peer, found: Found, courses: Sequence[Course], counter: Remembered
     cached = _percent(sums.cached, sums.whole_prompt)
     breaks = f"{sums.breaks} of {sums.followed}"
     mean = _percent(sums.prompt, sums.sent * BUDGET)
-    return (one.name, *percents, cached, breaks, mean, sums.summaries, sums.raised, sums.sent)
+    return (one.name, *percents, cached, breaks, mean, sums.summaries, sums.sent)
 
 
 def _percent(part: int, whole: int) -> float | None:
@@ -171,8 +171,7 @@ _NOTES = (
     "  event.",
     "cached: common prefix of consecutive bodies, as a share of all tokens. breaks: bodies that do not start with the whole",
     "  previous body. mean prompt: % of the budget.",
-    f"summaries: model calls for one, each answered with the same {SUMMARY_WORDS} words; their cost is in no column. no body:",
-    "  calls that raised an error.",
+    f"summaries: model calls for one, each answered with the same {SUMMARY_WORDS} words; their cost is in no column.",
 )
 
 TIMES = "CPU ms of one call"
