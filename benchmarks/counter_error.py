@@ -79,8 +79,7 @@ def _by_kind(sessions: dict[tuple[str, str], list[Counted]], missing: list[str])
         "LangChain %",
     )  # fmt: skip
     notes = (
-        "base count: count over true tokens at the tenth call. Others: error of a call's count in % of its true tokens;",
-        "  negative is an under-count.",
+        "base count: count over true tokens at the tenth call. Others: error of a call's count; negative is an under-count.",
         "cold: first call, with the shipped factor. after 3, after 10: that many reports later. worst anchored: from the",
         "  second call on, with the anchor.",
         "len/4, LangChain (count_tokens_approximately): at the eleventh call.",

@@ -263,7 +263,6 @@ _NOTES = (
     "  three quarters of the calls. tool result: inside a result in the middle of the session.",
     "cuts: Nexus's default, without compaction. compaction: nexus.call with the extractive summary at 85 % use.",
     "  middle_out: only where it differs from the row above.",
-    "first message, newest groups: the first message and the newest whole groups that fit.",
     "refused: calls with BudgetTooSmall. over: bodies over the budget. invalid: bodies that OpenAI or Anthropic reject.",
 )
 

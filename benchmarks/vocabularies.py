@@ -40,7 +40,7 @@ def vocabularies() -> tuple[list[Vocabulary], list[str]]:
         try:
             found.extend(make(import_module(package)))
         except ImportError as error:
-            missing.append(f"without {package} ({error}); to add it, install {wheels} into {EXTRA.relative_to(ROOT)}")
+            missing.append(f"without {package} ({error}): install {wheels} into {EXTRA.relative_to(ROOT)}")
     return found, missing
 
 

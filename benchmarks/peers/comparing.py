@@ -163,8 +163,7 @@ def _table(kind: str, data: str, rows: Sequence[tuple[Cell, ...]], raised: Seque
 _NOTES = (
     "Every peer gets the same full messages call by call, and the usage that the provider would report. cached and breaks",
     "  cover all calls; other columns those from the first one whose full body exceeds the budget.",
-    "OpenAI, Anthropic: bodies that independent checkers of the providers' rules accept. The peers' OpenAI messages are",
-    "  translated for Anthropic without repairs; neighbors of one role are joined.",
+    "OpenAI, Anthropic: bodies that independent checkers accept, translated for Anthropic without repairs.",
     "over: whole bodies, with tools and system message, over the budget (o200k of compact JSON). over own: the same for what",
     "  the peer's budget counts; - without a token budget.",
     "first task, latest user, event: bodies with the first and latest user text word for word, and with all of the current",
@@ -179,9 +178,8 @@ _TIME_DATA = "synthetic: turns of text, call, result of 1,200 characters, text; 
 _TIME_NOTES = (
     "first: the first call over the budget in a session of that many messages. next: the call after it.",
     f"Medians of {', '.join(f'{rounds} rounds at {length:,}' for length, rounds in ROUNDS.items())}; user and system time.",
-    "Nexus: from the ledger file to the finished body; after a cut, next also reads the window again. Others: their own step",
-    "  on messages in memory. openai-agents' SQLiteSession includes its Runner, which repairs cut pairs.",
-    f"A peer that needs over {TIMES_CPU_S} CPU-s or 4 GiB is stopped: > {TIMES_CPU_S} CPU-s.",
+    "Nexus: from the ledger file to the finished body. Others: their own step on messages in memory. openai-agents'",
+    "  SQLiteSession includes its Runner.",
 )
 
 
