@@ -53,9 +53,9 @@ def _table(title: str, data: str, rows: Sequence[KitRow], notes: tuple[str, ...]
     for row in sorted(rows, key=lambda row: (row.budget, not row.complies, -row.survived, -row.resolved)):
         found.setdefault(row.strategy, []).append(row)
     over = sorted(f"{row.strategy} at {row.budget:.0%}" for row in rows if not row.complies)
-    note = f"Over the budget: {', '.join(over) or 'none'}."
+    notes += (f"Over the budget: {', '.join(over)}.",) if over else ()
     cells = tuple((name, *_cells(at)) for name, at in found.items())
-    return Table(title, COMMAND, data, COLUMNS, cells, (*notes, note))
+    return Table(title, COMMAND, data, COLUMNS, cells, notes)
 
 
 def _cells(rows: Sequence[KitRow]) -> Iterator[Cell]:

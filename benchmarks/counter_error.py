@@ -69,20 +69,19 @@ def _by_kind(sessions: dict[tuple[str, str], list[Counted]], missing: list[str])
         (
             name, kind, calls[9].base / calls[9].true,
             *(_error(calls[at], "learned") for at in (0, 3, 10)),
-            min(_errors(calls, "cold")), min(_errors(calls[3:], "learned")), min(_errors(calls[1:], "expected")),
+            min(_errors(calls[1:], "expected")),
             _error(calls[10], "chars"), _error(calls[10], "langchain"),
         )
         for (name, kind), calls in sessions.items()
     ]  # fmt: skip
     columns = (
-        "tokenizer", "content", "base count", "cold %", "after 3 %", "after 10 %", "worst cold %", "worst after 3 %",
-        "worst anchored %", "len/4 %", "LangChain %",
+        "tokenizer", "content", "base count", "cold %", "after 3 %", "after 10 %", "worst anchored %", "len/4 %",
+        "LangChain %",
     )  # fmt: skip
     notes = (
-        "base count: count over true tokens at the tenth call. Others: error of a call's count in % of its true tokens;",
-        "  negative is an under-count.",
-        "cold: first call, with the shipped factor. after 3, after 10: that many reports later. worst cold: any call, never",
-        "  calibrated. worst after 3: from the fourth call on. worst anchored: from the second on, with the anchor.",
+        "base count: count over true tokens at the tenth call. Others: error of a call's count; negative is an under-count.",
+        "cold: first call, with the shipped factor. after 3, after 10: that many reports later. worst anchored: from the",
+        "  second call on, with the anchor.",
         "len/4, LangChain (count_tokens_approximately): at the eleventh call.",
         *missing,
     )

@@ -41,7 +41,6 @@ class Cost(Struct, frozen=True):
     """One form over several sessions: prompt tokens, those read from the cache, US cents; all of an average session."""
 
     prompt: int
-    mean_prompt: int
     share: float
     cents: float
 
@@ -74,10 +73,10 @@ def cost_of(sessions: Sequence[Session], form: Form, model: Model, counter: Reme
     """What an average one of the sessions costs in a form, at the model's provider."""
     rule = cache_rule(model)
     sums = [simulated(play(session, form, model.name, counter), model, rule, counter) for session in sessions]
-    prompt, calls = sum(one.prompt for one in sums), sum(one.calls for one in sums)
+    prompt = sum(one.prompt for one in sums)
     dollars = float(sum(one.input_dollars for one in sums))
     share = sum(one.read for one in sums) / prompt
-    return Cost(prompt // len(sessions), prompt // calls, share, 100 * dollars / len(sessions))
+    return Cost(prompt // len(sessions), share, 100 * dollars / len(sessions))
 
 
 def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembered) -> Table:
@@ -86,13 +85,13 @@ def _table(kind: str, data: str, sessions: Sequence[Session], counter: Remembere
     found = {
         form.name: {maker: cost_of(sessions, form, model, counter) for maker, model in models.items()} for form in FORMS
     }
-    columns = ["format", "prompt tokens", "mean prompt"]
+    columns = ["format", "prompt tokens"]
     for maker in MODELS:
         columns += [f"{maker} cached %", f"{maker} cents", f"{maker} / {BESIDE}"]
     rows: list[tuple[Cell, ...]] = []
     for name, costs in found.items():
         first = next(iter(costs.values()))
-        row: list[Cell] = [name, first.prompt, first.mean_prompt]
+        row: list[Cell] = [name, first.prompt]
         for maker, cost in costs.items():
             row += [100 * cost.share, cost.cents, cost.cents / found[BESIDE][maker].cents]
         rows.append(tuple(row))
@@ -112,11 +111,8 @@ def _served(conversation: Session, counter: Remembered) -> list[tuple[str, Serve
 
 
 def _served_table(conversation: Session, rows: Sequence[tuple[str, Served, CacheTotals]]) -> Table:
-    columns = ("format", "calls", "prompt tokens", "cached tokens", "processed", "cached %", "simulated %")
-    cells = tuple(
-        (name, one.calls, one.prompt, one.cached, one.prompt - one.cached, 100 * one.share, 100 * expected.share)
-        for name, one, expected in rows
-    )
+    columns = ("format", "prompt tokens", "cached tokens", "cached %", "simulated %")
+    cells = tuple((name, one.prompt, one.cached, 100 * one.share, 100 * expected.share) for name, one, expected in rows)
     data = f"one tau conversation, {_size([conversation])}, context window of {WINDOW:,} tokens"
     return Table("Cost by context format: local server", COMMAND, data, columns, cells, _SERVED_NOTES)
 
@@ -127,15 +123,15 @@ def _size(sessions: Sequence[Session]) -> str:
 
 
 _NOTES = (
-    f"Averages per session. Models: {', '.join(MODELS.values())}. Cache rules and prices are those of nexus cache-sim,",
-    "  with five idle minutes. Cents (US) for prompts only; answers cost the same in every format. Nothing is cut.",
-    "prompt tokens: all tokens sent, in Claude's tokens. mean prompt: per call. / layered: ratio of cents.",
+    f"Averages per session, in US cents for prompts only. Models: {', '.join(MODELS.values())}. Cache rules and prices are",
+    "  those of nexus cache-sim, with five idle minutes. Nothing is cut.",
+    "prompt tokens: all tokens sent, in Claude's tokens. / layered: ratio of cents.",
     "tagged and tagged_stable are shorter because they show at most 20 truncated entries of earlier turns.",
     f"Workspace: examples/agent with examples/tools.json, zone {TIMEZONE}. Its memory file grows by one line every",
     f"  {NOTE_EVERY} calls. Missing times: {AFTER_ANSWER_MS // 1000} s per user, {AFTER_CALL_MS // 1000} s per tool. The clock shows minutes.",
 )
 _SERVED_NOTES = (
-    f"llama.cpp's server (xllamacpp) with {NAME} on loopback, a new one per format. cached tokens: reported by the server;",
-    "  processed: the others. Answers are one token long.",
+    f"llama.cpp's server (xllamacpp) with {NAME} on loopback, a new one per format. cached tokens: reported by the server.",
+    "  Answers are one token long.",
     "simulated: for the same bodies, in o200k tokens of JSON instead of the server's chat template.",
 )

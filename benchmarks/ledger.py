@@ -72,7 +72,7 @@ def appends(ours: Path, bare: Path) -> Outcome:
         f"Nexus / bare, wall: {ratio:.2f} (median of pairs), "
         f"{middle(nexus).wall_ms / middle(other).wall_ms:.2f} (ratio of medians)."
     )
-    columns = ("append of a turn", "p50 ms", "p99 ms", "CPU p50 ms", "rounds")
+    columns = ("append of a turn", "p50 ms", "p99 ms", "CPU p50 ms")
     name = "append of a turn, Nexus / bare APSW transaction"
     target = Target(name, f"at most {MOST_APPEND}", f"{ratio:.2f}", ratio <= MOST_APPEND)
     return Outcome((Table("Appends", COMMAND, DATA, columns, cells, (note, *_APPEND_NOTES)),), (target,))
@@ -87,7 +87,7 @@ _APPEND_NOTES = (
 def _append(what: str, runs: Sequence[Spent]) -> tuple[Cell, ...]:
     walls = sorted(run.wall_ms for run in runs)
     spent = middle(runs)
-    return what, spent.wall_ms, walls[len(walls) * 99 // 100], spent.cpu_ms, len(runs)
+    return what, spent.wall_ms, walls[len(walls) * 99 // 100], spent.cpu_ms
 
 
 def reads(ours: Path, bare: Path) -> Outcome:
@@ -107,11 +107,11 @@ def reads(ours: Path, bare: Path) -> Outcome:
             "plain SELECT + msgspec, to dicts": partial(plain.with_msgspec, after, TURNS),
         }
         spent = in_turns(works, rounds)
-        rows += [(what, messages, name, one.wall_ms, one.cpu_ms, rounds) for name, one in spent.items()]
+        rows += [(what, messages, name, one.wall_ms, one.cpu_ms) for name, one in spent.items()]
         cpu_ms.append(spent["Nexus, verified"].cpu_ms)
     ledger.close()
     plain.close()
-    columns = ("range", "messages", "what", "wall ms", "CPU ms", "rounds")
+    columns = ("range", "messages", "what", "wall ms", "CPU ms")
     table = Table("Reads", COMMAND, DATA, columns, tuple(rows), _READ_NOTES)
     window, walk = cpu_ms
     names = [f"{what}, verified and decoded, CPU" for what in ("window of 50 turns", f"walk over {TURNS:,} turns")]

@@ -50,13 +50,13 @@ def forks(file: Path) -> Outcome:
     windows = in_turns(reads, WINDOW_ROUNDS)
     every = in_turns({"sessions": ledger.sessions}, SESSIONS_ROUNDS)["sessions"]
     ledger.close()
-    rows = [(f"window, {name}", spent, WINDOW_ROUNDS) for name, spent in windows.items()]
-    rows += [(f"first read, {name}", _first(file, thread), FIRST_ROUNDS) for name, thread in threads.items()]
-    rows.append(("a fork", middle(made), len(made)))
-    rows.append(("list of 1 session", one, SESSIONS_ROUNDS))
-    rows.append((f"list of {2 * FORKS + 1} sessions", every, SESSIONS_ROUNDS))
-    cells = tuple((name, spent.wall_ms, spent.cpu_ms, rounds) for name, spent, rounds in rows)
-    table = Table("Forks", COMMAND, DATA, ("what", "wall ms", "CPU ms", "rounds"), cells, _FORK_NOTES)
+    rows = [(f"window, {name}", spent) for name, spent in windows.items()]
+    rows += [(f"first read, {name}", _first(file, thread)) for name, thread in threads.items()]
+    rows.append(("a fork", middle(made)))
+    rows.append(("list of 1 session", one))
+    rows.append((f"list of {2 * FORKS + 1} sessions", every))
+    cells = tuple((name, spent.wall_ms, spent.cpu_ms) for name, spent in rows)
+    table = Table("Forks", COMMAND, DATA, ("what", "wall ms", "CPU ms"), cells, _FORK_NOTES)
     return Outcome((table,), tuple(_fork_targets({name: spent.wall_ms for name, spent in windows.items()})))
 
 
@@ -106,9 +106,9 @@ def searches(file: Path) -> Outcome:
             "newest": partial(ledger.search, Query(text, order="newest")),
         }
         for order, spent in in_turns(works, SEARCH_ROUNDS).items():
-            cells.append((what, text, order, found, spent.wall_ms, spent.cpu_ms, SEARCH_ROUNDS))
+            cells.append((what, text, order, found, spent.wall_ms, spent.cpu_ms))
     ledger.close()
-    columns = ("query", "text", "order", "matches", "wall ms", "CPU ms", "rounds")
+    columns = ("query", "text", "order", "matches", "wall ms", "CPU ms")
     notes = ("The first 20 hits, checked against their hashes, with their sessions. Medians.",)
     return Outcome((Table("Search", COMMAND, DATA, columns, tuple(cells), notes),))
 
@@ -124,8 +124,8 @@ def many_threads(file: Path) -> Outcome:
             spent = timed(partial(_at_one_time, ledger, shares))[1]
             found.append(THREAD_TURNS / spent.wall_ms * 1e3)
     ledger.close()
-    cells = tuple((f"{count}", median(found), THREAD_ROUNDS) for count, found in rates.items())
-    columns = ("threads", "turns per second", "rounds")
+    cells = tuple((f"{count}", median(found)) for count, found in rates.items())
+    columns = ("threads", "turns per second")
     data = f"{THREAD_TURNS} of the same turns per round, one session per thread, in a new ledger"
     notes = ("Every append is on disk when it returns. Waiting appends share one sync.",)
     return Outcome((Table("Concurrent appends", COMMAND, data, columns, cells, notes),))

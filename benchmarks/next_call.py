@@ -60,16 +60,17 @@ def run() -> Outcome:
         found = exceeding[number]
         rows.append(_row(place, "Nexus, first over budget", found.spent, found.in_view))
         for one in trimmed(place.length, BUDGET_TOKENS):
-            rows.append(_row(place, f"trim_messages, {one.name}", one.trim, one.in_view, one.rounds))
-            rows.append(_row(place, f"trim_messages, {one.name}, + to dicts", one.whole, one.in_view, one.rounds))
-    columns = ("messages", "what", "CPU ms", "wall ms", "shown", "rounds")
+            rows.append(_row(place, f"trim_messages, {one.name}", one.trim, one.in_view))
+            rows.append(_row(place, f"trim_messages, {one.name}, + to dicts", one.whole, one.in_view))
+    columns = ("messages", "what", "CPU ms", "shown")
     data = f"synthetic: turns of text, call, result of {RESULT_CHARS:,} characters, text; the layered profile"
     table = Table("Time to assemble the next call", COMMAND, data, columns, tuple(rows), _NOTES)
     return Outcome((table,), _targets(warm[-1].spent.cpu_ms, warm[-2].spent.cpu_ms))
 
 
 _NOTES = (
-    "Medians. Nexus reads a ledger file and ends with the body of ctx.to_anthropic().",
+    "Medians. Nexus reads a ledger file and ends with the body of ctx.to_anthropic(); trim_messages has the messages in",
+    "  memory.",
     "warm: another connection appends a turn before each call. first over budget: that turn causes a cut.",
     "cold engine: includes opening the ledger. cold process: a new Python process with imports.",
     "trim_messages: documented settings, same messages and budget; token counts known, or approximate as documented.",
@@ -158,14 +159,14 @@ def _cold(place: Place) -> Iterator[tuple[Cell, ...]]:
 
     in_view = whole()
     runs = [timed(whole)[1] for _ in range(COLD_ROUNDS)]
-    yield _row(place, "Nexus, cold engine", middle(runs), in_view, COLD_ROUNDS)
+    yield _row(place, "Nexus, cold engine", middle(runs), in_view)
     code = (
         f"import nexus; nx = nexus.open({str(place.workspace)!r}, ledger={str(place.ledger)!r}); "
         f"nx.assemble({QUESTION!r}, budget={place.budget}).to_anthropic()"
     )
     runs = [process(["-c", code]) for _ in range(COLD_ROUNDS)]
-    yield _row(place, "Nexus, cold process", middle(runs), in_view, COLD_ROUNDS)
+    yield _row(place, "Nexus, cold process", middle(runs), in_view)
 
 
-def _row(place: Place, what: str, spent: Spent, in_view: int, rounds: int = ROUNDS) -> tuple[Cell, ...]:
-    return place.length, what, spent.cpu_ms, spent.wall_ms, in_view, rounds
+def _row(place: Place, what: str, spent: Spent, in_view: int) -> tuple[Cell, ...]:
+    return place.length, what, spent.cpu_ms, in_view

@@ -16,15 +16,16 @@ HEAD = """\
 # Benchmarks
 
 Speed, prompt cache, token counts and compaction of Nexus, next to other projects. Where another project is better, the \
-table shows it. This page is generated; repeat a benchmark with its command, and the page with:
+table shows it. This page is generated. Repeat a benchmark with its command, and the page with:
 
 ```sh
 make bench
 python -m benchmarks.page
 ```
 
-The rows of a table come from one run on one machine. Times are medians: compare rows, not machines. Real sessions are \
-not in this repository ([CONTRIBUTING.md](../CONTRIBUTING.md#tests)); without them, benchmarks that need them are skipped.
+The rows of a table come from one run on one machine. Times are medians: compare rows, not machines. The commands also \
+print every target with its figures. Real sessions are not in this repository \
+([CONTRIBUTING.md](../CONTRIBUTING.md#tests)); without them, benchmarks that need them are skipped.
 """
 
 TITLES: Mapping[str, str] = {
@@ -81,7 +82,7 @@ def _section(outcome: Outcome) -> Iterator[str]:
             yield _shown(table, "" if table.data in printed else table.data, [n for n in notes if n not in printed])
             printed.update((table.data, *notes))
     if outcome.targets:
-        yield _targets(outcome.targets)
+        yield f"{_targets(outcome.targets)}\n"
     details = [table.title for table in outcome.tables if table.detail]
     if details:
         yield f"The command also prints: {'; '.join(map(_escaped, details))}.\n"
@@ -110,17 +111,18 @@ def _joined(notes: tuple[str, ...]) -> list[str]:
     return joined
 
 
-def _targets(targets: tuple[Target, ...]) -> str:
-    lines = [_line(("target", "wanted", "measured", "")), _line(("---",) * 4)]
-    lines.extend(
-        _line((target.name, target.wanted, target.measured, "reached" if target.reached else "missed"))
-        for target in targets
-    )
-    return "\n".join([*lines, ""])
+def _targets(targets: Sequence[Target]) -> str:
+    """Return one sentence: the number of targets reached, and each missed one with its figures."""
+    missed = [target for target in targets if not target.reached]
+    count = f"Targets reached: {len(targets) - len(missed)} of {len(targets)}."
+    if not missed:
+        return count
+    figures = (f"{target.name}: wanted {target.wanted}, measured {target.measured}" for target in missed)
+    return _escaped(f"{count} Missed: {'; '.join(figures)}.")
 
 
 def _line(cells: tuple[str, ...] | list[str]) -> str:
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+    return f"|{'|'.join(_escaped(cell) for cell in cells)}|"
 
 
 def _escaped(text: str) -> str:

@@ -45,6 +45,7 @@ CLAUDE, TAU, SMALL = "Claude Code", "tau airline", "Claude Code, under 2,000 tok
 
 Mode: TypeAlias = tuple[Strategy, bool]
 """How a cut chooses, and whether the session is compacted."""
+MIDDLE_OUT = ", middle_out"
 NEXUS: Mapping[str, Mode] = {
     "Nexus, cuts": ("oldest_first", False),
     "Nexus, cuts, middle_out": ("middle_out", False),
@@ -239,7 +240,7 @@ OTHERS: Mapping[str, Callable[[], Policy]] = {
 
 
 def table(title: str, data: str, found: Found) -> Table:
-    """One row for each budget and policy."""
+    """Return one row for each budget and policy, without `middle_out` rows that equal the row above."""
     columns = ("budget", "policy", "first turn %", *(f"{place} %" for place in LATER), "mean prompt %", "refused", "over",
         "invalid")  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
@@ -247,7 +248,9 @@ def table(title: str, data: str, found: Found) -> Table:
         sent = sums.sent
         mean = 100 * sent.share / sent.calls if sent.calls else None
         percents = (sums.percent(*FIRST), *(sums.percent(place) for place in LATER))
-        rows.append((f"{share:.0%}", name, *percents, mean, sent.refused, sent.over, sent.invalid))
+        cells = (*percents, mean, sent.refused, sent.over, sent.invalid)
+        if not (name.endswith(MIDDLE_OUT) and rows and rows[-1][2:] == cells):
+            rows.append((f"{share:.0%}", name, *cells))
     return Table(title, COMMAND, data, columns, tuple(rows), _NOTES)
 
 
@@ -259,7 +262,7 @@ _NOTES = (
     "first turn: at its start, middle and end. turn 5, turn 20: these user messages; in shorter sessions, at a quarter and",
     "  three quarters of the calls. tool result: inside a result in the middle of the session.",
     "cuts: Nexus's default, without compaction. compaction: nexus.call with the extractive summary at 85 % use.",
-    "first message, newest groups: the first message and the newest whole groups that fit.",
+    "  middle_out: only where it differs from the row above.",
     "refused: calls with BudgetTooSmall. over: bodies over the budget. invalid: bodies that OpenAI or Anthropic reject.",
 )
 

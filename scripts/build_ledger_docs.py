@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 from nexus.ledger.sqlite import SqliteLedger
 
 PAGE = Path(__file__).parent.parent / "docs" / "ledger.md"
 BEGIN, END = "<!-- schema -->", "<!-- end of schema -->"
+HEAD = ("|column|content|", "|---|---|")
 
 TABLES = {
     "migration": "A schema migration that was applied.",
-    "thread": "One line of entries. A fork names its parent thread and the last entry that both share.",
-    "session": "Current meaning of a name: the newest move of a label, or the newest change of an alias.",
-    "session_move": "A change of a session: created, forked, rewound, renamed, archived, metadata. Never edited.",
-    "alias": "A change of an alias. Never edited.",
+    "thread": "One line of entries. A fork names its parent thread.",
+    "session": "Current meaning of a name.",
+    "session_move": "A change of a session: created, forked, rewound, renamed, archived, metadata.",
+    "alias": "A change of an alias.",
     "entry": "One append.",
     "message": "A message of an entry.",
-    "tool_call": "Position of a tool call or result. Arguments and result are stored in the message only.",
+    "tool_call": "Position of a tool call or result, which are stored in the message.",
     "idempotency": "An idempotency key that was used.",
     "decision": "A cut in one view of a thread.",
     "assembly": "The manifest of a context that was sent.",
@@ -27,10 +29,10 @@ TABLES = {
     "blob": "Image data, stored once.",
     "blob_use": "An entry that shows an image.",
     "search": "Full-text index (FTS5, contentless). `rowid` is `message.id_row`.",
-    "turn": "Turns, derived from their entries.",
-    "compaction": "Compactions, from the bodies of their entries.",
-    "pin": "Pins and unpins, from the bodies of their entries.",
-    "undone": "Undos, from the bodies of their entries.",
+    "turn": "Turns.",
+    "compaction": "Compactions.",
+    "pin": "Pins and unpins.",
+    "undone": "Undos.",
 }
 
 COMMON = {
@@ -110,8 +112,8 @@ COLUMNS = {
     "ended_ms": "time of the closing entry",
     "toolset": "name of the toolset",
     "tools_available": "JSON list of tool names",
-    "permissions_granted": "JSON list",
-    "permissions_used": "JSON list",
+    "permissions_granted": "JSON lists",
+    "permissions_used": "JSON lists",
     "source_event": "ID of the event that started it",
     "workspace": "path of the workspace",
     "input_tokens": "reported, cache reads and writes included",
@@ -140,7 +142,7 @@ def schema() -> str:
     """Return the generated section: columns that tables share, then each table and view with its own columns."""
     ledger = SqliteLedger()
     lines = ["Columns that several tables share:", ""]
-    lines += [f"- `{column}`: {text}" for column, text in COMMON.items()]
+    lines += [*HEAD, *(f"|`{column}`|{text}|" for column, text in COMMON.items())]
     with ledger._reading() as reader:  # noqa: SLF001 - the connection itself is wanted
         made = reader.db.rows(
             "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'search_%'"
@@ -162,10 +164,10 @@ def _section(name: str, rows: list[tuple[str, str, bool]], *, is_view: bool) -> 
         parts += [f"Shared: {', '.join(shared)}."] if shared else []
         lines[-1] += f" {' '.join(parts)}"
     own = [(column, form) for column, form, _ in rows if column not in COMMON]
-    lines += [""] if own else []
-    for column, form in own:
-        text = COLUMNS.get(f"{name}.{column}") or COLUMNS[column]
-        lines.append(f"- `{column}`{f' ({form.lower()})' if form and not is_view else ''}: {text}")
+    lines += ["", *HEAD] if own else []
+    for text, columns in groupby(own, lambda item: COLUMNS.get(f"{name}.{item[0]}") or COLUMNS[item[0]]):
+        names = ", ".join(f"`{column}`{' (blob)' if form == 'BLOB' else ''}" for column, form in columns)
+        lines.append(f"|{names}|{text}|")
     return lines
 
 

@@ -34,7 +34,7 @@ ROUNDS = {100: 15, 1_000: 9, 10_000: 5}
 
 COLUMNS = (
     "peer", "OpenAI %", "Anthropic %", "over %", "over own %", "first task %", "latest user %", "event %", "cached %",
-    "breaks", "mean prompt %", "summaries", "no body", "calls",
+    "breaks", "mean prompt %", "summaries", "calls",
 )  # fmt: skip
 TIME_COLUMNS = ("peer", *(f"{what} {length:,}" for what in ("first", "next") for length in ROUNDS))
 SETTING_COLUMNS = ("peer", "version", "settings", "its budget counts")
@@ -137,7 +137,7 @@ def _row(one: Peer, found: Found, courses: Sequence[Course], counter: Remembered
     cached = _percent(sums.cached, sums.whole_prompt)
     breaks = f"{sums.breaks} of {sums.followed}"
     mean = _percent(sums.prompt, sums.sent * BUDGET)
-    return (one.name, *percents, cached, breaks, mean, sums.summaries, sums.raised, sums.sent)
+    return (one.name, *percents, cached, breaks, mean, sums.summaries, sums.sent)
 
 
 def _percent(part: int, whole: int) -> float | None:
@@ -163,16 +163,14 @@ def _table(kind: str, data: str, rows: Sequence[tuple[Cell, ...]], raised: Seque
 _NOTES = (
     "Every peer gets the same full messages call by call, and the usage that the provider would report. cached and breaks",
     "  cover all calls; other columns those from the first one whose full body exceeds the budget.",
-    "OpenAI, Anthropic: bodies that independent checkers of the providers' rules accept. The peers' OpenAI messages are",
-    "  translated for Anthropic without repairs; neighbors of one role are joined.",
+    "OpenAI, Anthropic: bodies that independent checkers accept, translated for Anthropic without repairs.",
     "over: whole bodies, with tools and system message, over the budget (o200k of compact JSON). over own: the same for what",
     "  the peer's budget counts; - without a token budget.",
     "first task, latest user, event: bodies with the first and latest user text word for word, and with all of the current",
     "  event.",
     "cached: common prefix of consecutive bodies, as a share of all tokens. breaks: bodies that do not start with the whole",
     "  previous body. mean prompt: % of the budget.",
-    f"summaries: model calls for one, each answered with the same {SUMMARY_WORDS} words; their cost is in no column. no body:",
-    "  calls that raised an error.",
+    f"summaries: model calls for one, each answered with the same {SUMMARY_WORDS} words; their cost is in no column.",
 )
 
 TIMES = "CPU ms of one call"
@@ -180,9 +178,8 @@ _TIME_DATA = "synthetic: turns of text, call, result of 1,200 characters, text; 
 _TIME_NOTES = (
     "first: the first call over the budget in a session of that many messages. next: the call after it.",
     f"Medians of {', '.join(f'{rounds} rounds at {length:,}' for length, rounds in ROUNDS.items())}; user and system time.",
-    "Nexus: from the ledger file to the finished body; after a cut, next also reads the window again. Others: their own step",
-    "  on messages in memory. openai-agents' SQLiteSession includes its Runner, which repairs cut pairs.",
-    f"A peer that needs over {TIMES_CPU_S} CPU-s or 4 GiB is stopped: > {TIMES_CPU_S} CPU-s.",
+    "Nexus: from the ledger file to the finished body. Others: their own step on messages in memory. openai-agents'",
+    "  SQLiteSession includes its Runner.",
 )
 
 

@@ -43,7 +43,7 @@ PEERS: tuple[Peer, ...] = (
         "langchain_side:TrimDocumented",
         "langchain-core",
         'max_tokens=16,000, strategy="last", include_system=True, start_on="human", end_on=("human", "tool"); '
-        "token_counter: o200k per message",
+        "o200k per message",
         "system and messages",
     ),
     Peer(
@@ -57,7 +57,7 @@ PEERS: tuple[Peer, ...] = (
         "LangChain SummarizationMiddleware",
         "langchain_side:Summarization",
         "langchain",
-        'trigger=("tokens", 16,000); defaults: keep=("messages", 20), approximate counter scaled by reported usage',
+        'trigger=("tokens", 16,000); defaults: keep=("messages", 20), approximate counter scaled by usage',
         "messages",
     ),
     Peer(
@@ -80,7 +80,7 @@ PEERS: tuple[Peer, ...] = (
         "pydantic-ai-harness SlidingWindowCompaction",
         "pydantic_side:SlidingWindow",
         "pydantic-ai-harness",
-        "max_tokens=16,000; defaults: keep_messages=40, first user message preserved, counter anchored on reported usage",
+        "max_tokens=16,000; defaults: keep_messages=40, first user message preserved, counter anchored on usage",
         "whole request",
     ),
     Peer(
@@ -95,7 +95,7 @@ PEERS: tuple[Peer, ...] = (
         "pydantic-ai-harness SummarizingCompaction",
         "pydantic_side:Summarizing",
         "pydantic-ai-harness",
-        "max_tokens=16,000; defaults: keep_messages=20, first user message preserved, counter anchored on reported usage",
+        "max_tokens=16,000; defaults: keep_messages=20, first user message preserved, counter anchored on usage",
         "whole request",
     ),
     Peer(
@@ -111,15 +111,15 @@ PEERS: tuple[Peer, ...] = (
         "haystack_side:SlidingWindow",
         "haystack-ai",
         "CompactionHook(SlidingWindowCompactor(), context_window=16,000); defaults: compact_at=0.7, compact_to=0.4, "
-        "counter anchored on reported usage",
+        "counter anchored on usage",
         "whole request",
     ),
     Peer(
         "agno Compaction",
         "agno_side:Folding",
         "agno",
-        "compact_at_tokens=16,000; defaults: uncompacted_runs=5, own estimate (without the extra tiktoken); cuts between "
-        "runs only; called before every call, agno does so per run",
+        "compact_at_tokens=16,000; defaults: uncompacted_runs=5, own estimate; cuts between runs only; called before "
+        "every call, agno does so per run",
         "whole request",
     ),
     Peer(
@@ -134,8 +134,7 @@ PEERS: tuple[Peer, ...] = (
         "openai-agents SQLiteSession(limit)",
         "openai_agents_side:Limited",
         "openai-agents",
-        f"SessionSettings(limit={ITEMS}), in memory; applied at each user message, as its Runner does, not "
-        "within tool loops",
+        f"SessionSettings(limit={ITEMS}), in memory; applied at each user message, as its Runner does",
         "no tokens",
     ),
     Peer(

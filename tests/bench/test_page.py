@@ -83,12 +83,20 @@ def test_the_writer_escapes_what_would_be_markup_and_joins_notes_that_were_broke
     text = page({"start": Result("2026-01-02", {"python": "CPython 3.11", "nexus": "0.1.0"}, outcome)})
     assert "Machine and versions: python CPython 3.11, nexus 0.1.0.\n" in text
     assert "`python -m benchmarks start`, measured on 2026-01-02.\n" in text
-    assert "| a\\|b\\* | 12.3 | - |" in text
+    assert "|a\\|b\\*|12.3|-|" in text
     assert "- one two\n- 3\n" in text
     assert tables(text) == [
         [["what", "share %", "ms"], [":--", "--:", "--:"], ["a|b*", "12.3", "-"]],
-        [["target", "wanted", "measured", ""], ["---"] * 4, ["t", "w", "m", "missed"]],
     ]
+    assert "Targets reached: 0 of 1. Missed: t: wanted w, measured m.\n" in text
+
+
+def test_section_counts_reached_targets_and_names_the_missed() -> None:
+    targets = (Target("t_1", "w", "m", reached=False), Target("t_2", "w", "m", reached=True))
+    text = page({"start": Result("2026-01-02", {"python": "3.11"}, Outcome((table("a"),), targets))})
+    assert "Targets reached: 1 of 2. Missed: t\\_1: wanted w, measured m.\n" in text
+    text = page({"start": Result("2026-01-02", {"python": "3.11"}, Outcome((table("a"),), targets[1:]))})
+    assert "Targets reached: 1 of 1.\n" in text
 
 
 def result(*tables: Table, python: str = "CPython 3.11") -> Result:
