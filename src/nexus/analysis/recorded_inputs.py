@@ -10,8 +10,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.view import LARGEST_PART, LedgerView, View, size_class
+from nexus.assembly.fit.view import LARGEST_PART, View, size_class
 from nexus.assembly.fit.window import Window
+from nexus.assembly.formats.path_format import LedgerView
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
 from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
 from nexus.assembly.record import calibration_factor, calibration_key

@@ -27,11 +27,18 @@ from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 
-_NOT_IN_ID = frozenset({"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks"})
+_LATER_KEYS = frozenset({"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks"})
 """Stored keys that came later than the id, or that follow from the others."""
 
+_ID_FIELDS = tuple(
+    (field.encode_name, field.name)
+    for field in msgspec.structs.fields(Manifest)
+    if field.encode_name not in _LATER_KEYS
+)
+"""Stored keys and attributes that the id covers, in stored order. Listed once, because `fields` takes as long as a warm call."""
+
 _FORMAT_KEYS = ("ahead", "form")
-_IF_SET = ("begun", "heading")
+_KEYS_IF_SET = ("begun", "heading")
 
 
 def build_manifest(
@@ -81,13 +88,13 @@ def build_manifest(
 
 def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
     """Return the hash of the manifest's stored keys and values, in their stored order."""
-    is_hashed = inputs.view.message_format.is_hashed
+    is_format_hashed = inputs.view.message_format.is_hashed
     fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Manifest):
-        name, value = field.encode_name, getattr(manifest, field.name)
-        if name in _NOT_IN_ID or (name in _FORMAT_KEYS and not is_hashed) or (name in _IF_SET and not value):
+    for key, name in _ID_FIELDS:
+        value = getattr(manifest, name)
+        if (key in _FORMAT_KEYS and not is_format_hashed) or (key in _KEYS_IF_SET and not value):
             continue
-        fields[name] = value
+        fields[key] = value
     return hashlib.sha256(_utf8(repr(fields))).hexdigest()[:32]
 
 

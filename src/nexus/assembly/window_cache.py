@@ -14,8 +14,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import LedgerView, View, empty_window
+from nexus.assembly.fit.view import View, empty_window
 from nexus.assembly.fit.window import Window
+from nexus.assembly.formats.path_format import LedgerView
 from nexus.context import AssembledContext, engine_state
 from nexus.ledger import replay
 from nexus.ledger.store import LedgerStore

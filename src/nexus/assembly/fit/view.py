@@ -1,8 +1,10 @@
-"""A view of a session, for one kind of call, and its window filled from the ledger's entries."""
+"""Views: how one kind of call sees a session, in which message format, and the window filled from the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -16,14 +18,15 @@ from nexus.assembly.fit.pins import (
     pinned_groups,
 )
 from nexus.assembly.fit.window import DisplayRules, Window, is_current
-from nexus.assembly.formats.protocol import MessageFormat, PathFormat
+from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
-from nexus.types.history import PLAIN, HistoryHeader
-from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
+from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
+from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
 from nexus.types.message import ProviderFormat
+from nexus.types.profile import MessageFormatName
 
 LARGEST_PART = 4
 """By default a tool result may take this part (a quarter) of the view's size class."""
@@ -56,16 +59,76 @@ class View(Struct, frozen=True):
     header: HistoryHeader = PLAIN
 
 
-class LedgerView(Struct, frozen=True):
-    """One path of the ledger, from which a window is filled."""
+@dataclass(frozen=True, slots=True)
+class FilledWindow:
+    """A window filled from the ledger."""
 
-    entries: Callable[[int, int | None], Iterable[Entry]]
-    """Reads the entries `after < seq <= until`."""
+    window: Window
 
-    head: tuple[int, bytes]
-    """Seq and hash of the newest entry."""
+    first_user_message: MessageRef | None = None
+    """The session's first user message, if it is pinned."""
 
-    live: LiveCheckpoints
+    previous_turns: PreviousTurns = field(default_factory=PreviousTurns)
+    """Turns before the window, in formats that show one turn."""
+
+
+class MessageFormat(Protocol):
+    """How a profile shows the conversation."""
+
+    @property
+    def name(self) -> MessageFormatName:
+        """Name in profiles and manifests."""
+        ...
+
+    @property
+    def shows_one_turn(self) -> bool:
+        """True if only the open turn is shown as messages. Blocks report the earlier turns.
+
+        There is then no compaction of what the window shows, and the window is made for each call, because it is short.
+        """
+        ...
+
+    @property
+    def lists_tools(self) -> bool:
+        """True if a block or log entry lists the tools, so that other tools change the text of the prompt."""
+        ...
+
+    @property
+    def is_hashed(self) -> bool:
+        """True if a manifest's id covers the format's name and preamble."""
+        ...
+
+    def on_path(self, counter: TokenCounter, /) -> PathFormat:
+        """Return the format for a path that is read from its beginning."""
+        ...
+
+    def fill_window(
+        self,
+        reading: LedgerView,
+        view: View,
+        cut: Cut | None,
+        counter: TokenCounter,
+        *,
+        starts_turn: bool,
+        path_format: PathFormat | None = None,
+    ) -> FilledWindow:
+        """Fill the view's window. `path_format` continues the format of an earlier window of the path."""
+        ...
+
+    def entry_limits(self, previous: PreviousTurns, last_count: int | None, /) -> Sequence[int]:
+        """Return the numbers of earlier entries that blocks may report, in the order to try.
+
+        `last_count` is the number in the turn's previous call, None for the first call of a turn.
+        """
+        ...
+
+    def covered_messages(self, previous: PreviousTurns, /) -> tuple[int, frozenset[MessageRef]]:
+        """Return the number of earlier entries that blocks report, and the positions of their messages."""
+        ...
+
+    def plan_eviction(self, previous: PreviousTurns, window: Window, view: View, number: int, /) -> Cut | None:
+        """Return cut `number` of the view, by which older entries leave the blocks. None if all are reported."""
+        ...
 
 
 def build_view(

@@ -15,7 +15,7 @@ from nexus.assembly.fit import repair
 from nexus.assembly.fit.clip import TruncationLimits, truncate_results
 from nexus.assembly.fit.images import freed_tokens, with_image_notes
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
-from nexus.assembly.formats.protocol import UNFORMATTED, PathFormat
+from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.assembly.formats.protocol import MessageFormat
+from nexus.assembly.fit.view import MessageFormat
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.assembly.formats.tagged import TaggedFormat, TaggedStableFormat
 from nexus.assembly.formats.turnlog import TurnLogFormat

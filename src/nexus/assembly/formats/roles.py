@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nexus.assembly.fit.view import LedgerView, View, fill_window
+from nexus.assembly.fit.view import FilledWindow, View, fill_window
 from nexus.assembly.fit.window import Window
-from nexus.assembly.formats.protocol import UNFORMATTED, FilledWindow, PathFormat
+from nexus.assembly.formats.path_format import UNFORMATTED, LedgerView, PathFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.history import PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef

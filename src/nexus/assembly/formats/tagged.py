@@ -12,9 +12,9 @@ from datetime import UTC
 from msgspec.structs import replace
 
 from nexus.assembly.fit.pins import Pinned, merge_pins, pending_request_ref, pinned_groups
-from nexus.assembly.fit.view import LedgerView, View
+from nexus.assembly.fit.view import FilledWindow, View
 from nexus.assembly.fit.window import DisplayRules, Window, is_current
-from nexus.assembly.formats.protocol import FilledWindow, PathFormat, Unformatted
+from nexus.assembly.formats.path_format import LedgerView, PathFormat, Unformatted
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.entries import MergedEntry, merge_rows

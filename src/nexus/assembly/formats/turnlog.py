@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import LedgerView
-from nexus.assembly.formats.protocol import NoticeKind, PathFormat
+from nexus.assembly.formats.path_format import LedgerView, NoticeKind, PathFormat
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.render.turnlog import times
 from nexus.render.turnlog.entries import LogEntry, Position, Unit
