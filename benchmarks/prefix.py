@@ -113,7 +113,7 @@ def replay(calls: Iterable[Call], budget: int, counter: Remembered, strategy: St
             model=MODEL,
             clock_ms=lambda: 1,
             counter=counter,
-            largest_result=LARGEST_RESULT,
+            max_tool_result_tokens=LARGEST_RESULT,
             strategy=strategy,
         ) as nx:
             return [_send(nx, call, budget) for call in calls]

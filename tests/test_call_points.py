@@ -107,7 +107,7 @@ class Walk:
 
     def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str], way: str = "") -> None:
         options: dict[str, Any] = {"strategy": way} if way == "middle_out" else {}
-        options |= {"largest_result": 0} if way == "whole results" else {}
+        options |= {"max_tool_result_tokens": 0} if way == "whole results" else {}
         self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, **options)
         self.way = way
         self.model, self.budget, self.figures = model, budget, figures

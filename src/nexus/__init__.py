@@ -67,7 +67,7 @@ _PLACES = {
     "user": "nexus.types.message",
 }
 
-_OTHER_NAMES = {"open": "open_engine", "read_reply": "to_result"}
+_OTHER_NAMES = {"open": "open_engine"}
 
 __all__ = [
     "AgentResult",

@@ -450,8 +450,8 @@ def open_engine(
     """An engine for a workspace folder; its ledger is `WORKSPACE/.nexus/ledger.db` unless another one is given.
 
     Without a workspace and ledger nothing is kept. `options`: model, timezone (IANA name), models (own windows and
-    prices by name), clock_ms, counter, keep_first_task (True: what a user asked first stays), strategy (`oldest_first`, or
-    `middle_out`: the beginning stays in front of what is left out), largest_result (base tokens that one result of a tool
+    prices by name), clock_ms, counter, pin_first_message (True: what a user asked first stays), strategy (`oldest_first`, or
+    `middle_out`: the beginning stays in front of what is left out), max_tool_result_tokens (base tokens that one result of a tool
     is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
     reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
     rule), profiles (your own by name, or their files), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a

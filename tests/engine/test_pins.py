@@ -14,8 +14,8 @@ BUDGET = 2_000
 WORDS = "one two three four five six seven eight nine ten "
 
 
-def opened(*, keep_first_task: bool = True) -> Engine:
-    return nexus.open(ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, keep_first_task=keep_first_task)
+def opened(*, pin_first_message: bool = True) -> Engine:
+    return nexus.open(ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, pin_first_message=pin_first_message)
 
 
 def talk(nx: Engine, turns: int) -> None:
@@ -48,7 +48,7 @@ def test_the_first_task_stays_verbatim_through_many_cuts() -> None:
 
 
 def test_without_keep_first_task_it_is_cut_like_any_other_message() -> None:
-    with opened(keep_first_task=False) as nx:
+    with opened(pin_first_message=False) as nx:
         talk(nx, 60)
         assert not any("question 0:" in message.text() for message in shown(nx))
 

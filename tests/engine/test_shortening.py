@@ -66,9 +66,9 @@ def test_a_large_window_shows_it_whole() -> None:
 
 
 def test_largest_result_sets_the_limit_and_zero_takes_it_away() -> None:
-    with opened(largest_result=100) as nx:
+    with opened(max_tool_result_tokens=100) as nx:
         assert "left out here" in shown(work(nx, 2, 40, 16_000)[1], "call_0")
-    with opened(largest_result=0) as nx:
+    with opened(max_tool_result_tokens=0) as nx:
         assert shown(work(nx, 2, 400, 16_000)[1], "call_0").count("worker finished") == 400
 
 
@@ -133,7 +133,7 @@ def test_a_pinned_result_is_shown_whole_also_among_the_shortened() -> None:
 
 
 def test_middle_out_keeps_the_beginning_in_front_of_one_marker_and_the_tail_moves_in_blocks() -> None:
-    with opened(strategy="middle_out", largest_result=0) as nx:
+    with opened(strategy="middle_out", max_tool_result_tokens=0) as nx:
         heads: set[str] = set()
         for number in range(80):
             ctx = reply(nx, f"question {number} " + "w " * 60, assistant(f"answer {number} " + "v " * 60), budget=3_000)

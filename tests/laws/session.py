@@ -47,7 +47,7 @@ class Session:
 
     def opened(self) -> Engine:
         """Another engine on the same ledger."""
-        options: dict[str, Any] = {"strategy": self.script.strategy, "largest_result": self.script.largest}
+        options: dict[str, Any] = {"strategy": self.script.strategy, "max_tool_result_tokens": self.script.largest}
         options["config"] = Config(images=ImagesConfig(keep_turns=self.script.image_turns))
         return Engine(None, self.store, model=self.model, clock_ms=lambda: NOW_MS, **options)
 

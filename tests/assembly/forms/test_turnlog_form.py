@@ -182,7 +182,7 @@ def test_a_memory_that_the_history_shows_is_not_repeated(tmp_path: Path) -> None
 
 def test_a_summary_is_a_system_entry_in_the_place_of_the_last_entry_that_it_stands_for() -> None:
     """Decided (001): "System entry first, and one after each compaction or cut"."""
-    with opened(keep_first_task=False) as nx:
+    with opened(pin_first_message=False) as nx:
         for number in range(4):
             said(nx, f"question {number}")
         made = Compaction(covers_from=1, covers_to=4, first_kept=5, summary='They said "[tool_use:x]"\n{"index":1}')

@@ -69,22 +69,22 @@ def build_view(
     available: int,
     counter: TokenCounter,
     strategy: Strategy = "oldest_first",
-    largest_result: int | None = None,
+    max_tool_result_tokens: int | None = None,
     image_turns: int = 0,
 ) -> View:
     """The view of a profile, model and available tokens.
 
-    `largest_result` is what one result of a tool may take, in base tokens: None is a quarter of the size class, 0 no limit.
+    `max_tool_result_tokens` is what one result of a tool may take, in base tokens: None is a quarter of the size class, 0 no limit.
     Images older than `image_turns` turns may become notes; 0 keeps all.
     """
     size = size_class(available)
     kind = "" if strategy == "oldest_first" else f"/{strategy}"
-    if largest_result is not None:
-        kind += f"/results {largest_result}" if largest_result else "/whole results"
+    if max_tool_result_tokens is not None:
+        kind += f"/results {max_tool_result_tokens}" if max_tool_result_tokens else "/whole results"
     if image_turns:
         kind += f"/images {image_turns}"
     name = f"{profile}/{model.wire}/2^{size.bit_length() - 1}/{counter.name}{kind}"
-    largest = size // LARGEST_PART if largest_result is None else largest_result
+    largest = size // LARGEST_PART if max_tool_result_tokens is None else max_tool_result_tokens
     return View(name, model.wire, model.name, largest, strategy, image_turns=image_turns)
 
 

@@ -15,8 +15,8 @@ from nexus.ledger.integrity.damage import Damage
 from nexus.ledger.maintenance.files import Progress, check_target, existing, replacing, writing
 from nexus.ledger.maintenance.names import Names
 from nexus.ledger.maintenance.pages import Pages
-from nexus.ledger.maintenance.rows import LedgerRows, Rows, Views
-from nexus.ledger.maintenance.salvage import Salvage
+from nexus.ledger.maintenance.rows import LedgerRows, Rows
+from nexus.ledger.maintenance.salvage import Salvage, Views
 from nexus.ledger.records import Header, Record, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.ledger.sqlite.connection import check_version

@@ -161,7 +161,9 @@ def validate_profile(profile: Profile, sources: Collection[str], file: str) -> N
         _check_share(share, file)
     if profile.session_header and profile.message_format in ONE_TURN:
         raise BadProfile(
-            file, "session_header", f"false with the message format {profile.message_format}, which shows one turn alone"
+            file,
+            "session_header",
+            f"false with the message format {profile.message_format}, which shows one turn alone",
         )
 
 
