@@ -180,14 +180,14 @@ def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> No
 def test_what_the_event_says_itself_stands_before_what_a_hook_says() -> None:
     ctx = opened(Weather()).assemble(Event((nexus.Text("hi"),), hook_data={"Weather": "mine"}))
     assert '{"Weather": "mine"}' in current(ctx)
-    assert said(ctx) == {"hook:Weather": "its data is left out: the event has hook data of that name"}
+    assert said(ctx) == {"hook:Weather": "event metadata omitted: the event has hook data of that name"}
 
 
 def test_tools_of_plugins_count_in_a_plan_and_those_of_the_call_stand() -> None:
     nx = opened(Weather())
     ctx = nx.assemble("hi", tools=[{**TOOL, "description": "mine"}])
     assert [spec.description for spec in ctx.tools] == ["mine"]
-    assert said(ctx) == {"hook:Weather": "tool 'look_up' is left out: another one has that name"}
+    assert said(ctx) == {"hook:Weather": "tool 'look_up' omitted: another tool has the same name"}
     assert said(nx.assemble("hi", tools=[TOOL])) == {}
 
 
@@ -233,7 +233,7 @@ def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:
 
     ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
     assert "[10,000 more characters of tickets left out (cap 20,000)]" in ctx.system_prompt
-    assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters left out: the cap is 20,000"}
+    assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters omitted: the cap is 20,000"}
 
 
 def test_blocks_in_a_set_are_refused_since_their_order_is_another_one_in_each_process() -> None:
@@ -330,8 +330,8 @@ def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_go
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ({"a": {1, 2}}, "returned what is no JSON: .a is set and no JSON value"),
-        ({"a": float("inf")}, "returned what is no JSON: .a is inf, which JSON cannot say"),
+        ({"a": {1, 2}}, "returned a value without JSON form: .a is set and no JSON value"),
+        ({"a": float("inf")}, "returned a value without JSON form: .a is inf, which JSON cannot say"),
         ({1: 2}, "a key of it is int and no text"),
         ([1], "returned list and not values by name"),
         ("text", "returned str and not values by name"),
@@ -388,7 +388,7 @@ def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> N
     nx = opened(Slow(), config=fast(50))
     before = threading.active_count()
     try:
-        assert said(nx.assemble("hi")) == {"hook:Slow": "nexus_moment took longer than 50 ms: it is left out"}
+        assert said(nx.assemble("hi")) == {"hook:Slow": "nexus_moment took longer than 50 ms: omitted"}
         for _ in range(5):
             told = said(nx.assemble("hi"))["hook:Slow"]
             assert told == "nexus_moment has not come back from an earlier call: it was not called again"
@@ -418,7 +418,7 @@ def test_a_plugin_that_cannot_be_imported_is_reported_and_the_others_work(instal
     )
     ctx = opened().assemble("hi")
     assert said(ctx)["hook:broken"].startswith("loading it raised ModuleNotFoundError: No module named")
-    assert said(ctx)["hook:none"] == "loading it gave no hook: mark its functions with nexus.hookimpl: it is left out"
+    assert said(ctx)["hook:none"] == "loading it implements no hook (mark its functions with nexus.hookimpl): omitted"
     assert '{"acme": {"from": "a package"}}' in current(ctx)
 
 
@@ -438,7 +438,7 @@ def test_a_hook_with_other_arguments_or_a_name_that_there_is_not_is_reported() -
     ctx = opened(Wrong(), Unknown(), "text").assemble("hi")
     assert "raised PluginValidationError" in said(ctx)["hook:Wrong"]
     assert "unknown hook 'nexus_momentum'" in said(ctx)["hook:Unknown"]
-    assert "gave no hook" in said(ctx)["hook:str"]
+    assert "implements no hook" in said(ctx)["hook:str"]
     assert '{"Unknown": {"a": 1}}' in current(ctx)
 
 
@@ -478,8 +478,8 @@ def test_two_plugins_of_one_name_or_one_source_are_told_apart() -> None:
     ctx = opened(One(), One(), Two(), profiles={"mine": MINE}).assemble("hi", profile="mine")
     assert ctx.system_prompt == "first"
     assert said(ctx) == {
-        "hook:One": "left out: another plugin has that name",
-        "hook:Two": "source 'tickets' is left out: another one has that name",
+        "hook:One": "omitted: another plugin has the same name",
+        "hook:Two": "source 'tickets' omitted: another source has the same name",
     }
 
 

@@ -67,7 +67,7 @@ def test_a_file_of_the_user_is_a_profile_and_a_change_of_it_holds_from_the_next_
         assert system(nx) == "# Soul\n\nCalm."
         path.unlink()
         with pytest.raises(
-            UnknownProfile, match="there are: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
+            UnknownProfile, match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
         ):
             system(nx)
 
@@ -102,7 +102,9 @@ def test_no_file_takes_the_place_of_a_ready_profile_and_the_clash_is_a_warning(
     with opened() as nx:
         ctx = nx.assemble("hi")
         assert "Be exact." in ctx.system_prompt
-        assert [one.message for one in ctx.warnings] == ["not used: a ready profile has the same name and comes first"]
+        assert [one.message for one in ctx.warnings] == [
+            "not used: a built-in profile has the same name and comes first"
+        ]
 
 
 def test_toml_goes_before_python_of_the_same_name_with_a_warning(home: Path, opened: Open) -> None:
@@ -125,7 +127,7 @@ def test_plugins_stand_between_the_users_files_and_the_workspaces(home: Path, ro
     with opened(plugins=[Theirs()]) as nx:
         own, other = nx.assemble("hi", profile="mine"), nx.assemble("hi", profile="other")
     assert own.system_prompt == "# Workspace rules\n\nBe exact."
-    assert "its profile is not used" in told(own.warnings)["plugin Theirs"]
+    assert "profile not used" in told(own.warnings)["plugin Theirs"]
     assert other.system_prompt == "# Soul\n\nCalm."
     assert ".nexus/profiles/other.toml" in told(other.warnings)
 
@@ -137,7 +139,7 @@ def test_a_program_gives_profiles_as_values_or_files_and_these_come_first(
     elsewhere = put(tmp_path / "elsewhere" / "any.toml", RULES)
     with opened(profiles={"mine": elsewhere, "value": Profile("value", "", ("rules",), ())}) as nx:
         assert system(nx) == system(nx, "value") == "# Workspace rules\n\nBe exact."
-    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadProfile, match="is a ready profile"):
+    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadProfile, match="is a built-in profile"):
         nx.assemble("hi")
     with opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx, pytest.raises(BadProfile, match="No such file"):
         system(nx)
@@ -167,7 +169,7 @@ def tickets(desk):
     return "# Tickets\\n\\n- 12"
 
 sources = {"tickets": tickets}
-profile = replace(BARE, name="whatever", what="with tickets", system=("tickets",))
+profile = replace(BARE, name="whatever", description="with tickets", system=("tickets",))
 """
 
 
@@ -199,7 +201,7 @@ def test_a_python_file_of_a_workspace_is_not_run_and_the_refusal_says_why(root: 
     ran = root / "ran"
     mine(root / ".nexus", f"import os\nos.mkdir({str(ran)!r})\n{PROGRAM}", "mine.py")
     with opened() as nx:
-        with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: a Python file counts in your"):
+        with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: Python files count in your"):
             system(nx)
         with pytest.raises(UnknownProfile) as unknown:
             system(nx, "another")
@@ -227,9 +229,12 @@ def test_where_the_workspaces_folder_is_the_users_own_its_files_are_the_users(ro
         ("import nexus.nothing", "ModuleNotFoundError"),
         ("profile = 3", "profile: expected a nexus.types.profile.Profile"),
         ("", "profile: expected a nexus.types.profile.Profile"),
-        ("from nexus.types.profile import Profile\nprofile = Profile('', '', 3, ())", "that is none"),
+        ("from nexus.types.profile import Profile\nprofile = Profile('', '', 3, ())", "returned an invalid Profile"),
         ("from nexus.types.profile import Profile\nprofile = Profile('', '', ('rulez',), ())", "did you mean rules"),
-        ("from nexus.types.profile import Profile\nprofile = Profile('', '', (), (), form='html')", "that is none"),
+        (
+            "from nexus.types.profile import Profile\nprofile = Profile('', '', (), (), message_format='html')",
+            "returned an invalid Profile",
+        ),
         (
             "from nexus.types.profile import Profile\nprofile = Profile('', '', (), ())\nsources = 3",
             "functions by name",
@@ -322,7 +327,7 @@ def test_what_is_no_file_of_text_or_too_large_is_an_error_and_never_waited_for(r
         stream.truncate(10_000_000_000)
     with opened() as nx:
         for name in ("folder", "pipe", "nowhere", "circle", "huge", "binary", "sparse"):
-            with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a file of text that can be read"):
+            with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a readable text file"):
                 system(nx, name)
         rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
