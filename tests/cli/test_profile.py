@@ -67,7 +67,7 @@ def test_check_warns_of_a_volatile_block_before_stable_ones_and_says_what_that_c
     first, warning, *_ = ran.out.splitlines()
     assert first == "mine (.nexus/profiles/mine.toml): 1 warning"
     assert warning.startswith(
-        "Warning: mood changes with each turn and stands in the system slot before rules, tools_guide, user_identity, "
+        "Warning: mood changes with each turn and is in the system slot before rules, tools_guide, user_identity, "
     )
     assert "tokens cannot be read from the provider's cache in each call, which costs 0." in warning
     (found, *_) = run("profile", "check", "mine", "--json", folder=mine).json["profiles"][0]["findings"]

@@ -30,13 +30,13 @@ def refused(text: str, base: Profile | None = LAYERED) -> tuple[str, str]:
     return error.key, error.expected
 
 
-def test_two_lists_are_a_profile() -> None:
+def test_two_lists_make_a_profile() -> None:
     found = made('what = "rules alone"\nsystem = ["rules"]\ncurrent = ["moment", "fed:ticket"]\n')
     assert found == Profile("mine", "rules alone", ("rules",), ("moment", "fed:ticket"))
     assert made('system = ["rules"]').current == ()
 
 
-def test_an_extending_profile_is_the_other_one_but_for_what_it_says() -> None:
+def test_extends_copies_the_base_profile() -> None:
     assert made('extends = "layered"', LAYERED) == Profile(
         "mine",
         "layered, changed",
@@ -48,7 +48,7 @@ def test_an_extending_profile_is_the_other_one_but_for_what_it_says() -> None:
     )
 
 
-def test_sources_are_taken_out_and_then_placed_before_and_after_others() -> None:
+def test_without_applies_before_insertions() -> None:
     text = """
     extends = "repl"
     without = ["surroundings", "mood"]
@@ -61,7 +61,7 @@ def test_sources_are_taken_out_and_then_placed_before_and_after_others() -> None
     assert (found.summary, found.session_header, found.freeze_system_prompt) == ("context", True, True)
 
 
-def test_how_a_history_opens_and_whether_the_system_slot_is_frozen_can_be_said() -> None:
+def test_summary_session_header_and_freeze_can_be_set() -> None:
     text = 'extends = "layered"\nsummary = "context"\nsays_start = true\nfrozen = true'
     found = made(text, LAYERED)
     assert (found.summary, found.session_header, found.freeze_system_prompt) == ("context", True, True)
@@ -114,13 +114,13 @@ def test_error_names_the_key_that_the_file_uses(text: str, key: str) -> None:
     assert refused(text, None)[0] == key
 
 
-def test_a_source_moves_when_it_is_taken_out_and_placed_again() -> None:
+def test_source_moves_with_without_and_after() -> None:
     found = made('extends = "layered"\nwithout = ["memory"]\nafter = { skills = "memory" }', LAYERED)
     assert found.system[found.system.index("skills") + 1] == "memory"
     assert "memory" not in found.current
 
 
-def test_a_list_replaces_that_of_the_other_one_and_shares_replace_those_of_the_same_layer() -> None:
+def test_lists_and_shares_replace_those_of_base() -> None:
     base = Profile("base", "", ("rules",), ("moment",), (Share("Memory", ceiling=0.2), Share("Session", 0.1, 0.9)))
     found = made('extends = "base"\nsystem = ["soul"]\nform = "turnlog"\nshares.Session.floor = 0.3', base)
     assert found.system == ("soul",)
@@ -170,9 +170,7 @@ def test_a_list_replaces_that_of_the_other_one_and_shares_replace_those_of_the_s
         ("x = " + "[" * 50_000, "", "TOML"),
     ],
 )
-def test_what_is_no_profile_is_one_error_that_names_the_key_and_what_is_allowed(
-    text: str, key: str, expected: str
-) -> None:
+def test_invalid_file_is_an_error_that_names_key_and_expectation(text: str, key: str, expected: str) -> None:
     found = refused(text)
     if expected == "TOML":
         assert found[1].startswith("TOML") or "one of the keys" in found[1]
@@ -190,12 +188,12 @@ def test_ten_thousand_sources_are_one_short_error() -> None:
     assert len(expected) < 1_000
 
 
-def test_an_error_repeats_no_long_name_of_a_key() -> None:
+def test_error_shortens_long_keys() -> None:
     assert len(str(BadProfile(*(FILE, *refused("k" * 50_000 + " = 1"))))) < 500
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_profile_or_that_error(text: str) -> None:
+def test_any_text_builds_or_raises_bad_profile(text: str) -> None:
     try:
         made(text, LAYERED)
     except BadProfile as error:
@@ -206,7 +204,7 @@ def test_any_text_is_a_profile_or_that_error(text: str) -> None:
     st.lists(st.sampled_from(sorted(SOURCES)), unique=True, max_size=20),
     st.integers(0, 20),
 )
-def test_every_order_of_known_sources_is_kept(names: list[str], cut: int) -> None:
+def test_order_of_sources_is_kept(names: list[str], cut: int) -> None:
     system, current = names[:cut], names[cut:]
     listed = [", ".join(f'"{name}"' for name in some) for some in (system, current)]
     found = made(f"system = [{listed[0]}]\ncurrent = [{listed[1]}]")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import pluggy
 from msgspec.structs import replace
 
-from nexus.plugins import spec
 from nexus.plugins.guard import Guard, InvalidHookResult, describe_error
 from nexus.plugins.hooks import HookCall, Hooks, Plugin
 from nexus.plugins.validate import (
@@ -25,6 +23,12 @@ from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import Source, SourceContext, SourceResult
 from nexus.workspace.sources.registry import SOURCES
+
+if TYPE_CHECKING:
+    import pluggy
+
+GROUP = "nexus"
+"""The entry point group."""
 
 HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
@@ -107,7 +111,7 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
     from importlib.metadata import entry_points
 
     points: list[tuple[str, str, Callable[[], object]]] = []
-    for point in entry_points(group=spec.GROUP):
+    for point in entry_points(group=GROUP):
         distribution = collapse_whitespace(f"{point.dist.name} {point.dist.version}") if point.dist else ""
         points.append((distribution, collapse_whitespace(point.name), point.load))
     return sorted(points, key=lambda point: (point[1], point[0]))
@@ -119,6 +123,10 @@ def _load_and_register(load: Callable[[], object], name: str) -> tuple[dict[str,
 
 def register_plugin(plugin: object, name: str) -> tuple[dict[str, HookCall], list[str]]:
     """Return a plugin's hook calls by hook, and its problems. Raises InvalidHookResult if it implements no hook."""
+    import pluggy  # here, because most programs have no plugin and the import takes time
+
+    from nexus.plugins import spec
+
     manager = pluggy.PluginManager(spec.GROUP)
     manager.add_hookspecs(spec)
     manager.register(plugin, name=name)
