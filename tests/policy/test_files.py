@@ -215,7 +215,7 @@ def test_explanation_lists_tools_with_reasons_for_past_calls_too(root: Path, hom
     path.write_text(ALL)
     lines = [line for line in nx.explain("s", 1).lines if line.kind == "tool"]
     assert [(line.state, line.name, line.reason) for line in lines] == [
-        ("in", "read_file", "offered with this call"),
+        ("in", "read_file", "offered"),
         ("out", "run_command", "not in toolset 'look'"),
         ("out", "write_file", "not in toolset 'look'"),
     ]

@@ -78,7 +78,7 @@ def test_frozen_system_slot_warns_of_stale_source_without_cost(root: Path) -> No
     assert (warning.level, warning.sources, warning.before, warning.tokens) == ("warning", ("moment", "mood"), (), 0)
     assert warning.text == (
         "moment and mood change with each turn and are in a frozen system slot: a session shows them as its first call "
-        "had them. Name them in `current`"
+        "did (list them in `current`)"
     )
     assert looked(root, replace(STABLE, freeze_system_prompt=True)).findings == ()
     assert as_json_value(looked(root, replace(STABLE, freeze_system_prompt=True)))["frozen"] is True
