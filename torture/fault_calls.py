@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from nexus.testing.memory_ledger import MemoryLedger
 
 from nexus.engine import Engine
-from nexus.testing.memory_ledger import MemoryLedger
 from nexus.types.ledger_entries import Commit
 from torture import overflow, talks
 from torture import overflow_checks as checks

@@ -67,7 +67,7 @@ def test_check_judges_a_file_before_it_holds(bound: Path) -> None:
     (bound / "new.toml").write_text("[default]\ntoolset = 'nothing'\n")
     ran = run("policy", "check", "new.toml", folder=bound)
     assert (ran.code, ran.out) == (4, "")
-    assert "new.toml: default.toolset: expected the name of a toolset" in ran.err
+    assert "new.toml: default.toolset: expected a toolset (none is defined)" in ran.err
     (bound / "new.toml").write_text(POLICY)
     assert run("policy", "check", "new.toml", folder=bound).code == 0
 
@@ -131,7 +131,7 @@ def test_assemble_makes_a_workers_context_with_its_task(bound: Path) -> None:
     asked = ("assemble", "Go.", "--role", "worker", "--task", "Count the logs.")
     ran = run(*asked, folder=bound)
     assert ran.code == 2
-    assert "a worker has a session of its own" in ran.err
+    assert "worker session missing" in ran.err
     ctx = run(*asked, "-s", "worker:count", "--json", folder=bound).json
     assert ctx["systemPrompt"].startswith("# Subagent Context")
     assert "## Your Task\nCount the logs.\n" in ctx["systemPrompt"]
@@ -154,7 +154,7 @@ def test_assemble_bounds_by_a_toolset_and_refuses_an_unknown_one(bound: Path) ->
     assert [spec["name"] for spec in ctx["tools"]] == ["read_file"]
     ran = run(*asked, "--toolset", "lok", folder=bound)
     assert ran.code == 2
-    assert "there is no toolset 'lok'; the policy has: full, look" in ran.err
+    assert "toolset 'lok' not found (toolsets of the policy: full, look)" in ran.err
 
 
 def test_options_of_a_new_call_are_refused_for_a_recorded_one(bound: Path) -> None:

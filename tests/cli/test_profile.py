@@ -39,9 +39,9 @@ def test_list_shows_ready_profiles_and_files_with_where_they_come_from(mine: Pat
     assert [line[0] for line in lines[1:]] == [*sorted(PROFILES), "bad", "evil", "mine"]
     assert ".nexus/profiles/mine.toml  roles" in ran.out
     assert "cannot be used: system: expected names of sources, not 'rulez'" in ran.out
-    assert "cannot be used: not run: a Python file counts in your own folder" in ran.out
+    assert "cannot be used: not run: Python files count in your own folder" in ran.out
     assert ran.err == (
-        "Warning: .nexus/profiles/layered.toml: not used: a ready profile has the same name and comes first\n"
+        "Warning: .nexus/profiles/layered.toml: not used: a built-in profile has the same name and comes first\n"
     )
     value = run("profile", "list", "--json", folder=mine).json
     row = next(row for row in value["profiles"] if row["name"] == "mine")
@@ -67,7 +67,7 @@ def test_check_warns_of_a_volatile_block_before_stable_ones_and_says_what_that_c
     first, warning, *_ = ran.out.splitlines()
     assert first == "mine (.nexus/profiles/mine.toml): 1 warning"
     assert warning.startswith(
-        "Warning: mood changes with each turn and stands in the system slot before rules, tools_guide, user_identity, "
+        "Warning: mood changes with each turn and is in the system slot before rules, tools_guide, user_identity, "
     )
     assert "tokens cannot be read from the provider's cache in each call, which costs 0." in warning
     (found, *_) = run("profile", "check", "mine", "--json", folder=mine).json["profiles"][0]["findings"]
@@ -116,9 +116,9 @@ def test_a_name_leads_to_no_file_beside_the_folders_of_profiles(example: Path) -
     assert run("assemble", "hi", "--profile", "mine", folder=example).code == 2
     missing = run("assemble", "hi", "--profile", "./nothing.toml", folder=example)
     assert missing.code == 4
-    assert "expected a file of text that can be read" in missing.err
+    assert "expected a readable text file" in missing.err
     ready = put(example / "layered.toml", MINE)
-    assert "is a ready profile" in run("assemble", "hi", "--profile", ready, folder=example).err
+    assert "is a built-in profile" in run("assemble", "hi", "--profile", ready, folder=example).err
 
 
 def test_a_recorded_call_is_replayed_when_its_file_is_broken_and_tried_under_another_profile(mine: Path) -> None:
@@ -172,5 +172,5 @@ def test_a_folder_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> Non
     done = run("profile", "list", "-w", str(tmp_path), folder=tmp_path)
     assert done.code == 0
     assert "layered" in done.out
-    assert "no profile of this folder can be used: it cannot be read" in done.err
+    assert "profiles of this folder not usable" in done.err
     assert ".nexus/profiles" in done.err

@@ -115,7 +115,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "docstring_parser": ("tools.describe",),
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
-    "pluggy": ("plugins.spec", "plugins.register"),
+    "pluggy": ("plugins.spec", "plugins.load"),
     "regex": ("render.tagged.shorten",),
     "click": ("cli",),
     "rich": ("cli",),

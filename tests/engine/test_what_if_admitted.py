@@ -86,7 +86,7 @@ def test_what_is_not_changed_is_as_it_was_whatever_the_policy_says_by_now(root: 
         assert nx.what_if("dm:bob", 1, ReplayOverrides(budget=50_000)).tools == was.tools
         assert names(nx.what_if("dm:bob", 1, ReplayOverrides(profile="bare"))) == (["read_file"], ["run_shell"])
     other = Policy("policy.toml", {"reading": POLICY.toolsets["reading"]}, narrow.principals)
-    with opened(root, policy=other) as nx, pytest.raises(NotAllowed, match="there is no toolset 'all'"):
+    with opened(root, policy=other) as nx, pytest.raises(NotAllowed, match="toolset 'all' not found"):
         nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ,)))
 
 

@@ -69,7 +69,7 @@ class Weather:
 # what a plugin adds --------------------------------------------------------------------------------------------------
 
 
-def test_a_plugin_adds_a_source_data_of_the_moment_a_tool_and_a_profile() -> None:
+def test_plugin_adds_source_event_metadata_tool_and_profile() -> None:
     """Document 002, "Current Event Assembly": hook injections."""
     ctx = opened(Weather()).assemble("hi", profile="mine", principal="ann")
     assert ctx.system_prompt == "# Tickets\n\n- 12: the index"
@@ -84,7 +84,7 @@ def test_a_plugin_adds_a_source_data_of_the_moment_a_tool_and_a_profile() -> Non
     assert said(ctx) == {}
 
 
-def test_plugins_are_found_by_the_entry_point_group_nexus(installed: Path) -> None:
+def test_plugins_are_found_by_entry_point_group(installed: Path) -> None:
     nx = opened()
     assert [(one.name, one.place, one.hooks) for one in nx.hooks.plugins] == [
         ("acme", "acme-nexus 1.2", ("nexus_moment", "nexus_sources"))
@@ -112,7 +112,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("acme_nexus_plugin", None)
 
 
-def test_a_disabled_plugin_is_not_even_imported(installed: Path) -> None:
+def test_disabled_plugin_is_not_imported(installed: Path) -> None:
     nx = opened(config=fast(disabled=("acme",)))
     assert [(one.name, one.disabled) for one in nx.hooks.plugins] == [("acme", True)]
     assert "acme_nexus_plugin" not in sys.modules
@@ -120,7 +120,7 @@ def test_a_disabled_plugin_is_not_even_imported(installed: Path) -> None:
     assert installed.is_dir()
 
 
-def test_the_order_is_that_of_the_plugins_names_whatever_order_they_come_in() -> None:
+def test_plugins_are_ordered_by_name() -> None:
     def plugin(name: str) -> object:
         def nexus_moment() -> dict[str, Any]:
             return {"n": name}
@@ -140,7 +140,7 @@ def test_the_order_is_that_of_the_plugins_names_whatever_order_they_come_in() ->
     assert [known.name for known in opened(one, two).hooks.plugins] == ["Alpha", "Beta"]
 
 
-def test_a_moment_is_asked_for_once_a_turn_and_stays_in_its_tool_loop() -> None:
+def test_event_metadata_hook_runs_once_per_turn() -> None:
     asked: list[int] = []
 
     class Counting:
@@ -158,7 +158,7 @@ def test_a_moment_is_asked_for_once_a_turn_and_stays_in_its_tool_loop() -> None:
     assert '{"Counting": {"calls": 1}}' in json.dumps(second.to_openai()).replace('\\"', '"')
 
 
-def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> None:
+def test_changed_plugin_source_is_named_as_prefix_break() -> None:
     class Clock:
         now = 0
 
@@ -177,22 +177,22 @@ def test_a_source_whose_text_changes_is_named_where_it_breaks_the_prefix() -> No
     assert ctx.accounting.prefix.causes == ("hook:Clock/tickets (tickets) changed",)
 
 
-def test_what_the_event_says_itself_stands_before_what_a_hook_says() -> None:
+def test_hook_data_of_event_wins_over_plugin() -> None:
     ctx = opened(Weather()).assemble(Event((nexus.Text("hi"),), hook_data={"Weather": "mine"}))
     assert '{"Weather": "mine"}' in current(ctx)
-    assert said(ctx) == {"hook:Weather": "its data is left out: the event has hook data of that name"}
+    assert said(ctx) == {"hook:Weather": "event metadata omitted: the event has hook data of that name"}
 
 
-def test_tools_of_plugins_count_in_a_plan_and_those_of_the_call_stand() -> None:
+def test_plugin_tools_count_in_plan_and_request_tools_win() -> None:
     nx = opened(Weather())
     ctx = nx.assemble("hi", tools=[{**TOOL, "description": "mine"}])
     assert [spec.description for spec in ctx.tools] == ["mine"]
-    assert said(ctx) == {"hook:Weather": "tool 'look_up' is left out: another one has that name"}
+    assert said(ctx) == {"hook:Weather": "tool 'look_up' omitted: another tool has the same name"}
     assert said(nx.assemble("hi", tools=[TOOL])) == {}
 
 
 @pytest.mark.parametrize("kind", ["text", "block", "list", "none"])
-def test_a_source_may_give_a_text_a_block_a_list_or_nothing(kind: str) -> None:
+def test_source_may_return_text_block_list_or_none(kind: str) -> None:
     block = Block("Memory", "mine", "text of a block", "anything", trust="web")
     answers = {"text": "plain", "block": block, "list": [block, "plain"], "none": None}
 
@@ -211,7 +211,7 @@ def test_a_source_may_give_a_text_a_block_a_list_or_nothing(kind: str) -> None:
     assert said(ctx) == {}
 
 
-def test_a_source_can_use_those_of_nexus_and_sees_what_stands_around_the_call(tmp_path: Path) -> None:
+def test_plugin_source_can_use_builtin_sources_and_context(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Be kind.", "utf-8")
 
     class Around:
@@ -225,7 +225,7 @@ def test_a_source_can_use_those_of_nexus_and_sees_what_stands_around_the_call(tm
     assert "# Local instructions (AGENTS.md)\n\nBe kind." in text
 
 
-def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:
+def test_source_over_cap_is_truncated_with_notice_and_warning() -> None:
     class Plugin:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -233,10 +233,10 @@ def test_a_source_over_the_cap_is_cut_with_a_line_and_a_report() -> None:
 
     ctx = opened(Plugin(), profiles={"mine": MINE}).assemble("hi", profile="mine")
     assert "[10,000 more characters of tickets left out (cap 20,000)]" in ctx.system_prompt
-    assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters left out: the cap is 20,000"}
+    assert said(ctx) == {"hook:Plugin/tickets": "10,000 characters omitted: the cap is 20,000"}
 
 
-def test_blocks_in_a_set_are_refused_since_their_order_is_another_one_in_each_process() -> None:
+def test_set_of_blocks_is_rejected_for_unstable_order() -> None:
     class Plugin:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def test_blocks_in_a_set_are_refused_since_their_order_is_another_one_in_each_pr
     assert "returned set and not a list of blocks" in said(ctx)["hook:Plugin"]
 
 
-def test_what_a_source_left_out_itself_is_counted_with_what_the_cap_leaves_out() -> None:
+def test_omitted_chars_of_source_and_cap_are_added() -> None:
     class Plugin:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def test_what_a_source_left_out_itself_is_counted_with_what_the_cap_leaves_out()
     assert [block.omitted_chars for block in ctx.provenance.blocks if block.name == "tickets"] == [15]
 
 
-def test_only_nexus_itself_is_trusted_as_the_system() -> None:
+def test_plugin_block_is_never_trusted_as_system() -> None:
     class Plugin:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Silent(Exception):
         ({1, 2}, ""),
     ],
 )
-def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_goes_on(answer: Any, told: str) -> None:
+def test_failing_or_invalid_hook_is_reported_and_turn_continues(answer: Any, told: str) -> None:
     ctx = opened(failing(answer), profiles={"mine": MINE}).assemble("hi", profile="mine")
     notes = [note.message for note in ctx.warnings if note.source.startswith("hook:Bad")]
     assert len(notes) >= 3
@@ -330,20 +330,20 @@ def test_a_hook_that_fails_or_returns_something_else_is_reported_and_the_turn_go
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ({"a": {1, 2}}, "returned what is no JSON: .a is set, not a JSON value"),
-        ({"a": float("inf")}, "returned what is no JSON: .a is inf, not a JSON number"),
+        ({"a": {1, 2}}, "returned a value without JSON form: .a is set, not a JSON value"),
+        ({"a": float("inf")}, "returned a value without JSON form: .a is inf, not a JSON number"),
         ({1: 2}, "a key of value is int, not text"),
         ([1], "returned list and not values by name"),
         ("text", "returned str and not values by name"),
     ],
 )
-def test_data_of_the_moment_are_json_values_by_name(answer: Any, told: str) -> None:
+def test_event_metadata_must_be_json_values_by_name(answer: Any, told: str) -> None:
     ctx = opened(failing(answer)).assemble("hi")
     assert any(told in note.message for note in ctx.warnings if note.message.startswith("nexus_moment"))
     assert "Hook data" not in current(ctx)
 
 
-def test_data_of_the_moment_over_the_cap_are_left_out_and_reported() -> None:
+def test_event_metadata_over_cap_is_omitted_and_reported() -> None:
     class Long:
         @hookimpl
         def nexus_moment(self) -> dict[str, str]:
@@ -364,7 +364,7 @@ def test_data_of_the_moment_over_the_cap_are_left_out_and_reported() -> None:
         ("a", "returned str and not a tool's definition"),
     ],
 )
-def test_a_bad_tool_is_left_out_and_the_good_ones_stay(definition: Any, told: str) -> None:
+def test_invalid_plugin_tool_is_omitted_and_valid_ones_stay(definition: Any, told: str) -> None:
     class Plugin:
         @hookimpl
         def nexus_tools(self) -> list[Any]:
@@ -375,7 +375,7 @@ def test_a_bad_tool_is_left_out_and_the_good_ones_stay(definition: Any, told: st
     assert told in said(ctx)["hook:Plugin"]
 
 
-def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> None:
+def test_slow_hook_is_not_called_again_while_running() -> None:
     release, called = threading.Event(), []
 
     class Slow:
@@ -388,10 +388,10 @@ def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> N
     nx = opened(Slow(), config=fast(50))
     before = threading.active_count()
     try:
-        assert said(nx.assemble("hi")) == {"hook:Slow": "nexus_moment took longer than 50 ms: it is left out"}
+        assert said(nx.assemble("hi")) == {"hook:Slow": "nexus_moment took longer than 50 ms: omitted"}
         for _ in range(5):
             told = said(nx.assemble("hi"))["hook:Slow"]
-            assert told == "nexus_moment has not come back from an earlier call: it was not called again"
+            assert told == "nexus_moment still running since an earlier call: not called again"
         assert (len(called), threading.active_count() - before) == (1, 1)
     finally:
         release.set()
@@ -401,29 +401,29 @@ def test_a_slow_hook_is_left_out_and_not_called_again_before_it_came_back() -> N
     assert any('{"Slow": {"a": 1}}' in current(nx.assemble("hi")) for _ in range(200))
 
 
-def test_a_hook_that_hangs_does_not_keep_the_program_from_ending() -> None:
+def test_hanging_hook_does_not_block_program_exit() -> None:
     code = (
         "import time, nexus\nfrom nexus.types.config import Config, HooksConfig\n"
         "class Hung:\n    @nexus.hookimpl\n    def nexus_moment(self):\n        time.sleep(600)\n"
         "nx = nexus.open(plugins=[Hung()], config=Config(hooks=HooksConfig(timeout_ms=20)))\n"
-        "print([note.text for note in nx.assemble('hi').warnings])\n"
+        "print([note.message for note in nx.assemble('hi').warnings])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert "took longer than 20 ms" in done.stdout
     assert done.stderr == ""
 
 
-def test_a_plugin_that_cannot_be_imported_is_reported_and_the_others_work(installed: Path) -> None:
+def test_unimportable_plugin_is_reported_and_others_work(installed: Path) -> None:
     (installed / "acme_nexus-1.2.dist-info" / "entry_points.txt").write_text(
         "[nexus]\nacme = acme_nexus_plugin\nbroken = no_such_module_here\nnone = json\n"
     )
     ctx = opened().assemble("hi")
     assert said(ctx)["hook:broken"].startswith("loading it raised ModuleNotFoundError: No module named")
-    assert said(ctx)["hook:none"] == "loading it gave no hook: mark its functions with nexus.hookimpl: it is left out"
+    assert said(ctx)["hook:none"] == "loading it implements no hook (mark its functions with nexus.hookimpl): omitted"
     assert '{"acme": {"from": "a package"}}' in current(ctx)
 
 
-def test_a_hook_with_other_arguments_or_a_name_that_there_is_not_is_reported() -> None:
+def test_hook_with_unknown_name_or_arguments_is_reported() -> None:
     class Wrong:
         @hookimpl
         def nexus_moment(self, weather: str) -> None: ...
@@ -439,11 +439,11 @@ def test_a_hook_with_other_arguments_or_a_name_that_there_is_not_is_reported() -
     ctx = opened(Wrong(), Unknown(), "text").assemble("hi")
     assert "raised PluginValidationError" in said(ctx)["hook:Wrong"]
     assert "unknown hook 'nexus_momentum'" in said(ctx)["hook:Unknown"]
-    assert "gave no hook" in said(ctx)["hook:str"]
+    assert "implements no hook" in said(ctx)["hook:str"]
     assert '{"Unknown": {"a": 1}}' in current(ctx)
 
 
-def test_names_that_are_taken_stay_what_they_are_and_the_clash_is_reported(tmp_path: Path) -> None:
+def test_taken_source_and_profile_names_are_kept_and_reported(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("my rules")
 
     class Thief:
@@ -462,12 +462,12 @@ def test_names_that_are_taken_stay_what_they_are_and_the_clash_is_reported(tmp_p
     assert "other rules" not in ctx.system_prompt
     assert "# Workspace rules" in nx.assemble("hi").system_prompt
     told = [note.message for note in ctx.warnings if note.source == "hook:Thief"]
-    assert [text.split(" is left out")[0] for text in told] == [
-        "source 'rules'", "a source of the name 'bad\\nname'", "source 'none'", "profile 'layered'", "profile 'mine'",
+    assert [text.split(" omitted")[0] for text in told] == [
+        "source 'rules'", "source 'bad\\nname'", "source 'none'", "profile 'layered'", "profile 'mine'",
     ]  # fmt: skip
 
 
-def test_two_plugins_of_one_name_or_one_source_are_told_apart() -> None:
+def test_duplicate_plugin_or_source_name_is_reported() -> None:
     class One:
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -479,15 +479,15 @@ def test_two_plugins_of_one_name_or_one_source_are_told_apart() -> None:
     ctx = opened(One(), One(), Two(), profiles={"mine": MINE}).assemble("hi", profile="mine")
     assert ctx.system_prompt == "first"
     assert said(ctx) == {
-        "hook:One": "left out: another plugin has that name",
-        "hook:Two": "source 'tickets' is left out: another one has that name",
+        "hook:One": "omitted: another plugin has the same name",
+        "hook:Two": "source 'tickets' omitted: another source has the same name",
     }
 
 
 @pytest.mark.parametrize(
     "profile", [Profile("p", "", ("a",), (1,)), Profile(7, "", (), ()), "p"]  # pyright: ignore[reportArgumentType]
 )  # fmt: skip
-def test_a_profile_that_is_none_is_reported(profile: Any) -> None:
+def test_invalid_plugin_profile_is_reported(profile: Any) -> None:
     class Plugin:
         @hookimpl
         def nexus_profiles(self) -> list[Any]:
@@ -497,7 +497,7 @@ def test_a_profile_that_is_none_is_reported(profile: Any) -> None:
     assert said(ctx)["hook:Plugin"].startswith("nexus_profiles returned")
 
 
-def test_a_source_that_a_profile_names_and_nobody_has_is_left_out_with_a_warning() -> None:
+def test_unknown_source_of_profile_is_omitted_with_warning() -> None:
     ctx = opened(profiles={"mine": MINE}).assemble("hi", profile="mine")
     assert "source 'tickets' not found; omitted (check the profile)" in [note.message for note in ctx.warnings]
     assert current(ctx).endswith("hi")
@@ -506,7 +506,7 @@ def test_a_source_that_a_profile_names_and_nobody_has_is_left_out_with_a_warning
 # what a plugin cannot do ---------------------------------------------------------------------------------------------
 
 
-def test_a_hook_cannot_change_the_request_nor_what_others_see() -> None:
+def test_hook_gets_private_copy_of_request() -> None:
     settings = {"temperature": 0.5, "stop": ["a"]}
     profile = {"name": "Ann"}
 
@@ -545,7 +545,7 @@ def test_a_hook_cannot_change_the_request_nor_what_others_see() -> None:
     assert current(ctx) == '[Event metadata — not instructions]\n- sender: {"name": "Ann"}\n\nhi'
 
 
-def test_what_a_hook_returned_can_be_changed_by_it_later_without_effect() -> None:
+def test_later_change_of_hook_result_has_no_effect() -> None:
     data = {"a": [1]}
 
     class Plugin:
@@ -558,7 +558,7 @@ def test_what_a_hook_returned_can_be_changed_by_it_later_without_effect() -> Non
     assert '{"Plugin": {"a": [1]}}' in current(ctx)
 
 
-def test_a_recorded_call_with_hooks_is_made_again_without_them() -> None:
+def test_call_with_hooks_replays_without_plugins() -> None:
     nx = opened(Weather())
     ctx = nx.assemble("hi", profile="mine")
     body = ctx.to_anthropic()
@@ -571,7 +571,7 @@ def test_a_recorded_call_with_hooks_is_made_again_without_them() -> None:
 # cost and the command line -------------------------------------------------------------------------------------------
 
 
-def test_neither_importing_nor_opening_looks_for_plugins() -> None:
+def test_pluggy_is_imported_only_for_plugins() -> None:
     code = (
         "import sys, nexus\nnx = nexus.open()\n"
         "print(*[name for name in ('pluggy', 'importlib.metadata', 'nexus.plugins.load') if name in sys.modules])\n"
@@ -581,7 +581,7 @@ def test_neither_importing_nor_opening_looks_for_plugins() -> None:
     assert done.stdout.split("\n")[:2] == ["", "False"]
 
 
-def test_the_command_lists_plugins_what_they_offer_and_what_is_wrong(installed: Path, tmp_path: Path) -> None:
+def test_hook_list_shows_plugins_and_problems(installed: Path, tmp_path: Path) -> None:
     (installed / "acme_nexus-1.2.dist-info" / "entry_points.txt").write_text(
         "[nexus]\nacme = acme_nexus_plugin\nbroken = no_such_module_here\n"
     )
@@ -596,6 +596,6 @@ def test_the_command_lists_plugins_what_they_offer_and_what_is_wrong(installed: 
     ]  # fmt: skip
 
 
-def test_the_command_says_so_where_there_is_no_plugin(tmp_path: Path) -> None:
+def test_hook_list_reports_no_plugins(tmp_path: Path) -> None:
     assert run("hook", "list", folder=tmp_path).out.startswith("No plugins: ")
     assert run("hook", "--json", "list", folder=tmp_path).json == []

@@ -14,7 +14,7 @@ from nexus.engine import Engine
 from nexus.errors import BadPolicy, NotAllowed, ToolNotAllowed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.policy import Policy, RoleRule, Toolset
-from nexus.policy.promote import link_principal
+from nexus.policy.link import link_principal
 from nexus.types.message import ToolCall, assistant, tool
 
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("run_command", "read_file", "write_file")]
@@ -62,19 +62,19 @@ def theirs(root: Path, text: str) -> Path:
     return root / ".nexus" / "policy.toml"
 
 
-def test_without_files_nothing_is_taken_away(root: Path, home: Path) -> None:
+def test_all_tools_are_offered_without_policy_files(root: Path, home: Path) -> None:
     assert names(opened(root, home)) == ["read_file", "run_command", "write_file"]
 
 
 @pytest.mark.parametrize("where", ["user", "workspace"])
-def test_either_file_filters_the_tools_before_the_model_sees_them(root: Path, home: Path, where: str) -> None:
+def test_each_policy_file_filters_offered_tools(root: Path, home: Path, where: str) -> None:
     mine(home, LOOK) if where == "user" else theirs(root, LOOK)
     nx = opened(root, home)
     assert names(nx) == ["read_file"]
     assert "run_command" not in json.dumps(nx.assemble("hi", tools=TOOLS).to_anthropic())
 
 
-def test_both_hold_and_neither_gives_back_what_the_other_takes(root: Path, home: Path) -> None:
+def test_both_policy_files_restrict_together(root: Path, home: Path) -> None:
     mine(home, LOOK)
     theirs(root, ALL)
     assert names(opened(root, home)) == ["read_file"]
@@ -83,7 +83,7 @@ def test_both_hold_and_neither_gives_back_what_the_other_takes(root: Path, home:
     assert names(opened(root, home)) == ["read_file"]
 
 
-def test_a_changed_file_holds_from_the_next_call_on(root: Path, home: Path) -> None:
+def test_changed_policy_file_applies_to_next_call(root: Path, home: Path) -> None:
     path = theirs(root, LOOK)
     nx = opened(root, home)
     assert names(nx) == ["read_file"]
@@ -96,7 +96,7 @@ def test_a_changed_file_holds_from_the_next_call_on(root: Path, home: Path) -> N
     assert names(nx) == ["read_file"]
 
 
-def test_a_warm_call_reads_no_file_again(root: Path, home: Path) -> None:
+def test_warm_call_reads_no_policy_file(root: Path, home: Path) -> None:
     theirs(root, LOOK)
     nx = opened(root, home)
     first = nx.policies.read()
@@ -129,7 +129,7 @@ def _circle(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_folder, _pipe, _binary, _huge, _dangling, _circle])
 @pytest.mark.parametrize("where", ["user", "workspace"])
-def test_a_file_that_cannot_be_read_refuses_every_call(root: Path, home: Path, where: str, make: Any) -> None:
+def test_unreadable_policy_file_rejects_every_call(root: Path, home: Path, where: str, make: Any) -> None:
     make(home / "policy.toml" if where == "user" else root / ".nexus" / "policy.toml")
     nx = opened(root, home)
     with pytest.raises(BadPolicy, match=r"policy\.toml: expected .*No context is made"):
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_refuses_every_call(root: Path, home: Path, w
     assert nx.sessions() == []
 
 
-def test_a_workspaces_file_that_links_out_of_it_is_refused_and_the_users_may(root: Path, home: Path) -> None:
+def test_workspace_policy_link_outside_is_rejected(root: Path, home: Path) -> None:
     outside = root.parent / "mine.toml"
     outside.write_text(LOOK)
     (home / "policy.toml").symlink_to(outside)
@@ -148,7 +148,7 @@ def test_a_workspaces_file_that_links_out_of_it_is_refused_and_the_users_may(roo
         nx.assemble("hi")
 
 
-def test_a_policy_that_a_program_gives_stands_alone(root: Path, home: Path, tmp_path: Path) -> None:
+def test_policy_argument_replaces_policy_files(root: Path, home: Path, tmp_path: Path) -> None:
     mine(home, LOOK)
     theirs(root, LOOK)
     own = Policy(roles={"unified": RoleRule(deny=("run_*",))})
@@ -162,12 +162,12 @@ def test_a_policy_that_a_program_gives_stands_alone(root: Path, home: Path, tmp_
         nx.assemble("hi")
 
 
-def test_a_given_policy_is_checked_when_the_engine_is_opened(root: Path) -> None:
-    with pytest.raises(BadPolicy, match="the name of a toolset"):
+def test_policy_argument_is_checked_when_engine_opens(root: Path) -> None:
+    with pytest.raises(BadPolicy, match="none is defined"):
         nexus.open(root, policy=Policy(roles={"worker": RoleRule("nothing")}))
 
 
-def test_a_call_of_a_withheld_tool_is_refused_with_toolset_role_and_reason(root: Path, home: Path) -> None:
+def test_call_of_denied_tool_raises_with_toolset_role_and_reason(root: Path, home: Path) -> None:
     """Tools are filtered before the model sees them and checked again when they are called."""
     theirs(root, LOOK)
     nx = opened(root, home)
@@ -186,7 +186,7 @@ def test_a_call_of_a_withheld_tool_is_refused_with_toolset_role_and_reason(root:
         nx.check_tool(ctx, "invented")
 
 
-def test_what_may_be_called_is_what_was_offered_whatever_the_policy_became(root: Path, home: Path) -> None:
+def test_offered_tools_stay_callable_after_policy_change(root: Path, home: Path) -> None:
     path = theirs(root, ALL)
     nx = opened(root, home)
     ctx = nx.assemble("hi", tools=TOOLS)
@@ -195,7 +195,7 @@ def test_what_may_be_called_is_what_was_offered_whatever_the_policy_became(root:
     assert not nx.assemble("hi", tools=TOOLS).allows("run_command")
 
 
-def test_toolset_permissions_tools_and_what_was_withheld_are_stored_with_the_turn(root: Path, home: Path) -> None:
+def test_grant_and_denied_tools_are_stored_with_turn(root: Path, home: Path) -> None:
     """Document 002, AssembledContext: `toolsetName` and `permissionsGranted`, "for ledger writes after execution"."""
     theirs(root, LOOK.replace("[default]", '[default]\npermissions = ["read"]'))
     nx = opened(root, home)
@@ -208,16 +208,14 @@ def test_toolset_permissions_tools_and_what_was_withheld_are_stored_with_the_tur
     assert nx.replay("s", 1).provenance.denied_tools == ctx.provenance.denied_tools
 
 
-def test_an_explanation_lists_each_tool_as_in_or_out_with_its_reason_also_of_a_past_call(
-    root: Path, home: Path
-) -> None:
+def test_explanation_lists_tools_with_reasons_for_past_calls_too(root: Path, home: Path) -> None:
     path = theirs(root, LOOK)
     nx = opened(root, home)
     nx.record(nx.assemble("hi", session="s", tools=TOOLS), nexus.AgentResult((assistant("ok"),)))
     path.write_text(ALL)
     lines = [line for line in nx.explain("s", 1).lines if line.kind == "tool"]
     assert [(line.state, line.name, line.reason) for line in lines] == [
-        ("in", "read_file", "offered with this call"),
+        ("in", "read_file", "offered"),
         ("out", "run_command", "not in toolset 'look'"),
         ("out", "write_file", "not in toolset 'look'"),
     ]
@@ -227,14 +225,14 @@ def test_an_explanation_lists_each_tool_as_in_or_out_with_its_reason_also_of_a_p
     assert sum(line.tokens for line in told.lines) == told.used
 
 
-def test_the_same_tools_in_any_order_give_the_same_bytes(root: Path, home: Path) -> None:
+def test_tool_order_does_not_change_request_body(root: Path, home: Path) -> None:
     theirs(root, LOOK.replace('"read_file"', '"read_file", "write_*"'))
     nx = opened(root, home, clock_ms=lambda: 1_770_379_200_000)
     one, two = (nx.assemble("hi", tools=tools) for tools in (TOOLS, TOOLS[::-1]))
     assert json.dumps(one.to_anthropic()) == json.dumps(two.to_anthropic())
 
 
-def test_tools_do_not_change_within_a_loop_of_tools(root: Path, home: Path) -> None:
+def test_offered_tools_do_not_change_within_tool_loop(root: Path, home: Path) -> None:
     theirs(root, LOOK)
     nx = opened(root, home)
     first = nx.assemble("hi", session="s", tools=TOOLS, principal="p")
@@ -244,7 +242,7 @@ def test_tools_do_not_change_within_a_loop_of_tools(root: Path, home: Path) -> N
     assert second.accounting.prefix.state == "extends"
 
 
-def test_principals_of_one_person_speak_in_one_session_and_nobody_else_does(root: Path, home: Path) -> None:
+def test_session_of_person_is_shared_by_its_principals_only(root: Path, home: Path) -> None:
     mine(home, ANN)
     nx = opened(root, home)
     ctx = nx.assemble("my door is blue", principal="telegram:42")
@@ -259,7 +257,7 @@ def test_principals_of_one_person_speak_in_one_session_and_nobody_else_does(root
         nx.assemble("and?", session="shortcut", principal="telegram:43")
 
 
-def test_another_tenants_session_of_the_same_label_is_not_seen(root: Path, home: Path) -> None:
+def test_same_label_in_another_ledger_is_separate(root: Path, home: Path) -> None:
     mine(home, ANN)
     file = str(root / "shared.db")
     with opened(root, home, ledger=SqliteLedger(file, tenant="one")) as nx:
@@ -273,25 +271,25 @@ def said(nx: Engine, session: str, text: str) -> None:
     nx.record(nx.assemble(text, session=session), nexus.AgentResult((assistant("ok"),)))
 
 
-def test_a_promotion_renames_and_the_old_label_leads_to_the_same_session_afterwards(root: Path, home: Path) -> None:
+def test_link_renames_session_and_keeps_old_label_as_alias(root: Path, home: Path) -> None:
     nx = opened(root, home)
     said(nx, "dm:telegram:42", "first")
     mine(home, ANN)
-    done = link_principal(nx, "telegram:42")
+    done = link_principal(nx.ledger, nx.policies.read(), "telegram:42")
     assert (done.kind, done.old, done.new) == ("renamed", "dm:telegram:42", "dm:ann")
     assert nx.ledger.resolve("dm:telegram:42") == "dm:ann"
     old = nx.assemble("hi", session="dm:telegram:42", principal="telegram:42")
     new = nx.assemble("hi", principal="imessage:+1555")
     assert list(old.history) == list(new.history) != []
-    assert link_principal(nx, "telegram:42").kind == "nothing"
+    assert link_principal(nx.ledger, nx.policies.read(), "telegram:42").kind == "nothing"
 
 
-def test_a_promotion_into_a_session_that_is_there_mixes_nothing(root: Path, home: Path) -> None:
+def test_link_to_existing_session_does_not_mix_histories(root: Path, home: Path) -> None:
     nx = opened(root, home)
     said(nx, "dm:telegram:42", "from telegram")
     said(nx, "dm:ann", "from ann")
     mine(home, ANN)
-    done = link_principal(nx, "telegram:42")
+    done = link_principal(nx.ledger, nx.policies.read(), "telegram:42")
     assert (done.kind, done.target) == ("merged", "dm:telegram:42~merged")
     told = json.dumps(nx.assemble("hi", session="dm:telegram:42", principal="telegram:42").to_openai())
     assert "from ann" in told
@@ -299,27 +297,27 @@ def test_a_promotion_into_a_session_that_is_there_mixes_nothing(root: Path, home
     assert [m.text() for m in nx.history("dm:telegram:42~merged")] == ["from telegram", "ok"]
 
 
-def test_a_promotion_of_somebody_who_has_said_nothing_makes_an_alias_or_nothing(root: Path, home: Path) -> None:
+def test_link_without_source_session_makes_alias_or_nothing(root: Path, home: Path) -> None:
     mine(home, ANN)
     nx = opened(root, home)
-    assert link_principal(nx, "telegram:42").kind == "nothing"
+    assert link_principal(nx.ledger, nx.policies.read(), "telegram:42").kind == "nothing"
     said(nx, "dm:ann", "from ann")
-    assert link_principal(nx, "telegram:42").kind == "aliased"
+    assert link_principal(nx.ledger, nx.policies.read(), "telegram:42").kind == "aliased"
     assert nx.ledger.resolve("dm:telegram:42") == "dm:ann"
 
 
-def test_a_promotion_needs_a_person_and_must_not_contradict_the_policy(root: Path, home: Path) -> None:
+def test_link_without_person_or_against_policy_is_rejected(root: Path, home: Path) -> None:
     mine(home, ANN)
     nx = opened(root, home)
-    with pytest.raises(NotAllowed, match="names no person for it"):
-        link_principal(nx, "discord:7")
-    with pytest.raises(NotAllowed, match="the policy gives it session 'dm:ann'"):
-        link_principal(nx, "telegram:42", "bob")
+    with pytest.raises(NotAllowed, match="assigns no person"):
+        link_principal(nx.ledger, nx.policies.read(), "discord:7")
+    with pytest.raises(NotAllowed, match="the policy assigns session 'dm:ann'"):
+        link_principal(nx.ledger, nx.policies.read(), "telegram:42", "bob")
     said(nx, "dm:discord:7", "hello")
-    assert link_principal(nx, "discord:7", "bob").new == "dm:bob"
+    assert link_principal(nx.ledger, nx.policies.read(), "discord:7", "bob").new == "dm:bob"
 
 
-def test_a_smaller_retry_keeps_who_speaks_and_with_them_the_tools(root: Path, home: Path) -> None:
+def test_overflow_retry_keeps_principal_and_tools(root: Path, home: Path) -> None:
     mine(home, ANN.replace('tools = ["*"]', 'categories = ["files"]'))
     nx = opened(root, home)
     given = [{**TOOLS[1], "category": "files"}, TOOLS[0]]
@@ -343,8 +341,8 @@ def test_a_smaller_retry_keeps_who_speaks_and_with_them_the_tools(root: Path, ho
         assert [tool.name for tool in one.provenance.denied_tools] == ["run_command"]
 
 
-def test_a_toolset_can_be_a_value_of_the_program(root: Path) -> None:
+def test_toolset_can_be_defined_by_program(root: Path) -> None:
     nx = nexus.open(root, policy=Policy(toolsets={"look": Toolset(("read_*",))}))
     assert names(nx, toolset="look") == ["read_file"]
-    with pytest.raises(NotAllowed, match="there is no toolset 'lok'"):
+    with pytest.raises(NotAllowed, match="toolset 'lok' not found"):
         names(nx, toolset="lok")

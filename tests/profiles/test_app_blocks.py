@@ -35,7 +35,7 @@ def notes(ctx: nexus.AssembledContext) -> dict[str, str]:
     return {part.origin: part.text for part in parts if isinstance(part, Note)}
 
 
-def test_mood_and_constraints_stand_in_the_current_message() -> None:
+def test_mood_and_constraints_are_in_current_message() -> None:
     """Document 000, "Future Enhancements": the [MOOD] and the [CONSTRAINTS] block."""
     with opened() as nx:
         ctx = nx.assemble("hi", blocks={"constraints": "At most two lines.\n", "mood": "calm"})
@@ -48,20 +48,20 @@ def test_mood_and_constraints_stand_in_the_current_message() -> None:
 
 
 @pytest.mark.parametrize("name", ["layered", "repl", "workspace"])
-def test_without_a_block_nothing_is_there(name: str) -> None:
+def test_missing_app_block_adds_no_text(name: str) -> None:
     with opened() as nx:
         plain, fed = nx.assemble("hi", profile=name), nx.assemble("hi", profile=name, blocks={"mood": " \n"})
     assert plain.to_openai() == fed.to_openai()
 
 
-def test_a_profile_places_any_name_in_either_slot(tmp_path: Path) -> None:
+def test_profile_places_app_block_in_either_slot(tmp_path: Path) -> None:
     with opened(write(tmp_path, AGENTS="Be exact.")) as nx:
         ctx = nx.assemble("hi", profile="mine", blocks={"ticket": "12", "house-rules": "No shouting."})
     assert ctx.system_prompt.endswith("[House-rules — from the application]\nNo shouting.")
     assert notes(ctx)["fed:ticket"] == "[Ticket — from the application]\n12"
 
 
-def test_a_block_that_the_profile_does_not_place_is_a_warning() -> None:
+def test_unplaced_app_block_is_a_warning() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi", profile="mine", blocks={"mood": "calm", "a\nb": "x"})
     assert told(ctx.warnings) == {
@@ -70,7 +70,7 @@ def test_a_block_that_the_profile_does_not_place_is_a_warning() -> None:
     }
 
 
-def test_what_is_no_text_is_left_out_with_a_warning_and_more_than_the_cap_is_cut() -> None:
+def test_non_text_app_block_is_omitted_and_long_one_truncated() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi", blocks={"mood": 3, "constraints": "x" * (FILE_CHARS + 1_234)})  # pyright: ignore[reportArgumentType] - on purpose
     assert told(ctx.warnings) == {
@@ -80,7 +80,7 @@ def test_what_is_no_text_is_left_out_with_a_warning_and_more_than_the_cap_is_cut
     assert notes(ctx)["fed:constraints"].endswith("[1,234 more characters of constraints left out (cap 20,000)]")
 
 
-def test_a_block_is_sent_again_as_it_was_and_replayed() -> None:
+def test_app_block_is_replayed() -> None:
     with opened() as nx:
         first = nx.assemble("hi", session="main", blocks={"mood": "calm"})
         nx.record(first, nexus.AgentResult((nexus.assistant("ok"),)))
@@ -90,7 +90,7 @@ def test_a_block_is_sent_again_as_it_was_and_replayed() -> None:
         assert nx.replay("main", 1).to_anthropic() == first.to_anthropic()
 
 
-def test_in_the_system_slot_a_change_is_a_break_of_the_prefix_that_is_named() -> None:
+def test_changed_app_block_in_system_slot_is_named_prefix_break() -> None:
     with opened() as nx:
         for text, state in (("No shouting.", "first"), ("No shouting.", "extends"), ("Shout.", "broken")):
             ctx = nx.assemble("hi", session="main", profile="mine", blocks={"house-rules": text})
@@ -100,7 +100,7 @@ def test_in_the_system_slot_a_change_is_a_break_of_the_prefix_that_is_named() ->
         assert ctx.accounting.prefix.at == "fed:house-rules (house-rules) in the system slot"
 
 
-def test_within_a_turn_the_current_slots_blocks_are_not_repeated() -> None:
+def test_app_blocks_are_not_repeated_within_turn() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi", session="main", blocks={"mood": "calm"})
         call = nexus.assistant("", nexus.ToolCall("c1", "look", "{}"))
@@ -109,7 +109,7 @@ def test_within_a_turn_the_current_slots_blocks_are_not_repeated() -> None:
     assert [message.role for message in within.current] == ["tool"]
 
 
-def test_a_context_that_is_made_smaller_after_a_refusal_keeps_its_blocks() -> None:
+def test_overflow_retry_keeps_app_blocks() -> None:
     with opened() as nx:
         sent: list[nexus.AssembledContext] = []
 
@@ -140,9 +140,7 @@ def texts(name: str, desk: SourceContext) -> list[Block]:
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
-def test_what_does_not_change_with_each_turn_is_the_same_for_every_message_of_a_session(
-    name: str, tmp_path: Path
-) -> None:
+def test_stable_sources_are_equal_for_every_message_of_session(name: str, tmp_path: Path) -> None:
     root = write(
         tmp_path / "agent",
         AGENTS="Be exact.",

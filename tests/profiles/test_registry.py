@@ -59,7 +59,7 @@ def system(nx: nexus.Engine, name: str = "mine") -> str:
 # where a name leads ------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_the_user_is_a_profile_and_a_change_of_it_holds_from_the_next_call(home: Path, opened: Open) -> None:
+def test_changed_user_file_applies_to_next_call(home: Path, opened: Open) -> None:
     path = mine(home, RULES)
     with opened() as nx:
         assert system(nx) == "# Workspace rules\n\nBe exact."
@@ -67,20 +67,18 @@ def test_a_file_of_the_user_is_a_profile_and_a_change_of_it_holds_from_the_next_
         assert system(nx) == "# Soul\n\nCalm."
         path.unlink()
         with pytest.raises(
-            UnknownProfile, match="there are: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
+            UnknownProfile, match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
         ):
             system(nx)
 
 
-def test_without_a_workspace_the_users_profiles_are_known_too(home: Path) -> None:
+def test_user_profiles_are_found_without_workspace(home: Path) -> None:
     mine(home, RULES)
     with nexus.open(home=home) as nx:
         assert nx.assemble("hi", profile="mine").provenance.manifest.profile == "mine"
 
 
-def test_a_workspaces_file_is_a_profile_but_never_in_the_place_of_the_users(
-    home: Path, root: Path, opened: Open
-) -> None:
+def test_workspace_file_never_replaces_user_profile(home: Path, root: Path, opened: Open) -> None:
     mine(root / ".nexus", SOUL)
     with opened() as nx:
         assert system(nx) == "# Soul\n\nCalm."
@@ -94,7 +92,7 @@ def test_a_workspaces_file_is_a_profile_but_never_in_the_place_of_the_users(
 
 
 @pytest.mark.parametrize("place", ["home", "root/.nexus"])
-def test_no_file_takes_the_place_of_a_ready_profile_and_the_clash_is_a_warning(
+def test_file_named_like_builtin_profile_is_unused_with_warning(
     tmp_path: Path, root: Path, opened: Open, place: str
 ) -> None:
     folder = tmp_path / place.replace("root", root.name)
@@ -102,10 +100,12 @@ def test_no_file_takes_the_place_of_a_ready_profile_and_the_clash_is_a_warning(
     with opened() as nx:
         ctx = nx.assemble("hi")
         assert "Be exact." in ctx.system_prompt
-        assert [one.message for one in ctx.warnings] == ["not used: a ready profile has the same name and comes first"]
+        assert [one.message for one in ctx.warnings] == [
+            "not used: a built-in profile has the same name and comes first"
+        ]
 
 
-def test_toml_goes_before_python_of_the_same_name_with_a_warning(home: Path, opened: Open) -> None:
+def test_toml_wins_over_python_with_warning(home: Path, opened: Open) -> None:
     mine(home, RULES)
     mine(home, "raise SystemExit", "mine.py")
     with opened() as nx:
@@ -119,33 +119,31 @@ class Theirs:
         return [Profile("mine", "a plugin's", ("soul",), ()), Profile("other", "a plugin's", ("soul",), ())]
 
 
-def test_plugins_stand_between_the_users_files_and_the_workspaces(home: Path, root: Path, opened: Open) -> None:
+def test_plugin_profiles_rank_between_user_and_workspace(home: Path, root: Path, opened: Open) -> None:
     mine(home, RULES)
     mine(root / ".nexus", RULES, "other.toml")
     with opened(plugins=[Theirs()]) as nx:
         own, other = nx.assemble("hi", profile="mine"), nx.assemble("hi", profile="other")
     assert own.system_prompt == "# Workspace rules\n\nBe exact."
-    assert "its profile is not used" in told(own.warnings)["plugin Theirs"]
+    assert "profile not used" in told(own.warnings)["plugin Theirs"]
     assert other.system_prompt == "# Soul\n\nCalm."
     assert ".nexus/profiles/other.toml" in told(other.warnings)
 
 
-def test_a_program_gives_profiles_as_values_or_files_and_these_come_first(
-    home: Path, tmp_path: Path, opened: Open
-) -> None:
+def test_program_profiles_may_be_values_or_files_and_rank_first(home: Path, tmp_path: Path, opened: Open) -> None:
     mine(home, SOUL)
     elsewhere = put(tmp_path / "elsewhere" / "any.toml", RULES)
     with opened(profiles={"mine": elsewhere, "value": Profile("value", "", ("rules",), ())}) as nx:
         assert system(nx) == system(nx, "value") == "# Workspace rules\n\nBe exact."
-    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadProfile, match="is a ready profile"):
+    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadProfile, match="is a built-in profile"):
         nx.assemble("hi")
     with opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx, pytest.raises(BadProfile, match="No such file"):
         system(nx)
-    with pytest.raises(BadProfile, match=r"profiles\.mine: expected a Profile, or its file; not int"):
+    with pytest.raises(BadProfile, match=r"profiles\.mine: expected a Profile or its file, not int"):
         opened(profiles={"mine": 3})
 
 
-def test_a_name_is_never_a_path(home: Path, root: Path, opened: Open) -> None:
+def test_profile_name_is_never_a_path(home: Path, root: Path, opened: Open) -> None:
     ran = root / "ran"
     program = put(root / "evil.py", f"import os\nos.mkdir({str(ran)!r})\n")
     mine(home, RULES)
@@ -167,11 +165,11 @@ def tickets(desk):
     return "# Tickets\\n\\n- 12"
 
 sources = {"tickets": tickets}
-profile = replace(BARE, name="whatever", what="with tickets", system=("tickets",))
+profile = replace(BARE, name="whatever", description="with tickets", system=("tickets",))
 """
 
 
-def test_a_python_file_of_the_user_is_run_and_may_bring_sources(home: Path, opened: Open) -> None:
+def test_user_python_file_is_run_and_may_add_sources(home: Path, opened: Open) -> None:
     path = mine(home, PROGRAM, "mine.py")
     with opened() as nx:
         ctx = nx.assemble("hi", profile="mine")
@@ -186,7 +184,7 @@ def test_a_python_file_of_the_user_is_run_and_may_bring_sources(home: Path, open
         assert system(nx, "more") == "# Soul\n\nCalm.\n\n# Tickets\n\n- 13"
 
 
-def test_a_python_file_is_run_once_as_long_as_it_stays(home: Path, tmp_path: Path, opened: Open) -> None:
+def test_unchanged_python_file_is_run_once(home: Path, tmp_path: Path, opened: Open) -> None:
     count = tmp_path / "count"
     mine(home, f"import os\nos.makedirs(f'{count}' + '/' + str(os.urandom(8).hex()))\n{PROGRAM}", "mine.py")
     with opened() as nx:
@@ -195,11 +193,11 @@ def test_a_python_file_is_run_once_as_long_as_it_stays(home: Path, tmp_path: Pat
     assert len(list(count.iterdir())) == 1
 
 
-def test_a_python_file_of_a_workspace_is_not_run_and_the_refusal_says_why(root: Path, opened: Open) -> None:
+def test_workspace_python_file_is_not_run(root: Path, opened: Open) -> None:
     ran = root / "ran"
     mine(root / ".nexus", f"import os\nos.mkdir({str(ran)!r})\n{PROGRAM}", "mine.py")
     with opened() as nx:
-        with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: a Python file counts in your"):
+        with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: Python files count in your"):
             system(nx)
         with pytest.raises(UnknownProfile) as unknown:
             system(nx, "another")
@@ -212,7 +210,7 @@ def test_a_python_file_of_a_workspace_is_not_run_and_the_refusal_says_why(root: 
     assert ran.exists()
 
 
-def test_where_the_workspaces_folder_is_the_users_own_its_files_are_the_users(root: Path) -> None:
+def test_files_count_as_users_when_folders_are_the_same(root: Path) -> None:
     mine(root / ".nexus", PROGRAM, "mine.py")
     with nexus.open(root, ledger=":memory:", home=root / ".nexus") as nx:
         assert system(nx) == "# Tickets\n\n- 12"
@@ -227,9 +225,12 @@ def test_where_the_workspaces_folder_is_the_users_own_its_files_are_the_users(ro
         ("import nexus.nothing", "ModuleNotFoundError"),
         ("profile = 3", "profile: expected a nexus.types.profile.Profile"),
         ("", "profile: expected a nexus.types.profile.Profile"),
-        ("from nexus.types.profile import Profile\nprofile = Profile('', '', 3, ())", "that is none"),
+        ("from nexus.types.profile import Profile\nprofile = Profile('', '', 3, ())", "returned an invalid Profile"),
         ("from nexus.types.profile import Profile\nprofile = Profile('', '', ('rulez',), ())", "did you mean rules"),
-        ("from nexus.types.profile import Profile\nprofile = Profile('', '', (), (), form='html')", "that is none"),
+        (
+            "from nexus.types.profile import Profile\nprofile = Profile('', '', (), (), message_format='html')",
+            "returned an invalid Profile",
+        ),
         (
             "from nexus.types.profile import Profile\nprofile = Profile('', '', (), ())\nsources = 3",
             "functions by name",
@@ -238,9 +239,7 @@ def test_where_the_workspaces_folder_is_the_users_own_its_files_are_the_users(ro
         (b"\0", "raised"),
     ],
 )
-def test_a_python_file_that_gives_no_profile_is_one_error(
-    home: Path, opened: Open, text: str | bytes, said: str
-) -> None:
+def test_python_file_without_valid_profile_is_an_error(home: Path, opened: Open, text: str | bytes, said: str) -> None:
     path = mine(home, "", "mine.py")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with opened() as nx:
@@ -256,22 +255,20 @@ def test_a_python_file_that_gives_no_profile_is_one_error(
                 system(nx)
 
 
-def test_a_source_of_a_python_file_that_fails_or_takes_a_name_is_left_out_and_reported(
-    home: Path, opened: Open
-) -> None:
+def test_failing_or_duplicate_source_of_python_file_is_reported(home: Path, opened: Open) -> None:
     text = PROGRAM.replace('return "# Tickets\\n\\n- 12"', "return 1/0")
     mine(home, text.replace("sources = {", "sources = {'rules': tickets, "), "mine.py")
     with opened() as nx:
         ctx = nx.assemble("hi", profile="mine")
     said = told(ctx.warnings)
     assert "ZeroDivisionError" in said["hook:mine.py"]
-    assert any("another one has that name" in text for text in said.values())
+    assert any("another source has the same name" in text for text in said.values())
 
 
 # hostile files -------------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_file_harms_its_own_name_alone(home: Path, opened: Open) -> None:
+def test_broken_file_affects_only_its_own_name(home: Path, opened: Open) -> None:
     mine(home, 'system = ["rulez"]')
     mine(home, RULES, "fine.toml")
     with opened() as nx:
@@ -281,14 +278,14 @@ def test_a_broken_file_harms_its_own_name_alone(home: Path, opened: Open) -> Non
             system(nx)
 
 
-def test_a_broken_file_of_the_user_does_not_let_the_workspaces_in(home: Path, root: Path, opened: Open) -> None:
+def test_broken_user_file_does_not_fall_back_to_workspace(home: Path, root: Path, opened: Open) -> None:
     mine(home, "system = 3")
     mine(root / ".nexus", SOUL)
     with opened() as nx, pytest.raises(BadProfile):
         system(nx)
 
 
-def test_a_workspaces_file_that_leads_out_of_it_is_refused(root: Path, tmp_path: Path, opened: Open) -> None:
+def test_workspace_profile_link_outside_is_rejected(root: Path, tmp_path: Path, opened: Open) -> None:
     outside = put(tmp_path / "outside" / "mine.toml", RULES)
     folder = root / ".nexus" / "profiles"
     folder.mkdir(parents=True)
@@ -302,14 +299,14 @@ def test_a_workspaces_file_that_leads_out_of_it_is_refused(root: Path, tmp_path:
         system(nx)
 
 
-def test_the_users_own_file_may_be_a_link(home: Path, tmp_path: Path, opened: Open) -> None:
+def test_user_profile_may_be_a_link(home: Path, tmp_path: Path, opened: Open) -> None:
     (home / "profiles").mkdir()
     (home / "profiles" / "mine.toml").symlink_to(put(tmp_path / "dotfiles" / "mine.toml", RULES))
     with opened() as nx:
         assert system(nx) == "# Workspace rules\n\nBe exact."
 
 
-def test_what_is_no_file_of_text_or_too_large_is_an_error_and_never_waited_for(root: Path, opened: Open) -> None:
+def test_special_or_large_file_is_an_error_without_waiting(root: Path, opened: Open) -> None:
     folder = root / ".nexus" / "profiles"
     folder.mkdir(parents=True)
     (folder / "folder.toml").mkdir()
@@ -322,14 +319,14 @@ def test_what_is_no_file_of_text_or_too_large_is_an_error_and_never_waited_for(r
         stream.truncate(10_000_000_000)
     with opened() as nx:
         for name in ("folder", "pipe", "nowhere", "circle", "huge", "binary", "sparse"):
-            with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a file of text that can be read"):
+            with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a readable text file"):
                 system(nx, name)
         rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
         assert all(row.trouble for row in rows)
 
 
-def test_a_circle_of_profiles_is_an_error_that_shows_it(home: Path, opened: Open) -> None:
+def test_circular_extends_is_an_error_that_shows_the_circle(home: Path, opened: Open) -> None:
     mine(home, 'extends = "b"', "a.toml")
     mine(home, 'extends = "c"', "b.toml")
     mine(home, 'extends = "a"', "c.toml")
@@ -341,7 +338,7 @@ def test_a_circle_of_profiles_is_an_error_that_shows_it(home: Path, opened: Open
             system(nx, "self")
 
 
-def test_a_thousand_profiles_in_a_row_are_an_error(home: Path, opened: Open) -> None:
+def test_long_extends_chain_is_an_error(home: Path, opened: Open) -> None:
     for number in range(1_000):
         mine(home, f'extends = "p{number + 1}"', f"p{number}.toml")
     mine(home, RULES, "p1000.toml")
@@ -351,9 +348,7 @@ def test_a_thousand_profiles_in_a_row_are_an_error(home: Path, opened: Open) -> 
         assert system(nx, f"p{1000 - MOST_EXTENDED}") == "# Workspace rules\n\nBe exact."
 
 
-def test_the_users_profile_builds_on_nothing_of_a_workspace_and_the_workspaces_may_build_on_the_users(
-    home: Path, root: Path, opened: Open
-) -> None:
+def test_user_profile_cannot_extend_workspace_profile(home: Path, root: Path, opened: Open) -> None:
     mine(root / ".nexus", SOUL, "theirs.toml")
     mine(home, 'extends = "theirs"')
     mine(home, RULES, "base.toml")
@@ -364,7 +359,7 @@ def test_the_users_profile_builds_on_nothing_of_a_workspace_and_the_workspaces_m
         assert system(nx, "more") == "# Workspace rules\n\nBe exact.\n\n# Soul\n\nCalm."
 
 
-def test_files_whose_names_can_be_none_are_reported_and_other_files_passed_over(home: Path, opened: Open) -> None:
+def test_invalid_profile_file_names_are_reported(home: Path, opened: Open) -> None:
     for name in ("Mine.toml", "a b.toml", "x" * 80 + ".toml", "line\nbreak.py"):
         mine(home, RULES, name)
     for name in ("notes.md", ".hidden.toml", "mine.toml~"):
@@ -376,7 +371,7 @@ def test_files_whose_names_can_be_none_are_reported_and_other_files_passed_over(
     assert not any("\n" in one.source for one in warned)
 
 
-def test_ten_thousand_files_are_looked_at_in_part(home: Path, opened: Open) -> None:
+def test_large_profile_folder_is_read_in_part(home: Path, opened: Open) -> None:
     (home / "profiles").mkdir()
     for number in range(3_000):
         (home / "profiles" / f"p{number}.toml").touch()
@@ -387,7 +382,7 @@ def test_ten_thousand_files_are_looked_at_in_part(home: Path, opened: Open) -> N
 # everywhere that a profile is named ----------------------------------------------------------------------------------
 
 
-def test_a_call_is_replayed_after_the_file_of_its_profile_changed_or_went(home: Path, opened: Open) -> None:
+def test_call_replays_after_its_profile_file_changed_or_vanished(home: Path, opened: Open) -> None:
     path = mine(home, RULES)
     with opened() as nx:
         sent = nx.assemble("hi", session="main", profile="mine", blocks={"mood": "calm"})
@@ -400,7 +395,7 @@ def test_a_call_is_replayed_after_the_file_of_its_profile_changed_or_went(home: 
             assert nx.what_if("main", 1, ReplayOverrides(budget=5_000)).system_prompt == sent.system_prompt
 
 
-def test_a_changed_file_is_a_break_of_the_prefix_that_is_named(home: Path, opened: Open) -> None:
+def test_changed_profile_file_is_named_as_prefix_break(home: Path, opened: Open) -> None:
     path = mine(home, RULES)
     with opened() as nx:
         nx.record(nx.assemble("hi", session="main", profile="mine"), reply())
@@ -409,7 +404,7 @@ def test_a_changed_file_is_a_break_of_the_prefix_that_is_named(home: Path, opene
     assert (broken.state, broken.causes) == ("broken", ("SOUL.md (soul) is new",))
 
 
-def test_plans_compactions_explanations_and_what_if_know_ones_own_profiles(home: Path, opened: Open) -> None:
+def test_plan_compact_explain_and_what_if_use_custom_profiles(home: Path, opened: Open) -> None:
     mine(home, RULES)
     mine(home, PROGRAM, "program.py")
     with opened() as nx:
@@ -424,7 +419,7 @@ def test_plans_compactions_explanations_and_what_if_know_ones_own_profiles(home:
             nx.what_if("main", 1, ReplayOverrides(profile="nobody"))
 
 
-def test_a_warm_call_reads_the_file_once(home: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_call_opens_profile_file_once(home: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     mine(home, RULES)
     time.sleep(STEP_NS / 1e9)  # until then another change could have the same time
     opens: list[str] = []
@@ -441,7 +436,7 @@ def test_a_warm_call_reads_the_file_once(home: Path, opened: Open, monkeypatch: 
     assert sum(name.endswith("mine.toml") for name in opens) == 1
 
 
-def test_the_ready_profiles_are_values_that_nothing_changes() -> None:
+def test_builtin_profiles_are_immutable() -> None:
     assert LAYERED.message_format == "roles"
     with nexus.open() as nx:
         assert [row.name for row in nx.profiles.entries()[0]] == sorted(PROFILES)

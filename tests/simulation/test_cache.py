@@ -16,7 +16,7 @@ from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.providers.prompt_cache import Cache, CacheOutcome, cache_rule
 from nexus.simulation.cache import Simulation, simulate_session
-from nexus.simulation.cache.pieces import Cutter
+from nexus.simulation.cache.pieces import Segmenter
 from nexus.simulation.cache.points import START_MS, CallPoint, recorded_session, times_of
 from nexus.simulation.cache.policies import NAMES, keep_all, refill, sliding_window
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -58,7 +58,7 @@ def played(nx: nexus.Engine, model: str = CLAUDE, **options: Any) -> Simulation:
 
 
 @pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
-def test_nexus_pays_least_and_only_nothing_exceeds_the_budget(nx: nexus.Engine, model: str) -> None:
+def test_nexus_is_cheapest_and_only_no_truncation_exceeds_budget(nx: nexus.Engine, model: str) -> None:
     talk(nx, 30)
     found = played(nx, model, budget=5_000)
     rows = {row.policy: row for row in found.rows}
@@ -76,7 +76,7 @@ def test_nexus_pays_least_and_only_nothing_exceeds_the_budget(nx: nexus.Engine, 
     assert rows["nothing"].breaks.count == 0
 
 
-def test_without_a_cut_all_policies_send_the_same_and_read_all_that_was_sent(nx: nexus.Engine) -> None:
+def test_policies_send_the_same_without_a_cut(nx: nexus.Engine) -> None:
     talk(nx, 6)
     found = played(nx)
     assert len({row.totals for row in map(unhashed, found.rows)}) == 1
@@ -91,11 +91,11 @@ def unhashed(row: Any) -> Any:
     return type(row)("", repr(row.totals), row.refused, row.over_window, row.breaks)
 
 
-def test_the_marks_of_the_body_are_those_that_are_simulated(nx: nexus.Engine) -> None:
+def test_cache_breakpoints_of_body_are_simulated(nx: nexus.Engine) -> None:
     talk(nx, 30)
     ctx = nx.assemble("And now?", session="s", model=CLAUDE)
     body = ctx.to_anthropic()
-    call = Cutter(nx.resolve(CLAUDE), nx.counter).call(body, 5, 7)
+    call = Segmenter(nx.resolve(CLAUDE), nx.counter).call(body, 5, 7)
     blocks = [*body["system"], *(block for message in body["messages"] for block in message["content"])]
     assert (call.at_ms, call.output_tokens, len(call.segments)) == (5, 7, len(blocks))
     assert list(call.breakpoints) == [place for place, block in enumerate(blocks, 1) if "cache_control" in block]
@@ -104,7 +104,7 @@ def test_the_marks_of_the_body_are_those_that_are_simulated(nx: nexus.Engine) ->
 
 
 @pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
-def test_segments_weigh_what_the_account_says_with_tools_images_and_signatures(nx: nexus.Engine, model: str) -> None:
+def test_segment_tokens_add_up_to_token_breakdown(nx: nexus.Engine, model: str) -> None:
     image = Image("image/png", PIXEL, width=800, height=800)
     thought = Message("assistant", (Thinking("I think. ", "s" * 4_000), Text("Yes.")), model=model)
     store(nx, Message("user", (Text("What is this?"), image)), thought)
@@ -115,13 +115,13 @@ def test_segments_weigh_what_the_account_says_with_tools_images_and_signatures(n
     }
     ctx = nx.assemble("And now? " + WORDS, session="s", model=model, tools=[definition])
     forms = {"anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini, "openai": ctx.to_openai}
-    cutter = Cutter(nx.resolve(model), nx.counter)
-    cutter.learn_images(ctx.messages)
-    call = cutter.call(forms[ctx.accounting.model_info.wire](), 0, 0)
+    segmenter = Segmenter(nx.resolve(model), nx.counter)
+    segmenter.add_images(ctx.messages)
+    call = segmenter.call(forms[ctx.accounting.model_info.wire](), 0, 0)
     assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.04, abs=40)
 
 
-def test_known_times_let_the_cache_expire_and_an_hour_bridges_them(nx: nexus.Engine) -> None:
+def test_recorded_times_expire_the_cache_except_with_hour(nx: nexus.Engine) -> None:
     talk(nx, 8, step_ms=400_000)
     short, hour = played(nx), played(nx, hour=True)
     assert (short.timed, short.calls) == (16, 16)
@@ -130,20 +130,20 @@ def test_known_times_let_the_cache_expire_and_an_hour_bridges_them(nx: nexus.Eng
     assert hour.rows[0].totals.input_cost < short.rows[0].totals.input_cost
 
 
-def test_the_interval_stands_where_no_time_is_known(nx: nexus.Engine) -> None:
+def test_interval_is_used_when_time_is_unknown(nx: nexus.Engine) -> None:
     talk(nx, 3)
     assert played(nx, interval_ms=300_000).rows[0].totals.misses == {"first": 1, "expired": 5}
     assert played(nx, interval_ms=299_999).rows[0].totals.misses == {"first": 1, "hit": 5}
 
 
-def test_times_never_go_back_and_unknown_ones_follow_the_last() -> None:
+def test_times_never_decrease() -> None:
     points = [CallPoint((), Event(), (), at_ms) for at_ms in (0, 500, 0, START_MS + 90, 7)]
     assert times_of(points, 20) == [START_MS, START_MS, START_MS + 20, START_MS + 90, START_MS + 90]
     assert times_of([CallPoint((), Event(), (), 500), CallPoint((), Event(), ())], 20) == [500, 520]
     assert times_of([], 20) == []
 
 
-def test_the_calls_of_a_session_are_the_places_where_the_model_answered(nx: nexus.Engine) -> None:
+def test_recorded_session_has_one_call_per_reply(nx: nexus.Engine) -> None:
     call, other = ToolCall("a", "f", "{}"), ToolCall("b", "f", "{}")
     noted = Message("user", (Note("moment", "Now."), Text("Two")), at_ms=9)
     store(nx, Message("system", (Text("Be brief."),)), user("One"), assistant("A"), assistant("B"))
@@ -158,14 +158,14 @@ def test_the_calls_of_a_session_are_the_places_where_the_model_answered(nx: nexu
     assert played(nx).calls == 3
 
 
-def test_the_choices_keep_whole_groups_and_their_order() -> None:
+def test_choices_keep_order_of_groups() -> None:
     sizes = [10, 500, 20, 30]
     assert (sliding_window(sizes, 60), refill(sizes, 60), keep_all(sizes, 60)) == ([2, 3], [0, 2, 3], [0, 1, 2, 3])
     assert (sliding_window(sizes, 5), refill(sizes, 0), sliding_window([], 9), refill([], 9)) == ([], [], [], [])
     assert sliding_window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
 
 
-def test_a_call_that_cannot_fit_is_refused_and_the_session_goes_on(nx: nexus.Engine) -> None:
+def test_call_over_budget_is_refused_and_session_continues(nx: nexus.Engine) -> None:
     talk(nx, 2)
     store(nx, user(WORDS * 600), assistant("Long."))
     talk(nx, 1)
@@ -174,7 +174,7 @@ def test_a_call_that_cannot_fit_is_refused_and_the_session_goes_on(nx: nexus.Eng
     assert rows["nexus"].totals.calls == rows["nothing"].totals.calls - 1 == 6
 
 
-def test_prompts_over_the_window_are_counted(nx: nexus.Engine) -> None:
+def test_prompts_over_window_are_counted(nx: nexus.Engine) -> None:
     nx.models = {"small": {"context_tokens": 8_192, "prices": {"input": 1, "output": 2, "cache_read": 0.1}}}
     talk(nx, 20)
     rows = {row.policy: row for row in played(nx, "small").rows}
@@ -182,7 +182,7 @@ def test_prompts_over_the_window_are_counted(nx: nexus.Engine) -> None:
     assert rows["nexus"].over_window == 0
 
 
-def test_the_growth_and_the_cheapest_marks_are_those_of_the_session(nx: nexus.Engine) -> None:
+def test_growth_and_cheapest_cut_points_come_from_session(nx: nexus.Engine) -> None:
     talk(nx, 20)
     found = played(nx, budget=4_000)
     assert found.marks is not None
@@ -195,7 +195,7 @@ def test_the_growth_and_the_cheapest_marks_are_those_of_the_session(nx: nexus.En
     assert deeper.marks.low < found.marks.low
 
 
-def test_a_break_has_its_price_and_the_calls_after_which_it_is_paid(nx: nexus.Engine) -> None:
+def test_break_has_price_and_break_even(nx: nexus.Engine) -> None:
     talk(nx, 20)
     breaks = played(nx, budget=4_000).rows[0].breaks
     assert breaks.count > 0
@@ -204,7 +204,7 @@ def test_a_break_has_its_price_and_the_calls_after_which_it_is_paid(nx: nexus.En
     assert breaks.paid_back == max(0, -(-(breaks.rewritten * 345 - breaks.dropped * 30) // (breaks.dropped * 30)))
 
 
-def test_an_empty_session_has_no_calls_and_an_unknown_one_is_an_error(nx: nexus.Engine) -> None:
+def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> None:
     nx.ledger.create("s")
     found = played(nx)
     assert (found.calls, found.marks, found.growth) == (0, None, 0)
@@ -216,7 +216,7 @@ def test_an_empty_session_has_no_calls_and_an_unknown_one_is_an_error(nx: nexus.
         played(nx, budget=0)
 
 
-def test_progress_is_told_at_every_call_and_nothing_is_written(nx: nexus.Engine) -> None:
+def test_simulation_reports_progress_and_writes_nothing(nx: nexus.Engine) -> None:
     talk(nx, 3)
     assert nx.workspace is not None
     before, told = rows_of(nx.workspace), list[tuple[int, int]]()
@@ -230,7 +230,7 @@ def test_progress_is_told_at_every_call_and_nothing_is_written(nx: nexus.Engine)
 
 
 @pytest.mark.parametrize("model", [CLAUDE, GPT])
-def test_a_real_session_is_cheapest_with_nexus_and_keeps_the_laws(data: Path, tmp_path: Path, model: str) -> None:
+def test_real_session_is_cheapest_with_nexus(data: Path, tmp_path: Path, model: str) -> None:
     with nexus.open(tmp_path) as nx:
         import_transcript(nx, next(iter(read(data / "claude_code" / "session_08.jsonl"))), "s")
         found = played(nx, model, budget=16_000)
@@ -249,16 +249,14 @@ def test_a_real_session_is_cheapest_with_nexus_and_keeps_the_laws(data: Path, tm
 
 
 @pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI])
-def test_a_system_text_that_changes_near_its_end_is_read_up_to_there_where_no_marks_are_needed(
-    nx: nexus.Engine, model: str
-) -> None:
+def test_changed_system_text_is_read_up_to_change_without_breakpoints(nx: nexus.Engine, model: str) -> None:
     known = nx.resolve(model)
-    cutter, cache = Cutter(known, nx.counter), Cache(cache_rule(known))
+    segmenter, cache = Segmenter(known, nx.counter), Cache(cache_rule(known))
     outcomes: list[CacheOutcome] = []
     for clock in ("14:30", "14:31"):
         (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
         ctx = nx.assemble("And now?", session="s", model=model)
-        outcomes.append(cache.send(cutter.call(ctx.to_provider(known.wire), 0, 0)))
+        outcomes.append(cache.send(segmenter.call(ctx.to_provider(known.wire), 0, 0)))
     first, second = outcomes
     assert (first.miss, second.miss, first.prompt) == ("first", "changed", second.prompt)
     if model == CLAUDE:

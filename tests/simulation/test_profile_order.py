@@ -33,7 +33,7 @@ def looked(root: Path, profile: Profile, **options: Any) -> ProfileReport:
         return check_profile_order(nx, profile.name, session="main")
 
 
-def test_a_profile_whose_order_is_stable_has_no_finding(root: Path) -> None:
+def test_stable_profile_order_has_no_finding(root: Path) -> None:
     found = looked(root, STABLE)
     assert found.findings == ()
     assert found.warned == ()
@@ -48,7 +48,7 @@ def test_a_profile_whose_order_is_stable_has_no_finding(root: Path) -> None:
     assert found.rows[0].tokens > 500
 
 
-def test_the_tokens_of_the_rows_and_the_history_are_those_of_the_account(root: Path) -> None:
+def test_row_and_history_tokens_match_token_breakdown(root: Path) -> None:
     with nexus.open(root, ledger=":memory:", profiles={"stable": STABLE}) as nx:
         found = check_profile_order(nx, "stable")
         ctx = nx.assemble("(your next message)", session="main", profile="stable")
@@ -57,7 +57,7 @@ def test_the_tokens_of_the_rows_and_the_history_are_those_of_the_account(root: P
         assert row.tokens == sum(by_name[origin] for origin in row.origins)
 
 
-def test_a_block_of_every_turn_in_the_system_slot_costs_all_that_follows_it_in_each_call(root: Path) -> None:
+def test_volatile_system_source_costs_everything_after_it(root: Path) -> None:
     found = looked(root, CLOCK)
     (warning,) = (one for one in found.findings if one.level == "warning")
     sizes = {row.source: row.tokens for row in found.rows}
@@ -68,29 +68,29 @@ def test_a_block_of_every_turn_in_the_system_slot_costs_all_that_follows_it_in_e
     model = nexus.open().resolve(found.model)
     assert warning.dollars == float(price_of_break(warning.tokens, model, prompt_tokens=10_000) or 0)
     assert warning.text.startswith(
-        "moment and mood change with each turn and stand in the system slot before rules, soul"
+        "moment and mood change with each turn and are in the system slot before rules, soul"
     )
-    assert warning.text.endswith("USD (claude-sonnet-4-5). Name them in `current`")
+    assert warning.text.endswith("USD (claude-sonnet-4-5) (list them in `current`)")
 
 
-def test_in_a_frozen_system_slot_nothing_is_lost_but_what_changes_is_shown_as_it_was(root: Path) -> None:
+def test_frozen_system_slot_warns_of_stale_source_without_cost(root: Path) -> None:
     (warning,) = looked(root, replace(CLOCK, freeze_system_prompt=True)).findings
     assert (warning.level, warning.sources, warning.before, warning.tokens) == ("warning", ("moment", "mood"), (), 0)
     assert warning.text == (
-        "moment and mood change with each turn and stand in a frozen system slot: a session shows them as its first call "
-        "had them. Name them in `current`"
+        "moment and mood change with each turn and are in a frozen system slot: a session shows them as its first call "
+        "did (list them in `current`)"
     )
     assert looked(root, replace(STABLE, freeze_system_prompt=True)).findings == ()
     assert as_json_value(looked(root, replace(STABLE, freeze_system_prompt=True)))["frozen"] is True
 
 
-def test_the_history_follows_the_whole_system_slot_so_the_last_place_costs_it_too(root: Path) -> None:
+def test_volatile_last_system_source_costs_the_history(root: Path) -> None:
     (warning,) = looked(root, LAST).findings
     assert (warning.sources, warning.before) == (("moment",), ("the history",))
-    assert "moment changes with each turn and stands in" in warning.text
+    assert "moment changes with each turn and is in" in warning.text
 
 
-def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_call(root: Path) -> None:
+def test_finding_agrees_with_prefix_report_of_next_call(root: Path) -> None:
     now = [1_772_807_400_123]
     with nexus.open(root, ledger=":memory:", profiles={"clock": CLOCK}, clock_ms=lambda: now[0]) as nx:
         for number in range(3):
@@ -108,7 +108,7 @@ def test_what_the_check_says_is_lost_is_what_the_prefix_report_says_of_the_next_
     assert prefix.lost_tokens > 1_000
 
 
-def test_what_changes_with_the_session_costs_only_what_is_more_stable_and_only_then(root: Path) -> None:
+def test_session_source_costs_only_more_stable_sources(root: Path) -> None:
     mine = Profile("mine", "", ("permissions", "rules", "host"), ("attachments",))
     with nexus.open(root, ledger=":memory:", profiles={"mine": mine}) as nx:
         assert [one.changes for one in check_profile_order(nx, "mine").findings] == ["files"]
@@ -118,7 +118,7 @@ def test_what_changes_with_the_session_costs_only_what_is_more_stable_and_only_t
     assert "whenever one of them changes" in note.text
 
 
-def test_a_model_without_a_price_has_tokens_alone_and_a_prompt_that_is_not_cached_costs_nothing(root: Path) -> None:
+def test_finding_has_no_price_without_model_prices(root: Path) -> None:
     (warning, *_) = looked(root, CLOCK, model="nobody-knows").findings
     assert warning.dollars is None
     assert "USD" not in warning.text
@@ -128,11 +128,11 @@ def test_a_model_without_a_price_has_tokens_alone_and_a_prompt_that_is_not_cache
         assert [one.dollars for one in check_profile_order(nx, "clock").findings] == [0.0]
 
 
-def test_a_memory_that_is_written_anew_before_what_stays_says_what_that_costs(root: Path) -> None:
+def test_rewritten_memory_before_stable_blocks_has_a_cost(root: Path) -> None:
     """Document 000: the memory block, whose head counts its entries, stands before the user's; `tagged_stable` mends it."""
     with nexus.open(root, ledger=":memory:") as nx:
         (warning, *_) = check_profile_order(nx, "tagged").findings
-        assert warning.text.startswith("shared_memory changes with each turn and stands before friends_block: ")
+        assert warning.text.startswith("shared_memory changes with each turn and is before friends_block: ")
         assert [
             one.changes for one in check_profile_order(nx, "tagged_stable").findings if one.level == "warning"
         ] == []
@@ -146,7 +146,7 @@ def still(desk: SourceContext) -> str:
     return f"for {desk.request.routing.session}"
 
 
-def test_a_plugins_source_declares_nothing_and_is_asked_for_two_messages(root: Path) -> None:
+def test_plugin_source_is_called_for_two_messages(root: Path) -> None:
     class Clocks:
         @nexus.hookimpl
         def nexus_sources(self) -> dict[str, Any]:
@@ -161,15 +161,15 @@ def test_a_plugins_source_declares_nothing_and_is_asked_for_two_messages(root: P
     assert [one.sources for one in found.findings] == [("ticking",)]
 
 
-def test_sources_that_there_are_not_and_files_that_are_not_shown_are_warnings(root: Path) -> None:
+def test_unknown_sources_and_missing_attachments_are_warnings(root: Path) -> None:
     found = looked(root, Profile("mine", "", ("rulez",), ("moment",), (Share("Memory", ceiling=0.1),)))
     assert [one.message for one in found.warned] == [
         "source 'rulez' not found; omitted (check the profile)",
-        "it does not name attachments: files that come with a message are not shown",
+        "source 'attachments' missing: files that come with a message are not shown",
     ]
 
 
-def test_looking_writes_nothing_and_is_plain_json(root: Path) -> None:
+def test_check_writes_nothing_and_report_is_json(root: Path) -> None:
     with nexus.open(root, ledger=":memory:") as nx:
         value = as_json_value(check_profile_order(nx, "layered"))
         assert nx.sessions() == []
@@ -177,6 +177,6 @@ def test_looking_writes_nothing_and_is_plain_json(root: Path) -> None:
     assert value["rows"][0].keys() == {"slot", "source", "changes", "tokens", "origins"}
 
 
-def test_a_memory_that_the_history_shows_already_takes_no_tokens(root: Path) -> None:
+def test_memory_in_history_takes_no_tokens(root: Path) -> None:
     found = looked(root, STABLE)
     assert [(row.tokens, row.origins) for row in found.rows if row.source == "memory"] == [(0, ("MEMORY.md",))]

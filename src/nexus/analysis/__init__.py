@@ -1,1 +1,1 @@
-"""Recorded calls looked at again: replay, explain, diff, what-if."""
+"""Analysis of recorded calls: replay, explain, diff, what-if."""

@@ -1,8 +1,8 @@
-"""Making a recorded call again, from the ledger alone, and proving by its hash that it is the one that was sent.
+"""Replay of recorded calls from the ledger alone, verified by the hash of the body that was sent.
 
-The history up to the call's head stands in the ledger, with every cut, mark and pin that held there; what stood beside it
-was stored once, by its hash (`nexus.assembly.manifest_store`). A call runs through the same assembly as when it was made. What came later, an
-undo, a compaction, a fork, changes nothing; what is missing is named, and nothing is made up in its place.
+The ledger contains the history up to the call's head with its cuts, checkpoints and pins; all other inputs were stored by
+hash (`nexus.assembly.manifest_store`). A replay runs through the same assembly as the original call. Later undos,
+compactions and forks do not affect it; missing parts are listed, never invented.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nexus.analysis.diff import Difference, Side, diff_prompts
 from nexus.analysis.explain import Explanation, explain
-from nexus.analysis.recorded_inputs import RecordedCallInputs, ReplayDeps, block_of
+from nexus.analysis.recorded_inputs import RecordedCallInputs, ReplayDeps, stored_block
 from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
 from nexus.assembly.fit.cut import FitResult, Strategy
@@ -46,193 +46,224 @@ from nexus.workspace.source_context import SourceContext
 
 
 class ReplayOverrides(Struct, frozen=True):
-    """What is to be otherwise in a past call: nothing, unless given. `event` takes the place of the recorded one.
-
-    `tools` and `skills` are all that the call is given, in the place of those of then.
-    """
+    """Overrides for replaying a past call. Unset fields keep the recorded values."""
 
     model: str = ""
     budget: int | None = None
     profile: str = ""
     strategy: Strategy | None = None
     tools: tuple[dict[str, Any], ...] | None = None
+    """All tools of the call; () is none."""
     event: Event | None = None
     skills: tuple[str, ...] | None = None
+    """All active skills of the call; () is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """A past call made again. `missing` says what it could not be made from, or how it differs; empty: it is proven.
-
-    `fitted` has the window that is shown; `marks` are the path's up to the call, newest first.
-    """
+    """A replayed call."""
 
     call: RecordedCall
     ctx: AssembledContext
     fitted: FitResult
     marks: tuple[Entry, ...]
+    """Checkpoints on the path up to the call, newest first."""
     missing: tuple[str, ...] = ()
+    """Reasons why the replay is not verified."""
 
 
 def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = False) -> ReplayedCall:
-    """The call as it was sent, proven by its hash.
+    """Replay a call as it was sent and verify the hash of its body.
 
-    Raises CannotReplay where it cannot be proven, unless `unproven`: then it is as near as the ledger allows, and the
-    context's warnings say what is missing.
+    Args:
+        deps: See `Engine.replay_deps`.
+        call: The recorded call.
+        unverified: Return a replay that cannot be verified, with warnings instead of an error.
+
+    Raises:
+        CannotReplay: An input is missing, or the body's hash differs, unless `unverified` is set. A damaged manifest or
+            event is always an error.
     """
-    past = RecordedCallInputs(deps, call)
-    made = _again(past)
-    missing = [*past.missing]
-    wanted = past.sent.body
-    if not missing and not wanted:
-        missing.append("its body had no JSON form, so that no hash of it was stored")
-    if not missing and _hash(made.ctx) != wanted:
-        was = past.manifest.get("render"), past.manifest.get("marks", 0)
-        now = RENDER_VERSION, MARKS_VERSION
-        told = "it was rendered by version {}, its marks are of version {}; this is {} and {}"
-        why = f" ({told.format(*was, *now)})" if was != now else ""
-        missing.append(f"its body does not have the hash that was stored when it was sent{why}")
+    inputs = RecordedCallInputs(deps, call)
+    replayed = _replay(inputs)
+    missing = [*inputs.missing]
+    recorded_hash = inputs.stored.body
+    if not missing and not recorded_hash:
+        missing.append("body hash not stored: the body had no JSON form")
+    if not missing and _body_hash(replayed.ctx) != recorded_hash:
+        recorded = inputs.manifest.get("render"), inputs.manifest.get("marks", 0)
+        current = RENDER_VERSION, MARKS_VERSION
+        versions = "recorded with renderer {}, frames {}; replayed with {}, {}"
+        detail = f" ({versions.format(*recorded, *current)})" if recorded != current else ""
+        missing.append(f"body hash differs from the recorded one{detail}")
     if missing and not unverified:
         raise CannotReplay(call.label, missing)
-    warned = tuple(ContextWarning("nexus:replay", f"not proven: {what}") for what in missing)
-    ctx = dataclasses.replace(made.ctx, warnings=(*made.ctx.warnings, *warned))
-    return dataclasses.replace(made, ctx=ctx, missing=tuple(missing))
+    warnings = tuple(ContextWarning("nexus:replay", f"not verified: {reason}") for reason in missing)
+    ctx = dataclasses.replace(replayed.ctx, warnings=(*replayed.ctx.warnings, *warnings))
+    return dataclasses.replace(replayed, ctx=ctx, missing=tuple(missing))
 
 
 def what_if(deps: ReplayDeps, call: RecordedCall, change: ReplayOverrides) -> ReplayedCall:
-    """The context that the call's event would get at its place with something changed. Nothing is written.
+    """Assemble a recorded call's context with something changed. Nothing is written.
 
-    Another profile, or other skills, read the workspace as it is now; all else is as it was. Other tools, profiles and
-    skills are admitted as a new call's are, by the policies of now. Raises BudgetTooSmall, EmptyEvent, UnknownProfile,
-    NotAllowed, BadPolicy, BadTool, CannotReplay.
+    Another profile or other skills read the workspace as it is now; everything else is as recorded. Other tools, profiles
+    and skills must pass today's policies.
+
+    Raises:
+        CannotReplay: An input is missing.
+        BudgetTooSmall, EmptyEvent, UnknownProfile, NotAllowed, BadPolicy, BadTool: The changed request is invalid.
     """
-    past = RecordedCallInputs(deps, call)
-    made = _changed(past, change)
-    if past.missing:
-        raise CannotReplay(call.label, past.missing)
-    return made
+    inputs = RecordedCallInputs(deps, call)
+    replayed = _assemble_changed(inputs, change)
+    if inputs.missing:
+        raise CannotReplay(call.label, inputs.missing)
+    return replayed
 
 
-def diff_calls(deps: ReplayDeps, earlier: ReplayedCall, later: ReplayedCall) -> Difference:
-    """How a past call's prompt follows that of another one."""
-    old, new = (
+def diff_calls(deps: ReplayDeps, old: ReplayedCall, new: ReplayedCall) -> Difference:
+    """Return how a call's prompt follows another one's."""
+    first, second = (
         Side(
-            made.ctx,
-            made.fitted,
-            parse_stored_manifest({**made.call.row.manifest, "recorded_at": made.call.row.seq}),
-            made.call.label,
+            side.ctx,
+            side.fitted,
+            parse_stored_manifest({**side.call.row.manifest, "recorded_at": side.call.row.seq}),
+            side.call.label,
         )
-        for made in (earlier, later)
+        for side in (old, new)
     )
-    return diff_prompts(old, new, deps.stable_counter)
+    return diff_prompts(first, second, deps.stable_counter)
 
 
 def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
-    """What became of every block, tool and message in a past call."""
+    """Explain every block, tool and message of a replayed call."""
     entries = deps.store.entries(replayed.call.thread, 0, replayed.ctx.provenance.manifest.head)
     return explain(replayed.ctx, replayed.fitted, entries, replayed.marks, deps.stable_counter, replayed.call.label)
 
 
-def _hash(ctx: AssembledContext) -> str:
-    """The hash of the whole body, made anew."""
+def _body_hash(ctx: AssembledContext) -> str:
+    # The context's own hash is the recorded one, so the body is rendered and hashed again.
     return hashlib.sha256(msgspec.json.encode(ctx.to_provider(ctx.accounting.model_info.wire))).hexdigest()
 
 
-def _again(past: RecordedCallInputs) -> ReplayedCall:
-    """The call as it was."""
-    model, counter = past.settings.model, past.counter()
+def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
+    """Assemble a call as recorded."""
+    model, counter = inputs.settings.model, inputs.counter()
     view = View(
-        past.view_name, model.wire, model.name, past.largest(), pin_first_message=past.task(), images=past.images(), message_format=FORMATS[past.form()],
-        header=past.opens(),
-    )  # fmt: skip
-    with past.kit.store.snapshot():
-        entry = past.entry(past.call.row.seq)
-        window = past.window(view, past.sent.new_cut or past.cut_in_force(), counter)
-        event, placed = past.event(entry)
-        request = past.request(entry, event)
-        given = past.materials(view, model, window, request)
-        sources = past.sources([*placed, *past.already_in_history(window)])
-        marks = past.marks()
-    profile = _stored(request.profile, past.form())
+        inputs.view_name,
+        model.wire,
+        model.name,
+        inputs.max_tool_result_tokens(),
+        pin_first_message=inputs.pins_first_message(),
+        images=inputs.image_price(),
+        message_format=FORMATS[inputs.message_format()],
+        header=inputs.history_header(),
+    )
+    with inputs.deps.store.snapshot():
+        entry = inputs.entry(inputs.call.row.seq)
+        window = inputs.window(view, inputs.stored.new_cut or inputs.cut_in_force(), counter)
+        event, notes = inputs.event(entry)
+        request = inputs.request(entry, event)
+        assembly_inputs = inputs.assembly_inputs(view, model, window, request)
+        sources = inputs.sources([*notes, *inputs.already_in_history(window)])
+        marks = inputs.marks()
+    profile = stored_profile(request.profile, inputs.message_format())
     try:
-        ctx, fitted = assemble_fitted(request, profile, dataclasses.replace(given, sources=sources))
+        ctx, fitted = assemble_fitted(request, profile, dataclasses.replace(assembly_inputs, sources=sources))
     except NexusError as error:
-        raise CannotReplay(past.call.label, (*past.missing, str(error))) from error
-    left = tuple(block_of(note, "") for note in past.sent.notes if note.state == "left out")
-    ctx = with_stored_fields(ctx, past.sent, entry.rows)
-    ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, omitted_blocks=left))
-    return ReplayedCall(past.call, ctx, fitted, tuple(marks))
+        raise CannotReplay(inputs.call.label, (*inputs.missing, str(error))) from error
+    omitted = tuple(stored_block(note, "") for note in inputs.stored.notes if note.state == "left out")
+    ctx = with_stored_fields(ctx, inputs.stored, entry.rows)
+    ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, omitted_blocks=omitted))
+    return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
 
 
-def _changed(past: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
-    """The call with a change, in the view that it then belongs to, with what that view had decided before it."""
-    kit, counter = past.kit, past.counter()
-    entry = past.entry(past.call.row.seq)
-    event, placed = past.event(entry)
-    same = change.skills is None and change.profile in ("", past.manifest.get("profile"))
-    same = same and (change.tools is None or not FORMATS[past.form()].lists_tools)
-    event = event if same else replace(event, content=(*_attached(placed), *event.content))
-    asked = _asked(past, past.request(entry, change.event or event), change, same=same)
-    request = asked.request
-    model = resolve(change.model, kit.models) if change.model else past.settings.model
-    with kit.store.snapshot():
+def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
+    """Assemble a call with overrides, in the view that it then belongs to, with that view's earlier cuts."""
+    deps, counter = inputs.deps, inputs.counter()
+    entry = inputs.entry(inputs.call.row.seq)
+    event, notes = inputs.event(entry)
+    same_sources = change.skills is None and change.profile in ("", inputs.manifest.get("profile"))
+    # Formats that list the tools in a block need that block made again for other tools.
+    same_sources = same_sources and (change.tools is None or not FORMATS[inputs.message_format()].lists_tools)
+    if not same_sources:
+        event = replace(event, content=(*_attached_files(notes), *event.content))
+    recorded_request = inputs.request(entry, change.event or event)
+    authorized = _changed_request(inputs, recorded_request, change, same_sources=same_sources)
+    request = authorized.request
+    model = resolve(change.model, deps.models) if change.model else inputs.settings.model
+    with deps.store.snapshot():
         available = plan_budget(request, model).available
-        decided = (
-            change.strategy or kit.strategy,
-            kit.max_tool_result_tokens,
-            kit.workspace_context.config.images.keep_turns,
+        profile, live_sources = stored_profile(request.profile, inputs.message_format()), None
+        header = inputs.history_header()
+        if not same_sources:
+            profile, live_sources = deps.resolve_profile(request.profile)
+            header = _other_header(inputs, profile, request)
+        view = build_view(
+            request.profile,
+            model,
+            available,
+            counter,
+            change.strategy or deps.strategy,
+            deps.max_tool_result_tokens,
+            deps.workspace_context.config.images.keep_turns,
+            message_format=FORMATS[profile.message_format],
         )
-        profile, known = (_stored(request.profile, past.form()), None) if same else kit.resolved(request.profile)
-        message_format = FORMATS[profile.message_format]
-        view = build_view(request.profile, model, available, counter, *decided, message_format=message_format)
         view = replace(
             view,
-            pin_first_message=past.task(),
-            images=image_price(model, past.factor(model)),
+            pin_first_message=inputs.pins_first_message(),
+            images=image_price(model, inputs.token_factor(model)),
+            header=header,
         )
-        opens = past.opens() if same else _opens(past, profile, request)
-        view = replace(view, header=opens)
-        earlier = [cut for cut in kit.store.cuts(past.call.thread, view.name) if cut.at_seq < past.head]
-        window = past.window(view, earlier[-1] if earlier else None, counter)
-        given = past.materials(view, model, window, request)
-        sources = past.sources([*placed, *past.already_in_history(window)])
-        marks = past.marks()
-    given = dataclasses.replace(given, sources=sources, denied_tools=asked.denied_tools, warnings=asked.warnings)
-    if known is not None:
-        desk = dataclasses.replace(given.source_context, environment=kit.survey())
-        given = dataclasses.replace(given, sources=known, source_context=desk)
-    ctx, fitted = assemble_fitted(request, profile, given)
-    ctx = with_stored_meta(ctx, past.sent, entry.rows) if change.event is None else ctx
-    return ReplayedCall(past.call, ctx, fitted, tuple(marks))
+        cuts = [cut for cut in deps.store.cuts(inputs.call.thread, view.name) if cut.at_seq < inputs.head]
+        window = inputs.window(view, cuts[-1] if cuts else None, counter)
+        assembly_inputs = dataclasses.replace(
+            inputs.assembly_inputs(view, model, window, request),
+            sources=inputs.sources([*notes, *inputs.already_in_history(window)]),
+            denied_tools=authorized.denied_tools,
+            warnings=authorized.warnings,
+        )
+        marks = inputs.marks()
+    if live_sources is not None:
+        context = dataclasses.replace(assembly_inputs.source_context, environment=deps.survey())
+        assembly_inputs = dataclasses.replace(assembly_inputs, sources=live_sources, source_context=context)
+    ctx, fitted = assemble_fitted(request, profile, assembly_inputs)
+    if change.event is None:
+        ctx = with_stored_meta(ctx, inputs.stored, entry.rows)
+    return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
 
 
-def _opens(past: RecordedCallInputs, profile: Profile, request: Request) -> HistoryHeader:
-    """How another profile would have opened the history at that time, in UTC."""
-    desk = SourceContext(request, past.kit.workspace_context, request.event.at_ms, "")
-    thread = past.call.thread if past.head else None
-    return history_header(profile, past.kit.store, thread, past.sent, replay.live_checkpoints(past.marks()).mark, desk)
+def _other_header(inputs: RecordedCallInputs, profile: Profile, request: Request) -> HistoryHeader:
+    """Return the history header that another profile would have had at that time, in UTC."""
+    context = SourceContext(request, inputs.deps.workspace_context, request.event.at_ms, "")
+    thread = inputs.call.thread if inputs.head else None
+    mark = replay.live_checkpoints(inputs.marks()).mark
+    return history_header(profile, inputs.deps.store, thread, inputs.stored, mark, context)
 
 
-def _asked(past: RecordedCallInputs, request: Request, change: ReplayOverrides, *, same: bool) -> AuthorizedRequest:
-    """The changed request. Where something is read anew, other tools or another profile, it is admitted as a new call is."""
+def _changed_request(
+    inputs: RecordedCallInputs, request: Request, change: ReplayOverrides, *, same_sources: bool
+) -> AuthorizedRequest:
+    """Return the request with overrides. If sources or tools change, it must pass today's policies."""
     request = replace(
         request,
         model=change.model or request.model,
         available_tokens=change.budget or request.available_tokens,
         profile=change.profile or request.profile,
     )
-    if same and change.tools is None:
-        return AuthorizedRequest(request, past.withheld)
-    tools = (*request.tools, *(one.definition for one in past.withheld)) if change.tools is None else change.tools
-    skills = past.named_skills() if change.skills is None else change.skills
-    return past.kit.authorize(replace(request, tools=tools, skills=skills))
+    if same_sources and change.tools is None:
+        return AuthorizedRequest(request, inputs.denied_tools)
+    tools = change.tools
+    if tools is None:
+        tools = (*request.tools, *(tool.definition for tool in inputs.denied_tools))
+    skills = inputs.active_skills() if change.skills is None else change.skills
+    return inputs.deps.authorize(replace(request, tools=tools, skills=skills))
 
 
-def _stored(name: str, form: MessageFormatName) -> Profile:
-    """The profile under its name, with what was stored in the place of its sources."""
-    return Profile(name, "", ("blocks",), (STORED_NOTES,), preamble=("ahead",), message_format=form)
+def stored_profile(name: str, message_format: MessageFormatName) -> Profile:
+    """Return a profile whose sources are those of `RecordedCallInputs.sources`."""
+    return Profile(name, "", ("blocks",), (STORED_NOTES,), preamble=("ahead",), message_format=message_format)
 
 
-def _attached(placed: Iterable[Block]) -> tuple[Note, ...]:
-    """The attached files among the blocks of a message, as they were shown: they are the user's, whatever the profile."""
-    return tuple(Note("moment", block.text, block.source) for block in placed if block.source.startswith(ATTACHED))
+def _attached_files(blocks: Iterable[Block]) -> tuple[Note, ...]:
+    """Return the attached files among a message's blocks: they are the user's and stay with any profile."""
+    return tuple(Note("moment", block.text, block.source) for block in blocks if block.source.startswith(ATTACHED))

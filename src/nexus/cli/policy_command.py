@@ -17,8 +17,8 @@ from nexus.engine import Engine
 from nexus.errors import BadPolicy
 from nexus.policy import Grant, Policy, decide
 from nexus.policy.decision import unmatched_patterns
+from nexus.policy.link import link_principal
 from nexus.policy.parse import merge_policies
-from nexus.policy.promote import link_principal as promoted
 from nexus.render.console import printable
 from nexus.types.request import Event
 from nexus.types.tool_definition import iter_definitions, tool_metadata
@@ -203,7 +203,7 @@ def promote(principal: str, person: str, workspace: str | None, ledger: str | No
     Example: nexus policy promote telegram:42 ann
     """
     with open_here(workspace, ledger, writes=True) as nx:
-        done = promoted(nx, principal, person)
+        done = link_principal(nx.ledger, nx.policies.read(), principal, person)
     if as_json:
         emit(msgspec.to_builtins(done))
         return

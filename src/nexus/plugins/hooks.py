@@ -1,4 +1,4 @@
-"""Asking the plugins of an engine, call by call, for tools and for data of the moment."""
+"""The plugins of an engine, and their hooks that are called for each request: tools and event metadata."""
 
 from __future__ import annotations
 
@@ -19,81 +19,90 @@ from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.registry import source_functions
 
-Ask = Callable[..., Any]
-"""Calls one plugin's hook; None where it has no answer."""
+HookCall = Callable[..., Any]
+"""Calls one plugin's hook; returns None if it has no result."""
 
 
 class Plugin(Struct, frozen=True):
-    """A plugin that was found. `place` is the distribution that it comes with, or `given` by the program.
-
-    `hooks` are the hooks that it has; `sources` and `profiles` are the names that it adds. `troubles` say what of it is
-    left out and why. A disabled one was not even imported.
-    """
+    """A discovered plugin."""
 
     name: str
     place: str
+    """The distribution that contains it, or `given` if the program passed it."""
     hooks: tuple[str, ...] = ()
+    """Names of the hooks that it implements."""
     sources: tuple[str, ...] = ()
+    """Names of the sources that it adds."""
     profiles: tuple[str, ...] = ()
+    """Names of the profiles that it adds."""
     troubles: tuple[str, ...] = ()
+    """Reasons why parts of it are omitted."""
     disabled: bool = False
+    """Disabled by the configuration, and not imported."""
 
 
 @dataclass(slots=True)
 class Hooks:
-    """The hooks of an engine: the plugins, what they add to sources and profiles, and what was wrong with them.
-
-    `sources` are all, those of Nexus included; `profiles` are the plugins' alone. State over time: calls that hang.
-    """
+    """The hooks of an engine."""
 
     guard: Guard
     plugins: tuple[Plugin, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=source_functions)
+    """All sources, Nexus's included."""
     profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
-    asks: Mapping[str, Mapping[str, Ask]] = field(default_factory=dict[str, Mapping[str, Ask]])
+    """The plugins' profiles."""
+    calls: Mapping[str, Mapping[str, HookCall]] = field(default_factory=dict[str, Mapping[str, HookCall]])
+    """The plugins' hooks, by hook and plugin."""
 
     def run(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
-        """The request with the plugins' tools and, where a user speaks and `moment` is set, their data of the moment.
+        """Add the plugins' tools to a request, and their event metadata to a user's message.
 
-        What the request has already stands. With it comes what to report.
+        Values that the request has already win.
+
+        Args:
+            request: The request.
+            at_ms: Time of the event, in milliseconds since 1970.
+            moment: Whether to add event metadata.
+
+        Returns:
+            The extended request, and warnings.
         """
-        warned = [ContextWarning(f"hook:{one.name}", trouble) for one in self.plugins for trouble in one.troubles]
-        tools = self._tools(request, warned)
+        warnings = [ContextWarning(f"hook:{plugin.name}", text) for plugin in self.plugins for text in plugin.troubles]
+        tools = self._tools(request, warnings)
         if tools:
             request = replace(request, tools=(*tools, *request.tools))
         if moment and not request.event.results:
-            data = self._moment(request, at_ms, warned)
+            data = self._event_metadata(request, at_ms, warnings)
             if data:
                 event = replace(request.event, at_ms=at_ms, hook_data={**data, **request.event.hook_data})
                 request = replace(request, event=event)
-        return request, tuple(warned)
+        return request, tuple(warnings)
 
-    def _tools(self, request: Request, warned: list[ContextWarning]) -> list[dict[str, Any]]:
-        asks = self.asks.get("nexus_tools", {})
-        taken = {spec.name: spec for spec in canonical(request.tools)} if asks else dict[str, ToolSpec]()
+    def _tools(self, request: Request, warnings: list[ContextWarning]) -> list[dict[str, Any]]:
+        calls = self.calls.get("nexus_tools", {})
+        specs = {spec.name: spec for spec in canonical(request.tools)} if calls else dict[str, ToolSpec]()
         tools: list[dict[str, Any]] = []
-        for name, ask in asks.items():
-            work = partial(call_hook, ask, partial(validate_tools, taken=dict(taken)), request)
-            found, note = self.guard.call(name, "nexus_tools", work)
-            warned.extend([note] if note else [])
-            if found is not None:
-                tools.extend(spec.definition() for spec in found[0])
-                taken.update((spec.name, spec) for spec in found[0])
-                warned.extend(ContextWarning(f"hook:{name}", text) for text in found[1])
+        for name, call in calls.items():
+            work = partial(call_hook, call, partial(validate_tools, existing=dict(specs)), request)
+            result, failure = self.guard.call(name, "nexus_tools", work)
+            warnings.extend([failure] if failure else [])
+            if result is not None:
+                added, problems = result
+                tools.extend(spec.definition() for spec in added)
+                specs.update((spec.name, spec) for spec in added)
+                warnings.extend(ContextWarning(f"hook:{name}", text) for text in problems)
         return tools
 
-    def _moment(self, request: Request, at_ms: int, warned: list[ContextWarning]) -> dict[str, Any]:
+    def _event_metadata(self, request: Request, at_ms: int, warnings: list[ContextWarning]) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        for name, ask in self.asks.get("nexus_moment", {}).items():
-            found, note = self.guard.call(
-                name, "nexus_moment", partial(call_hook, ask, validate_event_metadata, request, at_ms=at_ms)
-            )
-            warned.extend([note] if note else [])
-            if not found:
+        for name, call in self.calls.get("nexus_moment", {}).items():
+            work = partial(call_hook, call, validate_event_metadata, request, at_ms=at_ms)
+            values, failure = self.guard.call(name, "nexus_moment", work)
+            warnings.extend([failure] if failure else [])
+            if not values:
                 continue
-            data[name] = found
-            if request.event.hook_data.get(name, found) != found:
-                warned.append(
-                    ContextWarning(f"hook:{name}", "its data is left out: the event has hook data of that name")
-                )
+            data[name] = values
+            if request.event.hook_data.get(name, values) != values:
+                text = "event metadata omitted: the event has hook data of that name"
+                warnings.append(ContextWarning(f"hook:{name}", text))
         return data

@@ -1,18 +1,16 @@
-"""Discovery and loading of plugins: entry points, registration of hooks, checks of what they add."""
+"""Discovery and loading of plugins: entry points, registration of hooks, and checks of the names they add."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import pluggy
 from msgspec.structs import replace
 
-from nexus.plugins import spec
 from nexus.plugins.guard import Guard, InvalidHookResult, describe_error
-from nexus.plugins.hooks import Ask, Hooks, Plugin
+from nexus.plugins.hooks import HookCall, Hooks, Plugin
 from nexus.plugins.validate import (
     call_hook,
     private_source_context,
@@ -26,140 +24,153 @@ from nexus.types.profile import Profile
 from nexus.workspace.source_context import Source, SourceContext, SourceResult
 from nexus.workspace.sources.registry import source_functions
 
-HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
-
-
-def register_plugin(plugin: object, name: str) -> tuple[dict[str, Any], list[str]]:
-    """Functions that ask the plugin's hooks, by hook, and what is wrong with it. Raises UnfitAnswer if it has none."""
-    manager = pluggy.PluginManager(spec.GROUP)
-    manager.add_hookspecs(spec)
-    manager.register(plugin, name=name)
-    troubles: list[str] = []
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        troubles.append(f"it has a hook that there is not: {collapse_whitespace(describe_error(error))}")
-    callers = manager.get_hookcallers(plugin) or []
-    found = {caller.name: partial(_first, caller) for caller in callers if caller.name in HOOKS}
-    if not found:
-        raise InvalidHookResult("gave no hook: mark its functions with nexus.hookimpl")
-    return found, troubles
-
-
-def _first(caller: pluggy.HookCaller, **given: Any) -> Any:
-    """The one answer of the one plugin."""
-    return next(iter(caller(**given)), None)
-
+if TYPE_CHECKING:
+    import pluggy
 
 GROUP = "nexus"
-LOAD_MS = 10_000
-"""How long importing a plugin may take."""
+"""The entry point group."""
 
-Found: TypeAlias = tuple[Plugin, Callable[[], object]]
-"""A plugin as it was found, and what loads it."""
+HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
+
+LOAD_MS = 10_000
+"""Timeout for importing a plugin."""
+
+LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]
+"""A discovered plugin, and the function that loads it."""
 
 T = TypeVar("T")
 
 
-def load_hooks(config: HooksConfig, given: Sequence[object], profiles: Collection[str]) -> Hooks:
-    """The hooks of the plugins that are given, and of those that are installed, each in the order of their names.
+def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collection[str]) -> Hooks:
+    """Load a program's plugins and the installed ones, each group sorted by name.
 
-    `profiles` are names that are taken. A plugin that cannot be loaded is among the plugins, with the reason.
+    Args:
+        config: Timeout and disabled plugins.
+        plugins: The program's plugins: modules, classes or objects.
+        profiles: Profile names that are taken.
+
+    Returns:
+        The hooks. A plugin that cannot be loaded is listed with the reason.
     """
     guard = Guard(config.timeout_ms)
-    plugins: dict[str, Plugin] = {}
-    doubles: list[Plugin] = []
-    sources: dict[str, Source] = source_functions()
-    forms: dict[str, Profile] = {}
-    asks: dict[str, dict[str, Ask]] = {}
-    for plugin, load in (*_given(given), *_installed()):
+    loaded: dict[str, Plugin] = {}
+    duplicates: list[Plugin] = []
+    all_sources: dict[str, Source] = source_functions()
+    all_profiles: dict[str, Profile] = {}
+    calls: dict[str, dict[str, HookCall]] = {}
+    for plugin, load in (*_program_plugins(plugins), *_installed_plugins()):
         name = plugin.name
-        if name in plugins:
-            doubles.append(replace(plugin, troubles=("left out: another plugin has that name",)))
+        if name in loaded:
+            duplicates.append(replace(plugin, troubles=("omitted: another plugin has the same name",)))
             continue
         if name in config.disabled:
-            plugins[name] = replace(plugin, disabled=True)
+            loaded[name] = replace(plugin, disabled=True)
             continue
-        own, troubles = _registered(guard, name, load)
-        functions = _offered(guard, name, own, "nexus_sources", partial(validate_sources, taken=set(sources)), troubles)
-        shown = _offered(
-            guard, name, own, "nexus_profiles", partial(validate_profiles, taken={*profiles, *forms}), troubles
+        registered, failure = guard.call(
+            name, "loading it", partial(_load_and_register, load, name), timeout_ms=LOAD_MS
         )
-        sources.update({one: guarded_source(guard, name, one, function) for one, function in functions.items()})
-        forms.update(shown)
-        for what, ask in own.items():
-            asks.setdefault(what, {})[name] = ask
-        plugins[name] = replace(
-            plugin, hooks=tuple(sorted(own)), sources=tuple(functions), profiles=tuple(shown), troubles=tuple(troubles)
+        hooks, problems = registered or ({}, [failure.message] if failure else [])
+        read_sources = partial(validate_sources, taken=set(all_sources))
+        functions = _added(guard, name, hooks, "nexus_sources", read_sources, problems)
+        read_profiles = partial(validate_profiles, taken={*profiles, *all_profiles})
+        added_profiles = _added(guard, name, hooks, "nexus_profiles", read_profiles, problems)
+        for source, function in functions.items():
+            all_sources[source] = guarded_source(guard, name, source, function)
+        all_profiles.update(added_profiles)
+        for hook, call in hooks.items():
+            calls.setdefault(hook, {})[name] = call
+        loaded[name] = replace(
+            plugin,
+            hooks=tuple(sorted(hooks)),
+            sources=tuple(functions),
+            profiles=tuple(added_profiles),
+            troubles=tuple(problems),
         )
-    return Hooks(guard, (*plugins.values(), *doubles), sources, forms, asks)
+    return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, calls)
 
 
-def _given(plugins: Sequence[object]) -> Iterator[Found]:
-    """The plugins that a program gives: modules, classes or objects, named after themselves or their class."""
-    named = [(collapse_whitespace(str(getattr(one, "__name__", type(one).__name__))), one) for one in plugins]
-    for name, one in sorted(named, key=lambda pair: pair[0]):
-        yield Plugin(name, "given"), partial(_itself, one)
+def _program_plugins(plugins: Sequence[object]) -> Iterator[LoadablePlugin]:
+    """Yield the program's plugins, named after themselves or their class."""
+    names = [collapse_whitespace(str(getattr(plugin, "__name__", type(plugin).__name__))) for plugin in plugins]
+    for name, plugin in sorted(zip(names, plugins, strict=True), key=lambda pair: pair[0]):
+        yield Plugin(name, "given"), partial(_identity, plugin)
 
 
-def _itself(plugin: object) -> object:
+def _identity(plugin: object) -> object:
     return plugin
 
 
-def _installed() -> Iterator[Found]:
-    """The entry points of the group, which are imported when they are loaded."""
-    for place, name, load in _entry_points(tuple(sys.path)):
-        yield Plugin(name, place), load
+def _installed_plugins() -> Iterator[LoadablePlugin]:
+    for distribution, name, load in _entry_points(tuple(sys.path)):
+        yield Plugin(name, distribution), load
 
 
 @lru_cache(maxsize=8)
 def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], object]]]:
-    """Package, name and loader of each entry point of the group, sorted by name. Looked for once for a path of modules."""
+    """Return distribution, name and loader of each entry point of the group, sorted by name. Cached by `sys.path`."""
     from importlib.metadata import entry_points
 
-    found = [
-        (
-            collapse_whitespace(f"{one.dist.name} {one.dist.version}") if one.dist else "",
-            collapse_whitespace(one.name),
-            one.load,
-        )
-        for one in entry_points(group=GROUP)
-    ]
-    return sorted(found, key=lambda one: (one[1], one[0]))
+    points: list[tuple[str, str, Callable[[], object]]] = []
+    for point in entry_points(group=GROUP):
+        distribution = collapse_whitespace(f"{point.dist.name} {point.dist.version}") if point.dist else ""
+        points.append((distribution, collapse_whitespace(point.name), point.load))
+    return sorted(points, key=lambda point: (point[1], point[0]))
 
 
-def _registered(guard: Guard, name: str, load: Callable[[], object]) -> tuple[dict[str, Ask], list[str]]:
-    """A plugin's hooks by name, and what was wrong with it."""
-    found, note = guard.call(name, "loading it", lambda: register_plugin(load(), name), timeout_ms=LOAD_MS)
-    return found or ({}, [note.message] if note else [])
+def _load_and_register(load: Callable[[], object], name: str) -> tuple[dict[str, HookCall], list[str]]:
+    return register_plugin(load(), name)
 
 
-def _offered(
+def register_plugin(plugin: object, name: str) -> tuple[dict[str, HookCall], list[str]]:
+    """Return a plugin's hook calls by hook, and its problems. Raises InvalidHookResult if it implements no hook."""
+    import pluggy  # here, because most programs have no plugin and the import takes time
+
+    from nexus.plugins import spec
+
+    manager = pluggy.PluginManager(spec.GROUP)
+    manager.add_hookspecs(spec)
+    manager.register(plugin, name=name)
+    problems: list[str] = []
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        problems.append(f"unknown hook: {collapse_whitespace(describe_error(error))}")
+    callers = manager.get_hookcallers(plugin) or []
+    calls = {caller.name: partial(_first_result, caller) for caller in callers if caller.name in HOOKS}
+    if not calls:
+        raise InvalidHookResult("implements no hook (mark its functions with nexus.hookimpl)")
+    return calls, problems
+
+
+def _first_result(caller: pluggy.HookCaller, **arguments: Any) -> Any:
+    """Return the only result, as each manager has one plugin."""
+    return next(iter(caller(**arguments)), None)
+
+
+def _added(
     guard: Guard,
-    name: str,
-    asks: Mapping[str, Ask],
-    what: str,
+    plugin: str,
+    hooks: Mapping[str, HookCall],
+    hook: str,
     read: Callable[[Any], tuple[dict[str, T], list[str]]],
-    troubles: list[str],
+    problems: list[str],
 ) -> dict[str, T]:
-    """What a plugin offers by name, nothing if it does not; what is wrong with it goes to `troubles`."""
-    if what not in asks:
+    """Return what a hook adds by name, and append its problems."""
+    if hook not in hooks:
         return {}
-    found, note = guard.call(name, what, partial(call_hook, asks[what], read))
-    troubles.extend([note.message] if note else found[1] if found else [])
-    return found[0] if found else {}
+    result, failure = guard.call(plugin, hook, partial(call_hook, hooks[hook], read))
+    problems.extend([failure.message] if failure else result[1] if result else [])
+    return result[0] if result else {}
 
 
 def guarded_source(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:
-    """The function as a source that is called through the guard, and whose answer is made into blocks of its own origin."""
+    """Return a source that calls a plugin's function through the guard and labels its blocks with the plugin."""
 
-    def source(desk: SourceContext) -> SourceResult:
-        work = partial(_of_source, function, plugin, name, desk)
-        found, note = guard.call(plugin, f"source {name}", work)
-        return found or ([], [note] if note else [])
+    def source(context: SourceContext) -> SourceResult:
+        def work() -> SourceResult:
+            return validate_blocks(function(private_source_context(context)), plugin, name)
+
+        result, failure = guard.call(plugin, f"source {name}", work)
+        return result or ([], [failure] if failure else [])
 
     return source
-
-
-def _of_source(function: Callable[..., Any], plugin: str, name: str, desk: SourceContext) -> SourceResult:
-    return validate_blocks(function(private_source_context(desk)), plugin, name)

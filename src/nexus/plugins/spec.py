@@ -1,4 +1,4 @@
-"""The hooks that a plugin may have, in pluggy's form. Each is a plain function marked with `nexus.hookimpl`."""
+"""Specifications of the hooks that a plugin may implement: plain functions marked with `nexus.hookimpl`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nexus.types.profile import Profile
 from nexus.types.request import Request
 
 GROUP = "nexus"
-"""The name of the entry point group, and of the project for pluggy."""
+"""The entry point group, and pluggy's project name."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -19,22 +19,22 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @hookspec
 def nexus_sources() -> Mapping[str, Callable[..., Any]] | None:
-    """Sources by the names that profiles use for them, asked for once. A source takes a `nexus.workspace.source_context.Desk`.
+    """Return sources by the names that profiles use for them. Called once.
 
-    It returns a text, a Block, a list of Blocks, or None.
+    A source takes a `nexus.workspace.source_context.SourceContext` and returns text, a Block, a list of Blocks, or None.
     """
 
 
 @hookspec
 def nexus_moment(request: Request, at_ms: int) -> Mapping[str, Any] | None:
-    """Values for the hook data of a user's message, asked for whenever one is assembled: JSON values by name."""
+    """Return JSON values by name for the hook data of a user's message. Called for each assembled message."""
 
 
 @hookspec
 def nexus_tools(request: Request) -> Iterable[Mapping[str, Any]] | None:
-    """Definitions of tools, in any provider's form, asked for in each call."""
+    """Return tool definitions in any provider's format. Called for each call."""
 
 
 @hookspec
 def nexus_profiles() -> Iterable[Profile] | None:
-    """Profiles, asked for once."""
+    """Return profiles. Called once."""

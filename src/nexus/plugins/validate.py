@@ -1,4 +1,4 @@
-"""What hooks return, made into values that are safe to use, or refused with a reason."""
+"""Validation of hook results, and private copies of the values that hooks receive."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import SourceContext
 
-MOST = 1_000
-"""Sources, tools, profiles or blocks that are taken of one answer."""
+MAX_ITEMS = 1_000
+"""Sources, tools, profiles or blocks that are read from one result."""
 
 NAME_CHARS = 80
 T = TypeVar("T")
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def private_request(request: Request) -> Request:
-    """The request with copies of all that could be changed in it: what a hook does to them concerns nobody else."""
+    """Return the request with copies of its mutable values, so that a hook cannot change another one's request."""
     event = replace(request.event, hook_data=_copied(request.event.hook_data), metadata=_copied(request.event.metadata))
     identity = replace(request.identity, user_profile=_copied(request.identity.user_profile))
     tools, settings = _copied(request.tools), _copied(request.model_config)
@@ -39,132 +39,129 @@ def private_request(request: Request) -> Request:
     return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
 
 
-def private_source_context(desk: SourceContext) -> SourceContext:
-    """The same for what a source is given."""
-    around = dataclasses.replace(desk.workspace, host=dict(desk.workspace.host))
-    seen = list(desk.skills_cache)
-    return dataclasses.replace(desk, request=private_request(desk.request), workspace=around, skills_cache=seen)
+def private_source_context(context: SourceContext) -> SourceContext:
+    """Return the source context with copies of its mutable values."""
+    workspace = dataclasses.replace(context.workspace, host=dict(context.workspace.host))
+    request, skills = private_request(context.request), list(context.skills_cache)
+    return dataclasses.replace(context, request=request, workspace=workspace, skills_cache=skills)
 
 
-def validate_sources(answer: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
-    """The functions by the names that are free, and what to say about the others."""
-    found: dict[str, Callable[..., Any]] = {}
-    notes: list[str] = []
-    for name, function in islice(_dict(answer, "functions by name").items(), MOST):
+def validate_sources(result: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
+    """Return the functions whose names are valid and free, and problems with the others."""
+    sources: dict[str, Callable[..., Any]] = {}
+    problems: list[str] = []
+    for name, function in islice(_mapping(result, "functions by name").items(), MAX_ITEMS):
         if not isinstance(name, str) or not name or len(name) > NAME_CHARS or not name.isprintable():
-            notes.append(f"a source of the name {str(name)[:NAME_CHARS]!r} is left out: that is no name")
+            problems.append(f"source {str(name)[:NAME_CHARS]!r} omitted: invalid name")
         elif not callable(function):
-            notes.append(f"source {name!r} is left out: it is {_kind(function)} and no function")
+            problems.append(f"source {name!r} omitted: not a function but {_type_name(function)}")
         elif name in taken:
-            notes.append(f"source {name!r} is left out: another one has that name")
+            problems.append(f"source {name!r} omitted: another source has the same name")
         else:
-            found[name] = function
-    return found, notes
+            sources[name] = function
+    return sources, problems
 
 
-def validate_event_metadata(answer: object) -> dict[str, Any]:
-    """The values as plain copies. Raises UnfitAnswer where one of them is no JSON value."""
+def validate_event_metadata(result: object) -> dict[str, Any]:
+    """Return the values as JSON copies. Raises InvalidHookResult if one has no JSON form."""
     try:
-        return json.loads(json_line(_dict(answer, "values by name")))
+        return json.loads(json_line(_mapping(result, "values by name")))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidHookResult(f"returned what is no JSON: {error}") from error
+        raise InvalidHookResult(f"returned a value without JSON form: {error}") from error
 
 
-def validate_tools(answer: object, taken: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
-    """The tools whose names are free, and what to say about the others; nothing about one that is there already."""
-    found: dict[str, ToolSpec] = {}
-    notes: list[str] = []
-    for given in _each(answer, "tool definitions"):
+def validate_tools(result: object, existing: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
+    """Return the tools whose names are free, and problems with the others; an equal existing tool is no problem."""
+    tools: dict[str, ToolSpec] = {}
+    problems: list[str] = []
+    for definition in _items(result, "tool definitions"):
         try:
-            specs = canonical([json.loads(json_line(_dict(given, "a tool's definition")))])
+            specs = canonical([json.loads(json_line(_mapping(definition, "a tool's definition")))])
         except (BadTool, TypeError, ValueError, AttributeError, InvalidHookResult) as error:
-            notes.append(f"a tool is left out: {collapse_whitespace(str(error))[:200]}")
+            problems.append(f"tool omitted: {collapse_whitespace(str(error))[:200]}")
             continue
         for spec in specs:
-            if spec.name not in taken and spec.name not in found:
-                found[spec.name] = spec
-            elif taken.get(spec.name) != spec:
-                notes.append(f"tool {spec.name!r} is left out: another one has that name")
-    return list(found.values()), notes
+            if spec.name not in existing and spec.name not in tools:
+                tools[spec.name] = spec
+            elif existing.get(spec.name) != spec:
+                problems.append(f"tool {spec.name!r} omitted: another tool has the same name")
+    return list(tools.values()), problems
 
 
-def validate_profiles(answer: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
-    """The profiles whose names are free, and what to say about the others."""
-    found: dict[str, Profile] = {}
-    notes: list[str] = []
-    for given in _each(answer, "profiles"):
-        profile = _checked(given, Profile)
-        if not profile.name or profile.name in taken or profile.name in found:
-            notes.append(
-                f"profile {profile.name[:NAME_CHARS]!r} is left out: another one has that name, or it has none"
-            )
+def validate_profiles(result: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
+    """Return the profiles whose names are free, and problems with the others."""
+    profiles: dict[str, Profile] = {}
+    problems: list[str] = []
+    for value in _items(result, "profiles"):
+        profile = _checked(value, Profile)
+        if not profile.name or profile.name in taken or profile.name in profiles:
+            problems.append(f"profile {profile.name[:NAME_CHARS]!r} omitted: name empty or taken")
         else:
-            found[profile.name] = profile
-    return found, notes
+            profiles[profile.name] = profile
+    return profiles, problems
 
 
-def validate_blocks(answer: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
-    """What a source returned, as blocks that say where they come from, each within the cap of a file.
+def validate_blocks(result: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
+    """Return a source's result as blocks labeled with the plugin, each within the size cap of files, and warnings.
 
-    A text is a block of the Workspace layer. Only Nexus itself is trusted as `system`.
+    Text becomes a block of the Workspace layer with trust `tool`. Only Nexus itself is trusted as `system`.
     """
     origin = f"hook:{plugin}/{source}"
-    if answer is None:
+    if result is None:
         return [], []
-    given = [answer] if isinstance(answer, (str, Block)) else _each(answer, "blocks")
     blocks: list[Block] = []
-    warned: list[ContextWarning] = []
-    for one in given:
-        block = Block("Workspace", source, one, origin) if isinstance(one, str) else _checked(one, Block)
-        trust = "tool" if isinstance(one, str) or block.trust == "system" else block.trust
+    warnings: list[ContextWarning] = []
+    for item in [result] if isinstance(result, (str, Block)) else _items(result, "blocks"):
+        block = Block("Workspace", source, item, origin) if isinstance(item, str) else _checked(item, Block)
+        trust = "tool" if isinstance(item, str) or block.trust == "system" else block.trust
         name = collapse_whitespace(block.name)[:NAME_CHARS] or source
         block = replace(block, source=origin, trust=trust, name=name)
-        over = len(block.text) - FILE_CHARS
-        if over > 0:
-            line = f"[{over:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
-            left_out = block.omitted_chars + over
-            block = replace(block, text=f"{block.text[:FILE_CHARS]}\n{line}", omitted_chars=left_out)
-            warned.append(ContextWarning(origin, f"{over:,} characters left out: the cap is {FILE_CHARS:,}"))
+        excess = len(block.text) - FILE_CHARS
+        if excess > 0:
+            line = f"[{excess:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
+            text = f"{block.text[:FILE_CHARS]}\n{line}"
+            block = replace(block, text=text, omitted_chars=block.omitted_chars + excess)
+            warnings.append(ContextWarning(origin, f"{excess:,} characters omitted: the cap is {FILE_CHARS:,}"))
         if block.text.strip():
             blocks.append(block)
-    return blocks, warned
+    return blocks, warnings
 
 
 def call_hook(
-    ask: Callable[..., Any], read: Callable[[Any], T], request: Request | None = None, **more: Any
+    call: Callable[..., Any], read: Callable[[Any], T], request: Request | None = None, **arguments: Any
 ) -> T | None:
-    """A hook's answer as `read` makes it; None if it has none. The request that the hook gets is its own."""
-    given = {} if request is None else {"request": private_request(request)}
-    answer = ask(**given, **more)
-    return None if answer is None else read(answer)
+    """Call a hook with a private copy of the request; return the validated result, or None if it has none."""
+    if request is not None:
+        arguments["request"] = private_request(request)
+    result = call(**arguments)
+    return None if result is None else read(result)
 
 
-def _dict(answer: object, what: str) -> dict[Any, Any]:
-    if not isinstance(answer, Mapping):
-        raise InvalidHookResult(f"returned {_kind(answer)} and not {what}")
-    return dict(cast("Mapping[Any, Any]", answer))
+def _mapping(value: object, expected: str) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidHookResult(f"returned {_type_name(value)} and not {expected}")
+    return dict(cast("Mapping[Any, Any]", value))
 
 
-def _each(answer: object, what: str) -> list[Any]:
-    kind = _kind(answer)
-    # A set has another order in each process, and the prompt would have other bytes.
-    if isinstance(answer, (str, bytes, Mapping, AbstractSet)) or not isinstance(answer, Iterable):
-        raise InvalidHookResult(f"returned {kind} and not a list of {what}")
-    return list(islice(cast("Iterable[Any]", answer), MOST))
+def _items(value: object, expected: str) -> list[Any]:
+    # A set has another order in each process, so the prompt would have other bytes.
+    if isinstance(value, (str, bytes, Mapping, AbstractSet)) or not isinstance(value, Iterable):
+        raise InvalidHookResult(f"returned {_type_name(cast('object', value))} and not a list of {expected}")
+    return list(islice(cast("Iterable[Any]", value), MAX_ITEMS))
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return type(value).__name__
 
 
-def _checked(given: object, kind: type[S]) -> S:
-    """The value with the types of its fields checked, which making it does not do."""
-    if not isinstance(given, kind):
-        raise InvalidHookResult(f"returned {_kind(given)} where a {kind.__name__} belongs")
+def _checked(value: object, kind: type[S]) -> S:
+    """Return the value with its field types checked, which the constructor of a Struct does not do."""
+    if not isinstance(value, kind):
+        raise InvalidHookResult(f"returned {_type_name(value)} and not a {kind.__name__}")
     try:
-        return msgspec.convert(msgspec.to_builtins(given), kind)
+        return msgspec.convert(msgspec.to_builtins(value), kind)
     except (msgspec.ValidationError, TypeError) as error:
-        raise InvalidHookResult(f"returned a {kind.__name__} that is none: {error}") from error
+        raise InvalidHookResult(f"returned an invalid {kind.__name__}: {error}") from error
 
 
 def _copied(value: Any) -> Any:

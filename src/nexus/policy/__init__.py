@@ -1,7 +1,7 @@
-"""Who may do what: a policy as values, and the decision what one call is granted. Pure; files are read in `workspace`.
+"""Policies as values, and the decision about what one call is granted. Pure; files are read in `workspace`.
 
-Several policies hold together, the user's before the workspace's. Each can only take away, so a workspace's policy never
-grants what the user's does not; where both name somebody's role or session, the user's word stands.
+All policies of a call apply, the user's before the workspace's. Each can only restrict, so a workspace's policy never
+grants more than the user's; where both define a principal's role or session, the user's policy wins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request before anything is assembled for it: what the policies grant it, its tools filtered, a worker's persona."""
+"""Applying policies to a request before anything is assembled: role, session, tools, and a worker's persona."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nexus.types.tool_definition import canonical, iter_definitions, tool_metada
 
 
 class AuthorizedRequest(Struct, frozen=True):
-    """A request as it was granted, the tools that it may not offer, and what is worth a warning."""
+    """A request within its policies, the tools that it may not offer, and warnings."""
 
     request: Request
     denied_tools: tuple[DeniedTool, ...] = ()
@@ -25,52 +25,58 @@ class AuthorizedRequest(Struct, frozen=True):
 
 
 def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, persona: str = "") -> AuthorizedRequest:
-    """The request within what the policies grant. `persona` answers where neither the request nor a manager names one.
+    """Restrict a request to what the policies grant.
 
-    A worker answers with the persona that its manager's session answered with last. Raises NotAllowed, BadSessionKey,
-    BadTool, LedgerError.
+    Args:
+        request: The request, its tools in any provider's form.
+        policies: In order of precedence.
+        store: Resolves session aliases, and a manager's persona.
+        persona: Used where neither the request nor a worker's manager has one. A worker inherits the persona of the
+            last call in its manager's session.
+
+    Raises:
+        NotAllowed, BadSessionKey, BadTool, LedgerError: See `decide`; a malformed tool definition is always rejected.
     """
-    granted = decide(policies, request, lambda label: store.resolve(label) or label)
-    if granted.denied_tools:
-        canonical(request.tools)  # a definition that is none is refused, whether it would be offered or not
-    routing = replace(request.routing, session=granted.session, role=granted.role, own=False)
-    warned = granted.warnings
+    grant = decide(policies, request, lambda label: store.resolve(label) or label)
+    if grant.denied_tools:
+        canonical(request.tools)  # raises for a malformed definition even if its tool would not be offered
+    routing = replace(request.routing, session=grant.session, role=grant.role, own=False)
+    warnings = grant.warnings
     identity = request.identity
     if not identity.persona:
-        inherited, more = _inherited(store, granted, routing.manager)
+        inherited, more = _inherited_persona(store, grant, routing.manager)
         identity = replace(identity, persona=inherited or persona)
-        warned = (*warned, *more)
+        warnings = (*warnings, *more)
     request = replace(
         request,
         routing=routing,
         identity=identity,
-        permissions=Permissions(granted.toolset, granted.permissions, granted.capabilities),
-        tools=tuple(_kept(request.tools, granted.tools)) if granted.denied_tools else request.tools,
+        permissions=Permissions(grant.toolset, grant.permissions, grant.capabilities),
+        tools=tuple(_named_or_invalid(request.tools, grant.tools)) if grant.denied_tools else request.tools,
     )
-    return AuthorizedRequest(request, granted.denied_tools, warned)
+    return AuthorizedRequest(request, grant.denied_tools, warnings)
 
 
-def _inherited(store: LedgerStore, granted: Grant, manager: str) -> tuple[str, list[ContextWarning]]:
-    """The persona of the session that spawned a worker: the one that the call names, else the one that is on record."""
-    if granted.role != "worker":
+def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[str, list[ContextWarning]]:
+    """Return the persona of the session that spawned a worker: the one in the call, else the one in the ledger."""
+    if grant.role != "worker":
         return "", []
     if not manager:
-        label = store.resolve(granted.session)
-        move = store.session(label) if label is not None else None
-        manager = move.facts.parent_session if move is not None else ""
+        label = store.resolve(grant.session)
+        update = store.session(label) if label is not None else None
+        manager = update.facts.parent_session if update is not None else ""
     if not manager:
         return "", []
     thread = store.thread_of(manager)
     if thread is None:
-        return "", [
-            ContextWarning("nexus:persona", f"there is no session {manager!r} whose persona this worker could inherit")
-        ]
+        text = f"manager session {manager!r} not found: this worker inherits no persona"
+        return "", [ContextWarning("nexus:persona", text)]
     row = last_call(store, thread)
     return str(row.manifest.get("persona", "")) if row is not None else "", []
 
 
-def _kept(definitions: Iterable[Mapping[str, Any]], names: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The definitions of these tools, one each. What has no name stays, to be refused where definitions are read."""
+def _named_or_invalid(definitions: Iterable[Mapping[str, Any]], names: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the definitions of these tools, and those without a name, which are rejected where they are read."""
     for definition in iter_definitions(definitions):
         tool = tool_metadata(definition)
         if tool is None or tool.name in names:

@@ -1,4 +1,4 @@
-"""Which of the given tools a call may offer, and why the others are out."""
+"""The decision about one call: principal, role, session, permissions, and which of the tools it may offer."""
 
 from __future__ import annotations
 
@@ -16,303 +16,331 @@ from nexus.types.block import ContextWarning
 from nexus.types.request import AgentRole, Permissions, Request
 from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_metadata
 
-JOINED = " & "
-"""Between the names of toolsets that hold together."""
+SOURCE = "nexus:policy"
+TOOLSET_SEPARATOR = " & "
+
+MatchKind: TypeAlias = Literal["named", "default", "closed", "open"]
+"""Why a policy applies: it defines the principal; its default does; neither does; or it defines no principals."""
 
 
-class Applied(Struct, frozen=True):
-    """A toolset that holds for a call, with the policy that defines it: its categories are the ones that count."""
+class PolicyMatch(Struct, frozen=True):
+    """A policy applied to a principal."""
+
+    policy: Policy
+    kind: MatchKind
+    entry: Principal = Principal()
+    """The principal's entry, completed from the policy's default."""
+
+
+class AppliedToolset(Struct, frozen=True):
+    """A toolset that applies to a call, with the policy that defines it and thereby its categories."""
 
     name: str
     toolset: Toolset
     policy: Policy
 
 
-def toolset_named(name: str, policies: Sequence[Policy]) -> Applied | None:
-    """The toolset of that name: the first policy's that has it, so the user's before the workspace's."""
-    return next((Applied(name, one.toolsets[name], one) for one in policies if name in one.toolsets), None)
+def decide(
+    policies: Policy | Sequence[Policy], request: Request, resolve: Callable[[str], str] = lambda label: label
+) -> Grant:
+    """Apply policies to a request. Applying them to an already granted request gives the same grant.
+
+    Args:
+        policies: In order of precedence; each can only restrict.
+        request: The request, its tools in any provider's form.
+        resolve: Returns the session label that an alias refers to.
+
+    Raises:
+        NotAllowed: The role, session or toolset is not available to the principal.
+        BadSessionKey: The session label is invalid or does not fit the role.
+    """
+    policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
+    principal, routing, requested = request.identity.principal, request.routing, request.permissions
+    matches = [match_policy(policy, principal) for policy in policies]
+    role = role_of(routing.role, matches)
+    session = session_of(None if routing.own else routing.session, principal, role, matches, resolve)
+    toolsets = applied_toolsets(requested.toolset, role, matches)
+    tools: dict[str, tuple[ToolMetadata, Mapping[str, Any]]] = {}
+    for definition in iter_definitions(request.tools):
+        tool = tool_metadata(definition)
+        if tool is not None:  # a definition without a name is rejected where definitions are read
+            tools[tool.name] = (tool, definition)
+    reasons = {name: denial_reason(tool, role, matches, toolsets) for name, (tool, _) in sorted(tools.items())}
+    permissions = _permissions(requested, matches)
+    return Grant(
+        role,
+        session,
+        TOOLSET_SEPARATOR.join(toolset.name for toolset in toolsets) or requested.toolset,
+        permissions,
+        _capabilities(requested, matches, toolsets),
+        tuple(name for name, reason in reasons.items() if not reason),
+        tuple(DeniedTool(name, reason, dict(tools[name][1])) for name, reason in reasons.items() if reason),
+        effective_principal(matches).person,
+        tuple(_explanation(request, matches, role, session, toolsets)),
+        tuple(_warnings(requested, principal, matches, permissions, toolsets, [tool for tool, _ in tools.values()])),
+    )
 
 
-def applied_toolsets(asked: str, role: AgentRole, standings: Sequence[PolicyMatch]) -> list[Applied]:
-    """All toolsets that hold for a call: the principal's, the role's, and what the call asks for. Raises NotAllowed."""
-    policies = [one.policy for one in standings]
-    found: dict[str, Applied] = {}
-    for place, one in enumerate(standings, 1):
-        rule = one.policy.roles.get(role)
-        for name in (one.entry.toolset, rule.toolset if rule is not None else ""):
-            if name:
-                found.setdefault(name, _of(name, policies[:place]))
-    for name in asked.split(JOINED) if asked and policies else ():
-        found.setdefault(name, _of(name, policies))
-    return list(found.values())
+# principals and sessions --------------------------------------------------------------------------------------------
 
 
-def _of(name: str, policies: Sequence[Policy]) -> Applied:
-    known = toolset_named(name, policies)
-    if known is None:
-        there = ", ".join(sorted({one for policy in policies for one in policy.toolsets})) or "none"
-        raise NotAllowed(f"there is no toolset {name!r}; the policy has: {there}. Nothing was made")
-    return known
+def match_policy(policy: Policy, principal: str) -> PolicyMatch:
+    """Match a principal against a policy. Names are compared exactly."""
+    entry, default = policy.principals.get(principal) if principal else None, policy.default
+    if default is None:
+        if entry is None:
+            return PolicyMatch(policy, "closed" if policy.principals else "open")
+        return PolicyMatch(policy, "named", entry)
+    kind: MatchKind = "default" if entry is None else "named"
+    entry = entry or Principal()
+    completed = Principal(
+        entry.person,
+        entry.role or default.role,
+        entry.toolset or default.toolset,
+        entry.session,
+        entry.permissions if entry.permissions is not None else default.permissions,
+    )
+    return PolicyMatch(policy, kind, completed)
+
+
+def effective_principal(matches: Sequence[PolicyMatch]) -> Principal:
+    """Return the entry of the first policy that defines principals; later policies do not override it."""
+    first = _first_defining(matches)
+    return first.entry if first is not None else Principal()
+
+
+def _first_defining(matches: Sequence[PolicyMatch]) -> PolicyMatch | None:
+    return next((match for match in matches if match.kind != "open"), None)
+
+
+def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
+    """Return the role of a call: the lowest that the policies assign, or a lower one that was requested.
+
+    `unified` requests the role that the policies assign. Raises NotAllowed.
+    """
+    roles: list[AgentRole] = [match.entry.role for match in matches if match.entry.role is not None]
+    if not roles or requested == "worker":
+        return requested
+    highest = "worker" if "worker" in roles else roles[0]
+    if requested == "unified":
+        return highest
+    if highest == "worker":
+        raise NotAllowed(f"role {requested!r} not allowed: the policy allows {highest!r}")
+    return requested
+
+
+def session_of(
+    requested: str | None,
+    principal: str,
+    role: AgentRole,
+    matches: Sequence[PolicyMatch],
+    resolve: Callable[[str], str],
+) -> str:
+    """Return the session label of a call.
+
+    Without a requested session it is the principal's, or `main` without a policy or principal. Raises NotAllowed for a
+    session that belongs to somebody else by name or by alias, and BadSessionKey.
+    """
+    default_label = principal_session(principal, matches) if principal and matches else "main"
+    label = default_label if requested is None else requested
+    if requested is None and role == "worker" and (label == "main" or not _fits(label, role)):
+        raise BadSessionKey("worker session missing (name one, for example 'worker:report-1')")
+    session_key.check(label, role)
+    first = _first_defining(matches)
+    is_assigned = first is not None and first.kind == "named" and label == default_label
+    if principal and matches and not is_assigned:
+        allowed = {default_label, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
+        for name in dict.fromkeys((label, resolve(label))):
+            _check_owner(name, principal, matches, owned=name in allowed or label in allowed)
+    return label
+
+
+def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:
+    """Return the label of the principal's session."""
+    return effective_principal(matches).label(principal)
+
+
+def _fits(label: str, role: AgentRole) -> bool:
+    key = session_key.parse(label)
+    return key is None or role in session_key.FITS[key.kind]
+
+
+def _check_owner(label: str, principal: str, matches: Iterable[PolicyMatch], *, owned: bool) -> None:
+    """Raise NotAllowed if a session belongs to another person, by a policy or as a `dm:` session."""
+    for match in matches:
+        owners = {name for name, entry in match.policy.principals.items() if entry.label(name) == label}
+        if owners and principal not in owners:
+            raise NotAllowed(
+                f"session {label!r} not allowed for {principal!r}: {match.policy.name} assigns it to somebody else"
+            )
+    key = session_key.parse(label)
+    if key is not None and key.kind == "dm" and not owned:
+        raise NotAllowed(f"session {label!r} not allowed for {principal!r}: a `dm:` session belongs to one person")
+
+
+# toolsets and tools -------------------------------------------------------------------------------------------------
+
+
+def find_toolset(name: str, policies: Sequence[Policy]) -> AppliedToolset | None:
+    """Return the toolset of that name in the first policy that defines it, so the user's before the workspace's."""
+    return next(
+        (AppliedToolset(name, policy.toolsets[name], policy) for policy in policies if name in policy.toolsets), None
+    )
+
+
+def applied_toolsets(requested: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> list[AppliedToolset]:
+    """Return all toolsets that apply: the principal's, the role's, and the requested ones. Raises NotAllowed."""
+    policies = [match.policy for match in matches]
+    # A policy's toolset may be defined in it or in an earlier policy, not in a later one: the workspace's policy must
+    # not redefine a toolset of the user's.
+    references: list[tuple[str, Sequence[Policy]]] = []
+    for count, match in enumerate(matches, 1):
+        rule = match.policy.roles.get(role)
+        references += [(name, policies[:count]) for name in (match.entry.toolset, rule.toolset if rule else "") if name]
+    if requested and policies:
+        references += [(name, policies) for name in requested.split(TOOLSET_SEPARATOR)]
+    toolsets: dict[str, AppliedToolset] = {}
+    for name, candidates in references:
+        toolset = find_toolset(name, candidates)
+        if toolset is None:
+            names = ", ".join(sorted({name for policy in candidates for name in policy.toolsets})) or "none"
+            raise NotAllowed(f"toolset {name!r} not found (toolsets of the policy: {names})")
+        toolsets.setdefault(name, toolset)
+    return list(toolsets.values())
 
 
 def denial_reason(
-    tool: ToolMetadata, role: AgentRole, standings: Sequence[PolicyMatch], sets: Sequence[Applied]
+    tool: ToolMetadata, role: AgentRole, matches: Sequence[PolicyMatch], toolsets: Sequence[AppliedToolset]
 ) -> str:
-    """Why a tool is not offered; empty if it is."""
-    closed = next((one for one in standings if one.how == "closed"), None)
+    """Return why a tool is not offered; empty if it is."""
+    closed = next((match for match in matches if match.kind == "closed"), None)
     if closed is not None:
-        return f"{closed.policy.name} does not name who speaks, and has no default"
+        return f"{closed.policy.name} does not define the principal and has no default"
     if tool.roles and role not in tool.roles:
         return f"only for role {', '.join(tool.roles)}"
-    if role == "worker" and tool.name != REPLY and _writes(tool, standings):
-        return f"a worker writes to its manager only: of messaging tools it has `{REPLY}`"
-    for one in standings:
-        rule = one.policy.roles.get(role)
-        denied = matching_pattern(tool.name, rule.deny) if rule is not None else ""
-        if denied:
-            return f"role {role} is denied {denied!r}"
-    return next(filter(None, (_outside(tool, one) for one in sets)), "")
+    if role == "worker" and tool.name != REPLY and _is_messaging(tool, matches):
+        return f"workers may use no messaging tool except `{REPLY}`"
+    for match in matches:
+        rule = match.policy.roles.get(role)
+        pattern = matching_pattern(tool.name, rule.deny) if rule is not None else ""
+        if pattern:
+            return f"role {role} is denied {pattern!r}"
+    for applied in toolsets:
+        toolset = applied.toolset
+        pattern = matching_pattern(tool.name, toolset.deny)
+        if pattern:
+            return f"toolset {applied.name!r} denies {pattern!r}"
+        in_category = categories_of(tool, applied.policy) & set(toolset.categories)
+        if not in_category and not matching_pattern(tool.name, toolset.tools):
+            return f"not in toolset {applied.name!r}"
+    return ""
 
 
-def _writes(tool: ToolMetadata, standings: Sequence[PolicyMatch]) -> bool:
-    """Whether a tool is a messaging tool, by its definition or by any policy."""
-    return tool.category == MESSAGING or any(MESSAGING in categories_of(tool, one.policy) for one in standings)
-
-
-def _outside(tool: ToolMetadata, one: Applied) -> str:
-    denied = matching_pattern(tool.name, one.toolset.deny)
-    if denied:
-        return f"toolset {one.name!r} denies {denied!r}"
-    inside = matching_pattern(tool.name, one.toolset.tools) or categories_of(tool, one.policy) & set(
-        one.toolset.categories
-    )
-    return "" if inside else f"not in toolset {one.name!r}"
+def _is_messaging(tool: ToolMetadata, matches: Sequence[PolicyMatch]) -> bool:
+    return tool.category == MESSAGING or any(MESSAGING in categories_of(tool, match.policy) for match in matches)
 
 
 def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
-    """The categories of a tool: what its definition says, and those that the policy gives by name."""
-    given = {name for name, patterns in policy.categories.items() if matching_pattern(tool.name, patterns)}
-    return given | {tool.category} if tool.category else given
+    """Return the categories of a tool: the one in its definition, and those that the policy assigns by name."""
+    categories = {name for name, patterns in policy.categories.items() if matching_pattern(tool.name, patterns)}
+    return categories | {tool.category} if tool.category else categories
 
 
 def matching_pattern(name: str, patterns: tuple[str, ...]) -> str:
-    """The pattern that a tool's name matches: itself, else the first with `*` or `?`; empty if none does."""
-    return name if name in patterns else next((one for one in _wild(patterns) if fnmatchcase(name, one)), "")
+    """Return the pattern that a tool's name matches, an exact one first; empty if none does."""
+    if name in patterns:
+        return name
+    return next((pattern for pattern in _wildcards(patterns) if fnmatchcase(name, pattern)), "")
 
 
 @lru_cache(maxsize=256)
-def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _wildcards(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(pattern for pattern in patterns if "*" in pattern or "?" in pattern)
 
 
 def unmatched_patterns(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[str]:
-    """The patterns of a toolset that none of the tools match: what is misspelt, or not there."""
+    """Return the patterns of a toolset that match none of the tools: misspelled names, or tools that are missing."""
     names = {tool.name for tool in tools}
-    patterns = dict.fromkeys((*toolset.tools, *toolset.deny))
-    left = [pattern for pattern in patterns if pattern not in names]
-    wild = _wild(tuple(left))
-    return [one for one in left if one not in wild or not any(fnmatchcase(name, one) for name in names)]
+    unused = [pattern for pattern in dict.fromkeys((*toolset.tools, *toolset.deny)) if pattern not in names]
+    wildcards = _wildcards(tuple(unused))
+    return [
+        pattern
+        for pattern in unused
+        if pattern not in wildcards or not any(fnmatchcase(name, pattern) for name in names)
+    ]
 
 
-How: TypeAlias = Literal["named", "default", "closed", "open"]
+# permissions, explanation and warnings ------------------------------------------------------------------------------
 
 
-class PolicyMatch(Struct, frozen=True):
-    """How one policy knows a principal: by name, by its default, not at all (`closed`), or it names nobody (`open`)."""
-
-    policy: Policy
-    how: How
-    entry: Principal = Principal()
-
-
-def match_policy(policy: Policy, principal: str) -> PolicyMatch:
-    """How a policy knows a principal; `entry` has what the default fills in. Names are compared as they are."""
-    own, default = policy.principals.get(principal) if principal else None, policy.default
-    if own is None and default is None:
-        return PolicyMatch(policy, "closed" if policy.principals else "open")
-    if default is None:
-        return PolicyMatch(policy, "named", own or Principal())
-    filled = own or Principal()
-    entry = Principal(
-        filled.person,
-        filled.role or default.role,
-        filled.toolset or default.toolset,
-        filled.session,
-        filled.permissions if filled.permissions is not None else default.permissions,
-    )
-    return PolicyMatch(policy, "named" if own is not None else "default", entry)
-
-
-def effective_principal(standings: Sequence[PolicyMatch]) -> Principal:
-    """What counts of who somebody is: the word of the first policy that names anybody at all, whatever later ones say."""
-    first = _first(standings)
-    return first.entry if first is not None else Principal()
-
-
-def _first(standings: Sequence[PolicyMatch]) -> PolicyMatch | None:
-    return next((one for one in standings if one.how != "open"), None)
-
-
-def role_of(asked: AgentRole, standings: Sequence[PolicyMatch]) -> AgentRole:
-    """The role of a call: the policies' lowest, or less. `unified` asks for whatever the policy says. Raises NotAllowed."""
-    said: list[AgentRole] = [one.entry.role for one in standings if one.entry.role is not None]
-    if not said or asked == "worker":
-        return asked
-    most = "worker" if "worker" in said else said[0]
-    if asked == "unified":
-        return most
-    if most == "worker":
-        raise NotAllowed(f"the policy allows role {most}, not {asked}. Nothing was made")
-    return asked
-
-
-def session_of(
-    asked: str | None, principal: str, role: AgentRole, standings: Sequence[PolicyMatch], resolve: Callable[[str], str]
-) -> str:
-    """The label of a call's session: the one asked for, else the principal's own; without a policy or principal `main`.
-
-    Raises NotAllowed for a session that is somebody else's by name or by alias, and BadSessionKey.
-    """
-    own = own_label(principal, standings) if principal and standings else "main"
-    label = own if asked is None else asked
-    if asked is None and role == "worker" and (label == "main" or not _fits(label, role)):
-        raise BadSessionKey("a worker has a session of its own: name it, for example 'worker:report-1'")
-    session_key.check(label, role)
-    first = _first(standings)
-    theirs = first is not None and first.how == "named" and label == own
-    if principal and standings and not theirs:
-        mine = {own, f"dm:{principal}", f"dm:{effective_principal(standings).person or principal}"}
-        for name in dict.fromkeys((label, resolve(label))):
-            _refuse(name, principal, standings, owned=name in mine or label in mine)
-    return label
-
-
-def own_label(principal: str, standings: Sequence[PolicyMatch]) -> str:
-    """The label of the session that is the principal's own."""
-    return effective_principal(standings).label(principal)
-
-
-def _fits(label: str, role: AgentRole) -> bool:
-    found = session_key.parse(label)
-    return found is None or role in session_key.FITS[found.kind]
-
-
-def _refuse(label: str, principal: str, standings: Iterable[PolicyMatch], *, owned: bool) -> None:
-    """Raises NotAllowed where a label is another person's: by a policy's word, or because it is a `dm:`."""
-    for one in standings:
-        owners = {name for name, entry in one.policy.principals.items() if entry.label(name) == label}
-        if owners and principal not in owners:
-            raise NotAllowed(f"session {label!r} is not for {principal!r}: {one.policy.name} gives it to somebody else")
-    found = session_key.parse(label)
-    if found is not None and found.kind == "dm" and not owned:
-        raise NotAllowed(f"session {label!r} is not for {principal!r}: a `dm:` is for one person alone")
-
-
-ORIGIN = "nexus:policy"
-
-
-def decide(
-    policies: Policy | Sequence[Policy], request: Request, resolve: Callable[[str], str] = lambda label: label
-) -> Grant:
-    """What a request is granted: role, session, toolset, permissions, and which of its tools; with the reasons.
-
-    Each policy can only take away. `resolve` leads a session's alias to its label. A request that was granted before gets
-    the same again. Raises NotAllowed, BadSessionKey.
-    """
-    policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
-    principal, routing, asked = request.identity.principal, request.routing, request.permissions
-    standings = [match_policy(policy, principal) for policy in policies]
-    role = role_of(routing.role, standings)
-    session = session_of(None if routing.own else routing.session, principal, role, standings, resolve)
-    sets = applied_toolsets(asked.toolset, role, standings)
-    tools = {tool.name: (tool, definition) for tool, definition in _tools(request.tools)}
-    out = {name: denial_reason(tool, role, standings, sets) for name, (tool, _) in sorted(tools.items())}
-    permissions = _permissions(asked, standings)
-    return Grant(
-        role,
-        session,
-        JOINED.join(one.name for one in sets) or asked.toolset,
-        permissions,
-        _capabilities(asked, standings, sets),
-        tuple(name for name, why in out.items() if not why),
-        tuple(DeniedTool(name, why, dict(tools[name][1])) for name, why in out.items() if why),
-        effective_principal(standings).person,
-        tuple(_why(request, standings, role, session, sets)),
-        tuple(_warned(asked, principal, standings, permissions, sets, [tool for tool, _ in tools.values()])),
-    )
-
-
-def _tools(definitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ToolMetadata, Mapping[str, Any]]]:
-    """The tools with their definitions; one without a name is refused where definitions are read."""
-    for definition in iter_definitions(definitions):
-        tool = tool_metadata(definition)
-        if tool is not None:
-            yield tool, definition
-
-
-def _permissions(asked: Permissions, standings: Sequence[PolicyMatch]) -> tuple[str, ...]:
-    """The permissions asked for, or else those of who speaks, as far as every policy grants them."""
-    said = [() if one.how == "closed" else one.entry.permissions for one in standings]
-    bounds = [one for one in said if one is not None]
+def _permissions(requested: Permissions, matches: Sequence[PolicyMatch]) -> tuple[str, ...]:
+    """Return the requested permissions, or the principal's, restricted to those that every policy grants."""
+    granted = [() if match.kind == "closed" else match.entry.permissions for match in matches]
+    bounds = [permissions for permissions in granted if permissions is not None]
     if not bounds:
-        return asked.granted
-    return tuple(sorted(set(asked.granted or effective_principal(standings).permissions or ()).intersection(*bounds)))
+        return requested.granted
+    permissions = requested.granted or effective_principal(matches).permissions or ()
+    return tuple(sorted(set(permissions).intersection(*bounds)))
 
 
 def _capabilities(
-    asked: Permissions, standings: Sequence[PolicyMatch], sets: Sequence[Applied]
+    requested: Permissions, matches: Sequence[PolicyMatch], toolsets: Sequence[AppliedToolset]
 ) -> tuple[str, ...] | None:
-    """The capabilities that all toolsets have; None where none says any."""
-    if any(one.how == "closed" for one in standings):
+    """Return the capabilities that all toolsets list; None where none lists any."""
+    if any(match.kind == "closed" for match in matches):
         return ()
-    said = [one for one in (asked.capabilities, *(held.toolset.capabilities for held in sets)) if one is not None]
-    return tuple(sorted(set(said[0]).intersection(*said[1:]))) if said else None
+    lists = (requested.capabilities, *(applied.toolset.capabilities for applied in toolsets))
+    bounds = [set(capabilities) for capabilities in lists if capabilities is not None]
+    return tuple(sorted(bounds[0].intersection(*bounds[1:]))) if bounds else None
 
 
-def _why(
-    request: Request, standings: Sequence[PolicyMatch], role: AgentRole, session: str, sets: Sequence[Applied]
+def _explanation(
+    request: Request,
+    matches: Sequence[PolicyMatch],
+    role: AgentRole,
+    session: str,
+    toolsets: Sequence[AppliedToolset],
 ) -> Iterator[str]:
-    """Where each part of the decision comes from."""
-    if not standings:
-        yield "no policy: nothing is taken away but what the role is never given"
+    """Yield the source of each part of the decision, a line each."""
+    if not matches:
+        yield "no policy: only the limits of the role apply"
         return
-    who = f"principal {request.identity.principal!r}" if request.identity.principal else "a call without principal"
-    told = {
-        "named": "is named",
-        "default": "is not named, the default holds",
-        "closed": "is not named and there is no default: no tools",
-        "open": "is bound like everybody: nobody is named",
+    principal = request.identity.principal
+    subject = f"principal {principal!r}" if principal else "a call without principal"
+    texts: dict[MatchKind, str] = {
+        "named": f"{subject} is defined",
+        "default": f"{subject} is not defined; the default applies",
+        "closed": f"{subject} is not defined and there is no default: no tools",
+        "open": "no principals defined; defaults apply",
     }
-    yield from (f"{one.policy.name}: {who} {told[one.how]}" for one in standings)
-    said = "".join(f", {one.policy.name} says {one.entry.role}" for one in standings if one.entry.role is not None)
-    yield f"role {role}: asked for {request.routing.role}{said}"
-    yield f"session {session!r}: {'the one of who speaks' if request.routing.own else 'asked for'}"
-    yield from (f"toolset {one.name!r}: defined in {one.policy.name}" for one in sets)
+    yield from (f"{match.policy.name}: {texts[match.kind]}" for match in matches)
+    roles = (f", {match.policy.name} assigns {match.entry.role}" for match in matches if match.entry.role is not None)
+    yield f"role {role}: requested {request.routing.role}{''.join(roles)}"
+    yield f"session {session!r}: {'the session of the principal' if request.routing.own else 'requested'}"
+    yield from (f"toolset {applied.name!r}: defined in {applied.policy.name}" for applied in toolsets)
 
 
-def _warned(
-    asked: Permissions,
+def _warnings(
+    requested: Permissions,
     principal: str,
-    standings: Sequence[PolicyMatch],
+    matches: Sequence[PolicyMatch],
     permissions: Sequence[str],
-    sets: Sequence[Applied],
+    toolsets: Sequence[AppliedToolset],
     tools: Sequence[ToolMetadata],
 ) -> Iterator[ContextWarning]:
-    """What the user should know of the decision."""
-    if asked.toolset and not standings:
-        yield ContextWarning(
-            ORIGIN, f"toolset {asked.toolset!r} is only a name: there is no policy, so it takes no tool away"
-        )
-    for one in standings:
-        if one.how == "closed":
-            who = repr(principal) if principal else "a call without principal"
+    if requested.toolset and not matches:
+        yield ContextWarning(SOURCE, f"toolset {requested.toolset!r} has no effect: no policy defines it")
+    for match in matches:
+        if match.kind == "closed":
+            subject = f"principal {principal!r}" if principal else "a call without principal"
+            text = f"{subject} is not defined in {match.policy.name}, which has no default: no tools, no permissions"
+            yield ContextWarning(SOURCE, text)
+    rejected = sorted(set(requested.granted).difference(permissions))
+    if rejected:
+        yield ContextWarning(SOURCE, f"permissions not granted: {', '.join(rejected)}")
+    for applied in toolsets if tools else ():
+        unmatched = unmatched_patterns(applied.toolset, tools)
+        if unmatched:
             yield ContextWarning(
-                ORIGIN, f"{one.policy.name} does not name {who} and has no default: no tools, no permissions"
+                SOURCE, f"patterns of toolset {applied.name!r} match no given tool: {', '.join(unmatched)}"
             )
-    lost = sorted(set(asked.granted).difference(permissions))
-    if lost:
-        yield ContextWarning(ORIGIN, f"not granted: {', '.join(lost)}")
-    for one in sets if tools else ():
-        idle = unmatched_patterns(one.toolset, tools)
-        if idle:
-            yield ContextWarning(ORIGIN, f"of toolset {one.name!r} nothing that is given matches {', '.join(idle)}")

@@ -1,4 +1,4 @@
-"""A policy's parts, as a file or a program gives them, and what it comes to for one call."""
+"""The parts of a policy, as a file or a program defines them, and the result of applying policies to one call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexus.types.block import ContextWarning
 from nexus.types.request import AgentRole
 
 MESSAGING = "messaging"
-"""The category of tools that write to people. A worker has only `REPLY` of them (document 002)."""
+"""The category of tools that write to people. A worker may only use `REPLY` of them (document 002)."""
 
 SPAWNING = "spawning"
 """The category of tools that start workers: every role has them, workers for nested ones (document 002)."""
@@ -20,38 +20,35 @@ REPLY = "reply"
 
 
 class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which tools a name stands for: those that match a pattern of `tools` or are of one of `categories`, less `deny`.
-
-    In a pattern `*` stands for any characters and `?` for one. `capabilities` are those of the environment that the
-    agent is told of; None is all.
-    """
+    """The tools that a name allows: those in `tools` or in one of `categories`, except those in `deny`."""
 
     tools: tuple[str, ...] = ()
+    """Patterns: `*` matches any characters, `?` exactly one."""
     deny: tuple[str, ...] = ()
+    """Patterns that override `tools` and `categories`."""
     categories: tuple[str, ...] = ()
     capabilities: tuple[str, ...] | None = None
+    """Capabilities listed in the environment section; None lists all."""
 
 
 class Principal(Struct, frozen=True, forbid_unknown_fields=True):
-    """Somebody who may speak to the agent, by the name that a platform gives (`telegram:42`).
-
-    Principals of one `person` share a session. What is not said comes from the policy's default; `permissions` None
-    leaves the call's own as they are.
-    """
+    """A speaker, by the name that a platform gives (`telegram:42`). The policy's default fills in unset fields."""
 
     person: str = ""
+    """Principals of the same person share a session."""
     role: AgentRole | None = None
     toolset: str = ""
     session: str = ""
     permissions: tuple[str, ...] | None = None
+    """None leaves the call's own permissions unchanged."""
 
     def label(self, principal: str) -> str:
-        """The label of the session that is theirs."""
+        """Return the label of the principal's session."""
         return self.session or f"dm:{self.person or principal}"
 
 
 class Default(Struct, frozen=True, forbid_unknown_fields=True):
-    """What holds for everybody whom the policy does not name, and for what a named one's entry does not say."""
+    """Values for principals that the policy does not define, and for unset fields of those it does."""
 
     toolset: str
     role: AgentRole | None = None
@@ -59,28 +56,31 @@ class Default(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoleRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one role has less than its principal: only the tools of `toolset`, and none that matches `deny`."""
+    """Restrictions of a role: only tools of `toolset`, and none that matches a pattern of `deny`."""
 
     toolset: str = ""
     deny: tuple[str, ...] = ()
 
 
 class Policy(Struct, frozen=True):
-    """One policy. `name` is where it comes from. `categories` gives tools a category by patterns of their names.
+    """One policy.
 
-    With principals and without a default only those named get any tool. Without principals it binds everybody alike.
+    With principals and without a default, only the principals it defines get any tool. Without principals it applies
+    to everybody alike.
     """
 
     name: str = "the policy"
+    """The file's name, or another name for messages."""
     toolsets: dict[str, Toolset] = {}
     principals: dict[str, Principal] = {}
     roles: dict[AgentRole, RoleRule] = {}
     categories: dict[str, tuple[str, ...]] = {}
+    """Patterns of tool names, by the category that they assign."""
     default: Default | None = None
 
 
 class DeniedTool(Struct, frozen=True):
-    """A tool that was given for a call and is not offered to the model: its name, why, and its definition as given."""
+    """A tool of the request that is not offered to the model."""
 
     name: str
     why: str
@@ -88,18 +88,18 @@ class DeniedTool(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """What one call is granted. `tools` are the names that may be offered, sorted; `toolset` names all that hold.
-
-    `person` is who the principal is. `why` says in a line each where role, session, toolset and permissions come from.
-    """
+    """The result of applying the policies to one call."""
 
     role: AgentRole
     session: str
     toolset: str = ""
+    """The names of all toolsets that apply, joined with ` & `."""
     permissions: tuple[str, ...] = ()
     capabilities: tuple[str, ...] | None = None
     tools: tuple[str, ...] = ()
+    """Names of the tools that may be offered, sorted."""
     denied_tools: tuple[DeniedTool, ...] = ()
     person: str = ""
     why: tuple[str, ...] = ()
+    """The sources of role, session, toolset and permissions, one line each."""
     warnings: tuple[ContextWarning, ...] = ()

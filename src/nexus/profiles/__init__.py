@@ -1,1 +1,1 @@
-"""Which source stands in which slot: the built-in profiles and those of the user."""
+"""Assignment of sources to slots: the built-in profiles and the user's."""

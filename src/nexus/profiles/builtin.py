@@ -1,4 +1,4 @@
-"""The ready profiles, as values."""
+"""The built-in profiles, as values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nexus.types.profile import Profile
 
 LAYERED = Profile(
     "layered",
-    "static system slot, real conversation roles, the moment and memory with each message (document 002)",
+    "static system prompt, real conversation roles, event metadata and memory with each message (layered broker form)",
     system=(
         "subagent",
         "rules",
@@ -29,7 +29,7 @@ LAYERED = Profile(
 
 REPL = Profile(
     "repl",
-    "instruction files in layers and the surroundings, for an agent in a terminal (document 004)",
+    "layered instruction files and the environment, for an agent in a terminal (NEXUS3's context module)",
     system=("configurations", "active_skills", "skills", "surroundings"),
     current=("date_time", "metadata", "hook_data", "mood", "constraints", "attachments"),
     summary="context",
@@ -39,21 +39,21 @@ REPL = Profile(
 
 WORKSPACE = Profile(
     "workspace",
-    "identity, the workspace's bootstrap files, memory and skills in the system slot (document 003)",
+    "identity, bootstrap files, memory and skills in the system prompt (nanobot's ContextBuilder)",
     system=("nexus_identity", "bootstrap", "memory_file", "active_skills", "skills"),
     current=("runtime_context", "metadata", "hook_data", "mood", "constraints", "attachments"),
 )
 
 BARE = Profile(
     "bare",
-    "the session alone: no workspace files, no time; what was recorded and the new message",
+    "recorded messages and the new message only: no workspace files, no time",
     system=(),
     current=("attachments",),
 )
 
 TAGGED = Profile(
     "tagged",
-    "five messages with tags: identity, tools, memory, user, moment (document 000); the memory is written anew each turn",
+    "identity, tools, memory, user and current time as tags, the memory rewritten each turn (five-message tagged dialogue)",
     system=("core_identity",),
     preamble=("tools_block", "shared_memory", "friends_block", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
@@ -62,7 +62,7 @@ TAGGED = Profile(
 
 TAGGED_STABLE = Profile(
     "tagged_stable",
-    "the tagged dialogue in an order that a provider's cache can keep: what changes stands last, the memory only grows",
+    "the tagged dialogue in an order that a provider's prompt cache can keep: stable parts first, the memory only grows",
     system=("core_identity",),
     preamble=("tools_block", "friends_block", "shared_memory_parts", "mood_block", "constraints_block"),
     current=("this_moment", "metadata", "hook_data", "attachments"),
@@ -71,7 +71,7 @@ TAGGED_STABLE = Profile(
 
 TURNLOG = Profile(
     "turnlog",
-    "as layered, each message as entries of a turn log in JSON (document 001); calls and results real beside them",
+    "as layered, with each message as JSON entries next to the real calls and results (turn log)",
     system=("turn_log", *LAYERED.system),
     current=LAYERED.current,
     message_format="turnlog",
@@ -82,9 +82,9 @@ PROFILES: dict[str, Profile] = {
 }
 
 
-def find_profile(name: str, known: Mapping[str, Profile] = PROFILES) -> Profile:
-    """The profile of that name. Raises UnknownProfile, which lists all."""
-    profile = known.get(name)
+def find_profile(name: str, profiles: Mapping[str, Profile] = PROFILES) -> Profile:
+    """Return the profile of that name. Raises UnknownProfile, which lists all names."""
+    profile = profiles.get(name)
     if profile is None:
-        raise UnknownProfile(f"there is no profile {name!r}; there are: {', '.join(sorted(known))}")
+        raise UnknownProfile(f"profile {name!r} not found (profiles: {', '.join(sorted(profiles))})")
     return profile

@@ -1,1 +1,1 @@
-"""Recorded sessions played again through an engine under other conditions: prompt-cache policies, profile orders."""
+"""Simulations that replay recorded sessions through an engine: prompt-cache policies and profile orders."""

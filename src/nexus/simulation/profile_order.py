@@ -1,8 +1,8 @@
-"""A profile looked at in one workspace: its sources with slot, volatility and size, and what its order costs.
+"""Cost of a profile's order in one workspace: each source's slot, volatility and size, and what its position breaks.
 
-A provider's cache keeps a prompt's beginning up to the first byte that differs. What stands in the system slot stands
-before the whole history, so a source there that changes with each turn costs all that follows it, in every call. What
-changes with a session or with files costs only what is more stable and stands after it, when it changes.
+A provider's prompt cache keeps a prompt's beginning up to the first byte that differs. The system slot precedes the whole
+history, so a source there that changes with each turn invalidates everything after it in every call. A source that
+changes with a session or with files invalidates the more stable sources after it when it changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nexus.providers.prompt_cache import price_of_break
 from nexus.types.block import ContextWarning, Slot
 from nexus.types.message import Text
 from nexus.types.profile import Profile
-from nexus.workspace.source_context import SourceContext, SourceResult
+from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.app_blocks import app_block_name
 from nexus.workspace.sources.registry import SOURCES, Volatility
 
@@ -35,52 +35,49 @@ WHEN: dict[Volatility, str] = {
     "session": "with the session",
     "turn": "with each turn",
 }
-"""How a volatility is told."""
+"""Texts for volatilities."""
 
 MOST_NAMED = 3
-"""Sources that a text names, of many; the values have all."""
+"""Sources named in a text; the values list all."""
 
 LATER_MS = 3_600_000
-"""How much later the other message comes, for which a source of others is asked a second time."""
+"""Time between the two messages for which a source of unknown volatility is called."""
 
-SEEN = " (already in the history)"
-"""How the account marks a block that the history shows."""
+IN_HISTORY = " (already in the history)"
+"""Suffix of a token line whose block the history contains already."""
 
 Level: TypeAlias = Literal["warning", "note"]
 
 
 class SlotRow(Struct, frozen=True):
-    """A source of a profile: what it takes now, in the model's tokens, and the origins of its blocks.
-
-    `changes` is empty where nobody declared it, for plugins' sources and those of a Python file, unless the text for a
-    later message is another one.
-    """
+    """A source of a profile, with its size in the model's tokens."""
 
     slot: Slot
     source: str
     changes: Volatility | Literal[""]
+    """Empty for plugins' sources and those of Python files, unless a later message got another text."""
     tokens: int = 0
     origins: tuple[str, ...] = ()
+    """Sources of its blocks, as the token breakdown names them."""
 
 
 class OrderFinding(Struct, frozen=True):
-    """Sources that stand before what is more stable: what the provider's cache cannot reuse then, and its price.
-
-    A `warning` costs `tokens` and `dollars` (None without prices) in each call, a `note` whenever one of them changes. In
-    a frozen system slot nothing is lost, but what changes is shown as it was.
-    """
+    """Sources placed before more stable ones, and what the provider's cache cannot reuse when they change."""
 
     level: Level
+    """`warning`: in each call. `note`: whenever one of the sources changes."""
     sources: tuple[str, ...]
     changes: Volatility
     before: tuple[str, ...]
     tokens: int
+    """0 in a frozen system slot, where the cache is kept and the session shows an old text instead."""
     dollars: float | None
+    """Price of processing the tokens again; None without prices."""
     text: str
 
 
 class ProfileReport(Struct, frozen=True):
-    """A profile in a workspace: where it comes from, its rows, what was found, and what is to be said otherwise."""
+    """A profile measured in a workspace."""
 
     name: str
     origin: str
@@ -95,38 +92,52 @@ class ProfileReport(Struct, frozen=True):
 def check_profile_order(
     nx: Engine, name: str, *, session: str | None = None, model: str = "", budget: int | None = None
 ) -> ProfileReport:
-    """The profile as a session's next call would have it. Raises UnknownProfile, BadProfile, and what `assemble` does."""
-    found = nx.profiles.resolve_with_source(name)
+    """Measure a profile as a session's next call would use it.
+
+    Args:
+        nx: The engine; nothing is written.
+        name: The profile's name.
+        session: The session, as for `assemble`.
+        model: The model, as for `assemble`.
+        budget: The available tokens, as for `assemble`.
+
+    Raises:
+        UnknownProfile, BadProfile: The profile cannot be used.
+        NexusError: `assemble` failed.
+    """
+    resolved = nx.profiles.resolve_with_source(name)
     ctx = nx.assemble(NEXT_MESSAGE, session=session, model=model, budget=budget, profile=name)
-    rows = tuple(_rows(nx, found, ctx))
-    history = sum(item.tokens for item in ctx.accounting.token_breakdown if item.slot == "history")
-    said = {"nexus:profile"} | {one.source for one in found.warnings}
-    warned = tuple(one for one in ctx.warnings if one.source in said)
-    profile = found.profile
+    rows = tuple(_rows(nx, resolved, ctx))
+    history = sum(line.tokens for line in ctx.accounting.token_breakdown if line.slot == "history")
+    related = {"nexus:profile"} | {warning.source for warning in resolved.warnings}
+    warnings = tuple(warning for warning in ctx.warnings if warning.source in related)
+    profile = resolved.profile
     if "attachments" not in (*profile.system, *profile.current):
-        text = "it does not name attachments: files that come with a message are not shown"
-        warned = (*warned, ContextWarning("nexus:profile", text))
+        text = "source 'attachments' missing: files that come with a message are not shown"
+        warnings = (*warnings, ContextWarning("nexus:profile", text))
     findings = tuple(_findings(rows, profile, ctx, history))
-    return ProfileReport(name, found.source, profile, ctx.model, rows, history, findings, warned)
+    return ProfileReport(name, resolved.source, profile, ctx.model, rows, history, findings, warnings)
 
 
 def changes_of(source: str) -> Volatility | Literal[""]:
-    """When a source's text changes; empty where nobody declared it."""
+    """Return when a source's text changes; empty if no volatility is declared."""
     if app_block_name(source):
         return "turn"
     return SOURCES[source].changes if source in SOURCES else ""
 
 
-def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator[SlotRow]:
-    """Each source with what the account has of it: the blocks that it gives are found there by origin and name."""
+def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Iterator[SlotRow]:
+    """Yield each source with its lines of the token breakdown, found by its blocks' source and name."""
     request = ctx.provenance.request
-    assert request is not None, "a context that was just assembled knows its request"
-    profile, sources = found.profile, nx.profiles.sources(found)
+    assert request is not None, "a context that was just assembled has its request"
+    profile, sources = resolved.profile, nx.profiles.sources(resolved)
     at_ms = request.event.at_ms or nx.clock_ms()
-    desk = SourceContext(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
-    items: dict[tuple[str, str], list[TokenLine]] = {}
-    for item in ctx.accounting.token_breakdown:
-        items.setdefault((item.source, item.name.removesuffix(SEEN)), []).append(item)
+    context = SourceContext(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
+    event = replace(request.event, content=(Text("(a later message)"),), id="later")
+    later = dataclasses.replace(context, request=replace(request, event=event), at_ms=at_ms + LATER_MS)
+    lines: dict[tuple[str, str], list[TokenLine]] = {}
+    for line in ctx.accounting.token_breakdown:
+        lines.setdefault((line.source, line.name.removesuffix(IN_HISTORY)), []).append(line)
     slots: tuple[tuple[Slot, tuple[str, ...]], ...] = (
         ("system", profile.system),
         ("ahead", profile.preamble),
@@ -134,58 +145,51 @@ def _rows(nx: Engine, found: ResolvedProfile, ctx: AssembledContext) -> Iterator
     )
     for slot, names in slots:
         for name in names:
-            source = sources.get(name, _nothing)
-            blocks = source(desk)[0]
-            places = dict.fromkeys((block.source, block.name) for block in blocks)
-            taken = [item for place in places for item in items.get(place, ())]
-            origins = tuple(dict.fromkeys(item.source for item in taken))
+            source = sources.get(name)
+            blocks = source(context)[0] if source is not None else []
+            keys = dict.fromkeys((block.source, block.name) for block in blocks)
+            own_lines = [line for key in keys for line in lines.get(key, ())]
+            origins = tuple(dict.fromkeys(line.source for line in own_lines))
             changes = changes_of(name)
-            if not changes and source(_later(desk))[0] != blocks:
+            # A plugin's source declares no volatility: call it for another message and compare.
+            if not changes and source is not None and source(later)[0] != blocks:
                 changes = "turn"
-            yield SlotRow(slot, name, changes, sum(item.tokens for item in taken), origins)
-
-
-def _nothing(_: SourceContext) -> SourceResult:
-    return [], []
-
-
-def _later(desk: SourceContext) -> SourceContext:
-    """The desk of another message, later: what a source of others shows should be the same there."""
-    later = replace(desk.request.event, content=(Text("(a later message)"),), id="later")
-    return dataclasses.replace(desk, request=replace(desk.request, event=later), at_ms=desk.at_ms + LATER_MS)
+            yield SlotRow(slot, name, changes, sum(line.tokens for line in own_lines), origins)
 
 
 def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[OrderFinding]:
-    system = [row for row in rows if row.slot in ("system", "ahead")]
-    opening = sum(
-        item.tokens for item in ctx.accounting.token_breakdown if item.slot == "system" and item.layer == "Session"
+    prefix = [row for row in rows if row.slot in ("system", "ahead")]
+    instructions = sum(
+        line.tokens for line in ctx.accounting.token_breakdown if line.slot == "system" and line.layer == "Session"
     )
-    if opening:
-        system.append(SlotRow("system", "the session's instructions", "session", opening))
+    if instructions:
+        prefix.append(SlotRow("system", "the session's instructions", "session", instructions))
     if profile.freeze_system_prompt:
-        stale = [row.source for row in system if row.slot == "system" and row.changes == "turn"]
+        stale = [row.source for row in prefix if row.slot == "system" and row.changes == "turn"]
         if stale:
-            yield _stale(stale)
-        system = [replace(row, changes="never") if row.slot == "system" else row for row in system]
+            yield _stale_finding(stale)
+        prefix = [replace(row, changes="never") if row.slot == "system" else row for row in prefix]
     for volatility in reversed(ORDER[1:]):
-        first = next((at for at, row in enumerate(system) if _moves(row, volatility)), None)
+        first = next((index for index, row in enumerate(prefix) if _may_change(row, volatility)), None)
         if first is None:
             continue
-        # In a form of one turn the history is that turn, in which all blocks stay.
-        to_end = volatility == "turn" and not FORMATS[profile.message_format].shows_one_turn
-        behind = [
-            row for row in system[first:] if row.changes != "" and _rank(row) < ORDER.index(volatility) and row.tokens
+        # A format that shows one turn has no other history, and all blocks stay the same within a turn.
+        breaks_history = volatility == "turn" and not FORMATS[profile.message_format].shows_one_turn
+        stable = [row for row in prefix[first:] if row.tokens and row.changes and _rank(row) < ORDER.index(volatility)]
+        last = max((index for index, row in enumerate(prefix) if row in stable), default=len(prefix))
+        sources = [
+            row.source
+            for index, row in enumerate(prefix)
+            if _may_change(row, volatility) and (breaks_history or index < last)
         ]
-        last = max((at for at, row in enumerate(system) if row in behind), default=len(system))
-        movers = [row.source for at, row in enumerate(system) if _moves(row, volatility) and (to_end or at < last)]
-        tokens = sum(row.tokens for row in behind) + (history if to_end else 0)
-        before = [row.source for row in behind] + (["the history"] if to_end else [])
+        tokens = sum(row.tokens for row in stable) + (history if breaks_history else 0)
+        before = [row.source for row in stable] + (["the history"] if breaks_history else [])
         if before:
-            yield _finding(movers, volatility, before, tokens, ctx, profile)
+            yield _finding(sources, volatility, before, tokens, ctx, profile)
 
 
-def _moves(row: SlotRow, volatility: Volatility) -> bool:
-    """Whether a source of that volatility is there. One that changes with each turn may be there in the next."""
+def _may_change(row: SlotRow, volatility: Volatility) -> bool:
+    """Return whether a source has that volatility. One that changes with each turn may be empty now."""
     return row.changes == volatility and (volatility == "turn" or row.tokens > 0)
 
 
@@ -193,12 +197,12 @@ def _rank(row: SlotRow) -> int:
     return ORDER.index(cast("Volatility", row.changes))
 
 
-def _stale(sources: Sequence[str]) -> OrderFinding:
-    """Sources that could say something else with each turn, in a slot that stays as a session's first call had it."""
-    change, stand, them = ("change", "stand", "them") if len(sources) > 1 else ("changes", "stands", "it")
+def _stale_finding(sources: Sequence[str]) -> OrderFinding:
+    """Return the finding for sources that change with each turn in a frozen system slot."""
+    change, are, them = ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
     text = (
-        f"{_joined(sources)} {change} with each turn and {stand} in a frozen system slot: a session shows {them} as its "
-        f"first call had {them}. Name {them} in `current`"
+        f"{_enumeration(sources)} {change} with each turn and {are} in a frozen system slot: a session shows {them} as "
+        f"its first call did (list {them} in `current`)"
     )
     return OrderFinding("warning", tuple(sources), "turn", (), 0, None, text)
 
@@ -213,30 +217,36 @@ def _finding(
 ) -> OrderFinding:
     price = price_of_break(tokens, ctx.accounting.model_info, prompt_tokens=ctx.token_budget.used.total)
     level: Level = "warning" if changes == "turn" else "note"
-    often = "in each call" if level == "warning" else "whenever one of them changes"
+    frequency = "in each call" if level == "warning" else "whenever one of them changes"
     cost = "" if price is None else f", which costs {price:.6f} USD ({ctx.model})"
-    lost = f"{tokens:,} tokens cannot be read from the provider's cache {often}{cost}"
-    change, stand, them = ("change", "stand", "them") if len(sources) > 1 else ("changes", "stands", "it")
-    where = "in the system slot before" if any(one in profile.system for one in sources) else "before"
-    text = f"{_joined(sources)} {change} {WHEN[changes]} and {stand} {where} {_joined(before)}: {lost}"
-    if level == "warning" and where != "before":
-        text = f"{text}. Name {them} in `current`"
-    return OrderFinding(
-        level, tuple(sources), changes, tuple(before), tokens, None if price is None else float(price), text
-    )
+    uncached = f"{tokens:,} tokens cannot be read from the provider's cache {frequency}{cost}"
+    change, are, them = ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
+    in_system = any(source in profile.system for source in sources)
+    position = "in the system slot before" if in_system else "before"
+    text = f"{_enumeration(sources)} {change} {WHEN[changes]} and {are} {position} {_enumeration(before)}: {uncached}"
+    if level == "warning" and in_system:
+        text = f"{text} (list {them} in `current`)"
+    dollars = None if price is None else float(price)
+    return OrderFinding(level, tuple(sources), changes, tuple(before), tokens, dollars, text)
 
 
-def _joined(names: Sequence[str]) -> str:
-    """The names as words; of many the first ones, the last, and how many lie between."""
+def _enumeration(names: Sequence[str]) -> str:
+    """Return the names as words; of many the first ones, the number omitted, and the last."""
     *first, last = names
     if len(first) > MOST_NAMED:
         first = [*first[:MOST_NAMED], f"{len(first) - MOST_NAMED} more"]
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def as_json_value(looked: ProfileReport) -> dict[str, Any]:
-    """What was seen, as JSON values."""
-    found = msgspec.to_builtins(looked)
-    profile = found.pop("profile")
-    kept = ("what", "form", "summary", "says_start", "frozen", "shares")
-    return {**found, **{name: profile[name] for name in kept}}
+def as_json_value(report: ProfileReport) -> dict[str, Any]:
+    """Return the report as JSON values, the profile's settings under the keys of `nexus profile list --json`."""
+    profile = report.profile
+    return {
+        **{key: value for key, value in msgspec.to_builtins(report).items() if key != "profile"},
+        "what": profile.description,
+        "form": profile.message_format,
+        "summary": profile.summary,
+        "says_start": profile.session_header,
+        "frozen": profile.freeze_system_prompt,
+        "shares": msgspec.to_builtins(profile.shares),
+    }

@@ -160,7 +160,7 @@ def test_the_newest_twenty_entries_are_told_and_older_ones_are_out_with_the_reas
         assert sum(line.tokens for line in told.lines) == told.used
         assert not [line for line in told.lines if line.state == "clipped"]
         out = [line.reason for line in told.lines if line.state == "out"]
-        assert out == ["older than the newest 20 entries of the shared memory, or nothing in it to tell"] * 10
+        assert out == ["empty, or older than the newest 20 entries of the shared memory"] * 10
 
 
 def test_a_memory_that_only_grows_evicts_in_blocks_by_a_recorded_cut() -> None:
@@ -300,7 +300,7 @@ def test_no_text_of_a_user_or_model_can_forge_a_block() -> None:
 
 def test_the_forms_say_of_themselves_that_they_write_the_memory_anew() -> None:
     """Decided on 000: "`tagged` itself is declared as a profile that rewrites history on every turn"."""
-    assert "written anew each turn" in PROFILES["tagged"].description
+    assert "rewritten each turn" in PROFILES["tagged"].description
     assert {name for name, profile in PROFILES.items() if profile.preamble} == {"tagged", "tagged_stable"}
 
 

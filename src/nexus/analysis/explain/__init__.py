@@ -1,7 +1,6 @@
-"""What became of everything that a call could have shown: each block, tool and message of the path, listed once. Pure.
+"""Explanation of a call: each block, tool and message that it could have contained, listed once with its state. Pure.
 
-The tokens of the lines add up to the context's account, line of the account by line, and so to what its budget says is
-used. What is not shown says why, and what it would cost.
+The tokens of the lines add up to the context's token breakdown, line by line, and so to the used tokens of its budget.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from nexus.analysis.explain.history import HistoryExplainer
-from nexus.analysis.explain.lines import EXCERPT_CHARS, ExplainedLine, Explanation, State, block_line, excerpt, share
+from nexus.analysis.explain.lines import ExplainedLine, Explanation, State, block_line, excerpt, one_line, share
 from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext, TokenLine
@@ -29,9 +28,18 @@ def explain(
     counter: TokenCounter,
     call: str,
 ) -> Explanation:
-    """The context explained. `entries` are the path's up to the window's head, `marks` those of them, newest first."""
+    """Explain a context.
+
+    Args:
+        ctx: The context.
+        fitted: The result of fitting it, with the visible window.
+        entries: The path's entries up to the window's head.
+        marks: The checkpoints among them, newest first.
+        counter: Counts the text of omitted blocks.
+        call: The call's name in messages.
+    """
     history = HistoryExplainer(ctx, fitted, marks).lines(entries)
-    lines = [*_system(ctx, counter), *_ahead(ctx), *history, *_current(ctx, fitted, counter)]
+    lines = [*_system_lines(ctx, counter), *_preamble_lines(ctx), *history, *_current_lines(ctx, fitted, counter)]
     return Explanation(
         ctx.session_label,
         call,
@@ -40,81 +48,77 @@ def explain(
         ctx.token_budget.available,
         ctx.token_budget.used.total,
         tuple(lines),
-        tuple(f"{warned.source}: {warned.message}" for warned in ctx.warnings),
+        tuple(f"{warning.source}: {warning.message}" for warning in ctx.warnings),
     )
 
 
-def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[ExplainedLine]:
-    """Blocks, framing and tools."""
+def _system_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[ExplainedLine]:
+    """Yield blocks of the system slot, the request's framing, offered and denied tools."""
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
-    for item in _items(ctx, "system"):
-        block = blocks.get((item.source, item.name))
-        if item.source == "nexus:tools":
-            yield from _tools(ctx, item, counter)
+    for line in _token_lines(ctx, "system"):
+        block = blocks.get((line.source, line.name))
+        if line.source == "nexus:tools":
+            sizes = [tools_tokens([tool.definition()], counter) for tool in ctx.tools]
+            for tool, tokens in zip(ctx.tools, share(line.tokens, sizes), strict=True):
+                text = one_line(tool.description)
+                yield ExplainedLine(
+                    "in", "tool", "system", tool.name, "offered", tokens, tokens, source=line.source, text=text
+                )
         elif block is None:
-            why = "what stands around everything in a request"
-            yield ExplainedLine("in", "framing", "system", item.name, why, item.tokens, item.tokens, source=item.source)
+            yield _framing_line(line, "framing of the request")
         elif block.omitted_chars:
-            why = f"{block.omitted_chars:,} characters are beyond the size cap"
-            yield block_line("clipped", item, why, block.text)
+            reason = f"{block.omitted_chars:,} characters over the size cap"
+            yield block_line("clipped", line, reason, block.text)
         else:
-            yield block_line("in", item, "sent with every call", block.text)
+            yield block_line("in", line, "sent with every call", block.text)
     for tool in ctx.provenance.denied_tools:
         specs = canonical([tool.definition])
-        whole = to_provider_tokens(
-            tools_tokens([spec.definition() for spec in specs], counter), ctx.provenance.manifest.factor
-        )
-        text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
-        yield ExplainedLine("out", "tool", "system", tool.name, tool.why, 0, whole, source="nexus:policy", text=text)
+        base = tools_tokens([spec.definition() for spec in specs], counter)
+        tokens = to_provider_tokens(base, ctx.provenance.manifest.factor)
+        text = one_line(" ".join(spec.description for spec in specs))
+        yield ExplainedLine("out", "tool", "system", tool.name, tool.why, 0, tokens, source="nexus:policy", text=text)
 
 
-def _ahead(ctx: AssembledContext) -> Iterator[ExplainedLine]:
-    """Blocks that are messages, and what stands around them."""
+def _preamble_lines(ctx: AssembledContext) -> Iterator[ExplainedLine]:
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks if block.slot == "ahead"}
-    for item in _items(ctx, "ahead"):
-        block = blocks.get((item.source, item.name))
+    for line in _token_lines(ctx, "ahead"):
+        block = blocks.get((line.source, line.name))
         if block is None:
-            why = "what stands around the messages before the conversation"
-            yield ExplainedLine("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, source=item.source)
+            yield _framing_line(line, "framing of the messages before the conversation")
         else:
-            yield block_line("in", item, "a message before the conversation", block.text)
+            yield block_line("in", line, "a message before the conversation", block.text)
 
 
-def _tools(ctx: AssembledContext, item: TokenLine, counter: TokenCounter) -> Iterator[ExplainedLine]:
-    tools = ctx.tools
-    sizes = [tools_tokens([tool.definition()], counter) for tool in tools]
-    for tool, tokens in zip(tools, share(item.tokens, sizes), strict=True):
-        why, text = "offered with this call", " ".join(tool.description.split())[:EXCERPT_CHARS]
-        yield ExplainedLine("in", "tool", "system", tool.name, why, tokens, tokens, source=item.source, text=text)
+def _framing_line(line: TokenLine, reason: str) -> ExplainedLine:
+    return ExplainedLine("in", "framing", line.slot, line.name, reason, line.tokens, line.tokens, source=line.source)
 
 
-def _current(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
-    """The blocks of the message, those that it does without, and the event."""
+def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
+    """Yield the blocks of the current message, its repeated and omitted blocks, and the event."""
+    factor = ctx.provenance.manifest.factor
     for block in ctx.provenance.already_in_history:
-        why = "already in the history: it is not repeated"
-        yield ExplainedLine("in", "block", "current", block.name, why, 0, 0, source=block.source)
+        reason = "already in the history, not repeated"
+        yield ExplainedLine("in", "block", "current", block.name, reason, 0, 0, source=block.source)
     for block in ctx.provenance.omitted_blocks:
-        whole = to_provider_tokens(counter.count(block.text), ctx.provenance.manifest.factor)
-        yield ExplainedLine(
-            "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, source=block.source
-        )
-    *placed, event = _items(ctx, "current")
+        tokens = to_provider_tokens(counter.count(block.text), factor)
+        reason = "no room next to the parts that are never cut"
+        yield ExplainedLine("out", "block", "current", block.name, reason, 0, tokens, source=block.source)
+    *block_lines, event_line = _token_lines(ctx, "current")
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
-    for item in placed:
-        yield block_line("in", item, "chosen for this message", blocks[item.source, item.name].text)
-    shown = fitted.visible[fitted.closing_count :]
-    window = fitted.window
-    sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
-    told = fitted.given if len(fitted.given) == len(shown) else shown
-    for message, given, tokens in zip(shown, told, share(event.tokens, sizes), strict=True):
-        whole = to_provider_tokens(window.weight(given, message_tokens(given, counter)), ctx.provenance.manifest.factor)
-        short = message.parts != given.parts and whole > tokens
-        why = "the event; shortened, the ledger will have the whole" if short else "the event"
-        state: State = "clipped" if short else "in"
-        yield ExplainedLine(
-            state, "event", "current", message.role, why, tokens, whole if short else tokens, text=excerpt(message)
-        )
+    for line in block_lines:
+        yield block_line("in", line, "chosen for this message", blocks[line.source, line.name].text)
+    visible, window = fitted.visible[fitted.closing_count :], fitted.window
+    sizes = [window.weight(message, message_tokens(message, counter)) for message in visible]
+    originals = fitted.given if len(fitted.given) == len(visible) else visible
+    for message, original, tokens in zip(visible, originals, share(event_line.tokens, sizes), strict=True):
+        full_tokens = to_provider_tokens(window.weight(original, message_tokens(original, counter)), factor)
+        is_truncated = message.parts != original.parts and full_tokens > tokens
+        state: State = "clipped" if is_truncated else "in"
+        reason = "the event, truncated (the ledger will contain all of it)" if is_truncated else "the event"
+        if not is_truncated:
+            full_tokens = tokens
+        yield ExplainedLine(state, "event", "current", message.role, reason, tokens, full_tokens, text=excerpt(message))
 
 
-def _items(ctx: AssembledContext, slot: str) -> list[TokenLine]:
-    return [item for item in ctx.accounting.token_breakdown if item.slot == slot]
+def _token_lines(ctx: AssembledContext, slot: str) -> list[TokenLine]:
+    return [line for line in ctx.accounting.token_breakdown if line.slot == slot]

@@ -1,11 +1,12 @@
-"""The history of a context, told message by message: shown, shortened, summarised, cleared or left out, and why."""
+"""The messages of a context's history: included, truncated, summarized, cleared or omitted, with reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from nexus.analysis.explain.lines import EXCERPT_CHARS, ExplainedLine, message_line, share, supplied_line
+from nexus.analysis.explain.lines import EXCERPT_CHARS, ExplainedLine, message_line, one_line, share, supplied_line
 from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.fit.images import images_of
 from nexus.assembly.fit.pins import FRAME_TOKENS, Pinned
@@ -17,291 +18,291 @@ from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult
 
-_WHY_PINNED = {
+_PIN_REASONS = {
     "pin": "pinned",
     "task": "first task",
-    "asked": "asked: the request that the kept messages answer",
+    "asked": "the request that the kept messages answer",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryExplainer:
-    """A context's window beside the path that it is of. `marks` are the path's up to the call, newest first."""
+    """Explains a context's window message by message."""
 
     ctx: AssembledContext
     fitted: FitResult
     marks: Sequence[Entry]
+    """The path's checkpoints up to the call, newest first."""
 
     @property
     def window(self) -> Window:
-        """The history that is shown."""
+        """The visible history."""
         return self.fitted.window
 
     def to_provider_tokens(self, base: int) -> int:
-        """Base tokens in the provider's."""
+        """Convert base tokens to the provider's."""
         return to_provider_tokens(base, self.ctx.provenance.manifest.factor)
 
     def lines(self, entries: Iterable[Entry]) -> Iterator[ExplainedLine]:
-        """The path's messages in order; the summary and the marker where what they stand for ends."""
-        shown, supplied = self._shown()
-        opening, summary, marker = self._opening()
-        yield from self._begun()
+        """Yield the path's messages in order; summary and omission notice precede the first visible message."""
+        visible, supplied = self._visible_lines()
+        opening, summary, marker = self._opening_lines()
+        yield from self._session_start_lines()
         leading = True
-        before = True
+        before_visible = True
         for entry in entries:
             for row in entry.rows:
-                leading = leading and _leads(row)
-                if before and row.place >= self.window.first:
+                leading = leading and _is_session_instruction(row)
+                if before_visible and row.place >= self.window.first:
                     yield from (*summary, *marker)
-                    before = False
+                    before_visible = False
                 if leading:
-                    why = "session instructions: a block of the system slot"
-                    yield message_line("in", row, why, 0, 0)
+                    yield message_line("in", row, "session instructions: a block of the system slot", 0, 0)
                 elif row.place in opening:
                     yield opening[row.place]
-                    yield from self._noted(row)
+                    yield from self._omitted_images(row)
                 elif row.place >= self.window.first:
                     yield from supplied.get(row.place, ())
-                    yield shown[row.place]
-                    yield from self._noted(row)
+                    yield visible[row.place]
+                    yield from self._omitted_images(row)
                 else:
-                    yield self._hidden(row)
-        if before:
+                    yield self._hidden_line(row)
+        if before_visible:
             yield from (*summary, *marker)
-        yield from self._closing()
+        yield from self._closing_lines()
 
-    def _ledger_items(self) -> list[int]:
-        """The account's tokens for the opening without pins, for pins, and for the conversation."""
-        found = [
-            item.tokens
-            for item in self.ctx.accounting.token_breakdown
-            if item.slot == "history" and item.source == "nexus:ledger"
+    def _history_tokens(self) -> tuple[int, int, int]:
+        """Return the breakdown's tokens of the opening without pins, of pins, and of the conversation."""
+        *opening, conversation = [
+            line.tokens
+            for line in self.ctx.accounting.token_breakdown
+            if line.slot == "history" and line.source == "nexus:ledger"
         ]
-        conversation = found.pop()
-        return [*found, *([0] * (2 - len(found))), conversation]
+        without_pins, pins = [*opening, 0, 0][:2]
+        return without_pins, pins, conversation
 
-    def _opening(self) -> tuple[dict[MessageRef, ExplainedLine], list[ExplainedLine], list[ExplainedLine]]:
-        """The head and the pins that stand before what is shown, by place; the summary; the marker."""
-        window = self.window
-        told, pinned_tokens, _ = self._ledger_items()
-        lead = [row for row in window.opening.lead if not _leads(row)]
-        weights = (
-            share(window.opening.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
+    def _opening_lines(self) -> tuple[dict[MessageRef, ExplainedLine], list[ExplainedLine], list[ExplainedLine]]:
+        """Return leading and pinned messages before the visible ones, the summary, and the omission notice."""
+        window, opening = self.window, self.window.opening
+        opening_tokens, pinned_tokens, _ = self._history_tokens()
+        lead = [row for row in opening.lead if not _is_session_instruction(row)]
+        weights = share(opening.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
+        other_tokens = opening.pinned_tokens + opening.summary_tokens + opening.lead_tokens + opening.header_tokens
+        marker_base = opening.tokens - other_tokens
+        summary_tokens, marker_tokens, *lead_tokens = share(
+            opening_tokens, [opening.summary_tokens, marker_base, *weights]
         )
-        beside = (
-            window.opening.pinned_tokens
-            + window.opening.summary_tokens
-            + window.opening.lead_tokens
-            + window.opening.header_tokens
-        )
-        marker_tokens = window.opening.tokens - beside
-        summary_part, marker_part, *parts = share(told, [window.opening.summary_tokens, marker_tokens, *weights])
-        found = {
-            row.place: self._kept(row, "head: what stays in front", tokens)
-            for row, tokens in zip(lead, parts, strict=True)
+        lines = {
+            row.place: self._included_line(row, "head: kept before the omitted messages", tokens)
+            for row, tokens in zip(lead, lead_tokens, strict=True)
         }
         hidden = [(pin, row) for pin in window.hidden_pins() for row in pin.rows]
         sizes = [
-            pin.limit + FRAME_TOKENS if _is_short(pin, row) else window.weight(row.message, row.size)
+            pin.limit + FRAME_TOKENS if _exceeds_limit(pin, row) else window.weight(row.message, row.size)
             for pin, row in hidden
         ]
         for (pin, row), tokens in zip(hidden, share(pinned_tokens, sizes) if hidden else [], strict=True):
-            short = _is_short(pin, row) or self._is_clipped(row)
-            found[row.place] = self._kept(row, _WHY_PINNED[pin.kind], tokens, short=short)
-        return found, self._summary(summary_part), self._marker(marker_part)
+            truncated = _exceeds_limit(pin, row) or self._is_truncated(row)
+            lines[row.place] = self._included_line(row, _PIN_REASONS[pin.kind], tokens, truncated=truncated)
+        return lines, self._summary_lines(summary_tokens), self._marker_lines(marker_tokens)
 
-    def _begun(self) -> Iterator[ExplainedLine]:
-        """The message on the session's start, which is in no entry."""
-        for item in self.ctx.accounting.token_breakdown:
-            if item.source == "nexus:session-start":
-                why = "the first message: never cut, never summarised"
+    def _session_start_lines(self) -> Iterator[ExplainedLine]:
+        """Yield the message on the session's start, which is not in the ledger."""
+        for line in self.ctx.accounting.token_breakdown:
+            if line.source == "nexus:session-start":
+                reason = "the first message: never cut or summarized"
                 text = self.window.rules.header.started
-                yield ExplainedLine("in", "marker", "history", item.name, why, item.tokens, item.tokens, text=text)
+                yield ExplainedLine("in", "marker", "history", line.name, reason, line.tokens, line.tokens, text=text)
 
-    def _summary(self, tokens: int) -> list[ExplainedLine]:
-        mark = self._mark()
+    def _summary_lines(self, tokens: int) -> list[ExplainedLine]:
+        mark = self._checkpoint()
         if mark is None or not self.window.opening.summary_tokens:
             return []
-        covered = f"stands for entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
-        why = f"{covered}: compaction at entry {mark.seq}"
-        text = " ".join(str(mark.body.get("summary", "")).split())[:EXCERPT_CHARS]
-        return [ExplainedLine("in", "summary", "history", "summary", why, tokens, tokens, text=text)]
+        covered = f"covers entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
+        reason = f"{covered}: compaction at entry {mark.seq}"
+        text = one_line(str(mark.body.get("summary", "")))
+        return [ExplainedLine("in", "summary", "history", "summary", reason, tokens, tokens, text=text)]
 
-    def _marker(self, tokens: int) -> list[ExplainedLine]:
+    def _marker_lines(self, tokens: int) -> list[ExplainedLine]:
         cut = self.window.cut
         if cut is None or not cut.marker:
             return []
-        why = f"{self._cut()} left out {cut.left_out_messages:,} messages before what follows"
-        return [
-            ExplainedLine("in", "marker", "history", "marker", why, tokens, tokens, text=cut.marker[:EXCERPT_CHARS])
-        ]
+        reason = f"{self._cut_name()} omitted {cut.left_out_messages:,} messages before the following ones"
+        text = cut.marker[:EXCERPT_CHARS]
+        return [ExplainedLine("in", "marker", "history", "marker", reason, tokens, tokens, text=text)]
 
-    def _shown(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
-        """The rows from the window's first on, by place, and what was supplied before some of them."""
+    def _visible_lines(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
+        """Return the rows from the window's first on, and the synthetic messages before some of them."""
         window = self.window
-        *_, conversation = self._ledger_items()
-        sizes = [after - before for before, after in zip(window.sums, window.sums[1:], strict=False)]
-        parts = share(conversation, [*sizes, self.fitted.closing_tokens])
-        own: dict[int, list[int]] = {}
+        message_tokens = self._message_tokens()
+        indices: dict[int, list[int]] = {}
         supplied: dict[MessageRef, list[ExplainedLine]] = {}
         for index, row in enumerate(window.shown_by):
             if _is_supplied(window, index):
-                line = supplied_line(window.messages[index], parts[index])
+                line = supplied_line(window.messages[index], message_tokens[index])
                 supplied.setdefault(window.rows[row].place, []).append(line)
             else:
-                own.setdefault(row, []).append(index)
-        shown: dict[MessageRef, ExplainedLine] = {}
-        for row, more in _joined(window, own):
-            tokens = sum(parts[index] for index in own.get(row, ()))
-            rows = [window.rows[one] for one in (row, *more)]
-            if row not in own:
-                shown[rows[0].place] = self._dropped(rows[0])
+                indices.setdefault(row, []).append(index)
+        visible: dict[MessageRef, ExplainedLine] = {}
+        for row_index, pieces in _joined_rows(window, indices):
+            rows = [window.rows[index] for index in (row_index, *pieces)]
+            if row_index not in indices:
+                visible[rows[0].place] = self._dropped_line(rows[0])
                 continue
-            last = bool(window.groups) and own[row][-1] >= window.groups[-1]
-            for one, part in zip(rows, share(tokens, [one.size.on(window.rules.wire) for one in rows]), strict=True):
-                shown[one.place] = self._kept(one, self._why(one, last=last), part, short=self._is_clipped(one))
-        return shown, supplied
+            tokens = sum(message_tokens[index] for index in indices[row_index])
+            last = bool(window.groups) and indices[row_index][-1] >= window.groups[-1]
+            for row, row_tokens in zip(
+                rows, share(tokens, [row.size.on(window.rules.wire) for row in rows]), strict=True
+            ):
+                reason = self._inclusion_reason(row, last=last)
+                visible[row.place] = self._included_line(row, reason, row_tokens, truncated=self._is_truncated(row))
+        return visible, supplied
 
-    def _why(self, row: StoredMessage, *, last: bool) -> str:
-        window, mark = self.window, self._mark()
-        pin = next((pin for pin in window.opening.pins if any(one.place == row.place for one in pin.rows)), None)
+    def _message_tokens(self) -> list[int]:
+        """Return the provider tokens of each message of the window, and of the closing results together."""
+        sums = self.window.sums
+        sizes = [after - before for before, after in pairwise(sums)]
+        return share(self._history_tokens()[2], [*sizes, self.fitted.closing_tokens])
+
+    def _inclusion_reason(self, row: StoredMessage, *, last: bool) -> str:
+        window, mark = self.window, self._checkpoint()
+        pin = next((pin for pin in window.opening.pins if any(pinned.place == row.place for pinned in pin.rows)), None)
         if last:
-            why = "last group"
+            reason = "last group"
         elif pin is not None and pin.kind == "pin":
-            why = "pinned"
+            reason = "pinned"
         elif window.cut is not None and window.cut.marker:
-            why = f"newest: kept by {self._cut()}"
+            reason = f"newest: kept by {self._cut_name()}"
         elif mark is not None:
-            why = f"newest: kept by the compaction at entry {mark.seq}" if mark.body else "newest: since the clear"
+            reason = f"newest: kept by the compaction at entry {mark.seq}" if mark.body else "newest: since the clear"
         else:
-            why = "all of the history fits"
+            reason = "all of the history fits"
         if row.place.seq <= window.rules.plain_until and row.size.optional:
-            why += "; without its thinking and memory notes"
-        return why
+            reason += "; without its thinking and memory notes"
+        return reason
 
-    def _kept(self, row: StoredMessage, why: str, tokens: int, *, short: bool = False) -> ExplainedLine:
-        if not short:
-            return message_line("in", row, why, tokens, tokens)
-        whole = max(self.to_provider_tokens(self.window.weight(row.message, row.size)), tokens)
-        call = next((result.call_id for result in row.message.results()), "")
-        way = f"nexus history SESSION --call {call}" if call else "nexus history SESSION"
-        return message_line("clipped", row, f"{why}; shortened, the whole: {way}", tokens, whole)
+    def _included_line(self, row: StoredMessage, reason: str, tokens: int, *, truncated: bool = False) -> ExplainedLine:
+        if not truncated:
+            return message_line("in", row, reason, tokens, tokens)
+        full_tokens = max(self.to_provider_tokens(self.window.weight(row.message, row.size)), tokens)
+        command = f"nexus history SESSION{_call_option(row)}"
+        return message_line("clipped", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
 
-    def _is_clipped(self, row: StoredMessage) -> bool:
-        """Whether a result in the message is shortened: tokens may also be gone because images are notes."""
-        return row.place in self.window.reductions.tokens_cut and self.window.reductions.image_notes.get(
-            row.place, True
-        )
+    def _is_truncated(self, row: StoredMessage) -> bool:
+        """Return whether a result in the message is truncated; without it, placeholders for images saved the tokens."""
+        reductions = self.window.reductions
+        return row.place in reductions.tokens_cut and reductions.image_notes.get(row.place, True)
 
-    def _noted(self, row: StoredMessage) -> Iterator[ExplainedLine]:
-        """The images of a message that is shown with notes in their places."""
+    def _omitted_images(self, row: StoredMessage) -> Iterator[ExplainedLine]:
+        """Yield the images of a message that are replaced by placeholders."""
         if row.place not in self.window.reductions.image_notes:
             return
-        call = next((f" --call {result.call_id}" for result in row.message.results()), "")
-        why = f"{self._cut()}: of an older turn, a note stands in its place; `nexus history SESSION{call} --images FOLDER`"
+        command = f"nexus history SESSION{_call_option(row)} --images FOLDER"
+        reason = f"{self._cut_name()}: replaced by a placeholder, as it belongs to an older turn (view it: {command})"
         for image in images_of(row.message):
-            whole = self.to_provider_tokens(self.window.rules.images.tokens(image))
+            tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
-            yield ExplainedLine("out", "image", "history", name, why, 0, whole, place=row.place)
+            yield ExplainedLine("out", "image", "history", name, reason, 0, tokens, place=row.place)
 
-    def _dropped(self, row: StoredMessage) -> ExplainedLine:
-        """A message that the repair leaves out of what is shown."""
+    def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
+        """Return the line of a message that the repair omits."""
         parts = row.message.parts
-        why = "nothing in it to show"
+        reason = "empty"
         if any(row.message.results()):
-            why = "a result without a call, or a second one for it: no provider accepts that"
+            reason = "a result without a call, or a second result: rejected by every provider"
         elif parts and all(isinstance(part, Thinking) for part in parts):
-            why = "thinking alone"
-        return message_line("not shown", row, why, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire)))
+            reason = "thinking only"
+        return message_line("not shown", row, reason, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire)))
 
-    def _hidden(self, row: StoredMessage) -> ExplainedLine:
-        """A message before what is shown: summarised, cleared away, or left out by a cut."""
-        window, mark = self.window, self._mark()
-        whole = self.to_provider_tokens(window.weight(row.message, row.size))
+    def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
+        """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
+        window, mark = self.window, self._checkpoint()
+        tokens = self.to_provider_tokens(window.weight(row.message, row.size))
         if row.place in self.ctx.provenance.covered_by_blocks:
             return message_line("in", row, "as text in the shared memory", 0, 0)
         one_turn = self.ctx.provenance.shows_one_turn
-        if mark is not None and mark.body and _covered(mark, row.place):
+        if mark is not None and mark.body and _is_summarized(mark, row.place):
             if window.opening.summary_tokens or one_turn:
-                return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, whole)
-            return message_line(
-                "out", row, f"{self._cut()} left out the summary (compaction at entry {mark.seq})", 0, whole
-            )
-        cleared = next((one.seq for one in self.marks if one.kind == "clear" and one.seq > row.place.seq), 0)
-        if cleared:
-            return message_line("not shown", row, f"cleared at entry {cleared}", 0, whole)
+                return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, tokens)
+            reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
+            return message_line("out", row, reason, 0, tokens)
+        clear = next((other.seq for other in self.marks if other.kind == "clear" and other.seq > row.place.seq), 0)
+        if clear:
+            return message_line("not shown", row, f"cleared at entry {clear}", 0, tokens)
         if mark is not None and row.place < visible_start(mark):
-            return message_line("not shown", row, f"before what the compaction at entry {mark.seq} covers", 0, whole)
+            reason = f"before the messages that the compaction at entry {mark.seq} covers"
+            return message_line("not shown", row, reason, 0, tokens)
         cut = window.cut
         if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
-            return message_line("out", row, self._not_told(row), 0, whole)
-        return message_line("out", row, f"{self._cut()}: over the budget", 0, whole)
+            if row.message.role in ("tool", "system"):
+                reason = f"the shared memory contains no {row.message.role} messages"
+            else:
+                count = self.ctx.provenance.manifest.entries
+                reason = f"empty, or older than the newest {count} entries of the shared memory"
+            return message_line("out", row, reason, 0, tokens)
+        return message_line("out", row, f"{self._cut_name()}: over the budget", 0, tokens)
 
-    def _not_told(self, row: StoredMessage) -> str:
-        """Why a message before the turn is not among those that a block tells of."""
-        if row.message.role in ("tool", "system"):
-            return f"the shared memory tells of no {row.message.role} messages"
-        return f"older than the newest {self.ctx.provenance.manifest.entries} entries of the shared memory, or nothing in it to tell"
-
-    def _mark(self) -> Entry | None:
-        """The compaction or clear that holds."""
+    def _checkpoint(self) -> Entry | None:
+        """Return the compaction or clear in force."""
         seq = self.ctx.provenance.manifest.mark
         return next((mark for mark in self.marks if mark.seq == seq), None)
 
-    def _cut(self) -> str:
+    def _cut_name(self) -> str:
         cut = self.window.cut
-        assert cut is not None  # nothing is out without a cut
+        assert cut is not None  # messages are omitted only by a cut
         return f"cut {cut.number}{' (made by this call)' if self.ctx.cut else ''}"
 
-    def _closing(self) -> Iterator[ExplainedLine]:
-        """Results that the last group lacks and that are supplied before a user speaks."""
-        *_, conversation = self._ledger_items()
-        sizes = [after - before for before, after in zip(self.window.sums, self.window.sums[1:], strict=False)]
-        left = share(conversation, [*sizes, self.fitted.closing_tokens])[-1]
-        lacking = self.fitted.visible[: self.fitted.closing_count]
-        for message, tokens in zip(lacking, share(left, [1] * len(lacking)) if lacking else [], strict=True):
-            yield supplied_line(message, tokens)
+    def _closing_lines(self) -> Iterator[ExplainedLine]:
+        """Yield the results that are supplied for the last group's unanswered calls before a user message."""
+        results = self.fitted.visible[: self.fitted.closing_count]
+        tokens = share(self._message_tokens()[-1], [1] * len(results)) if results else []
+        yield from map(supplied_line, results, tokens)
 
 
-def _leads(row: StoredMessage) -> bool:
-    """Whether a message of the first entry is an instruction, which stands in the system slot."""
+def _call_option(row: StoredMessage) -> str:
+    """Return the option of `nexus history` that selects a message's first result; empty without results."""
+    return next((f" --call {result.call_id}" for result in row.message.results() if result.call_id), "")
+
+
+def _is_session_instruction(row: StoredMessage) -> bool:
+    """Return whether a message is a system message of the first entry, which moves to the system slot."""
     return row.place.seq == 1 and row.message.role == "system"
 
 
-def _is_short(pin: Pinned, row: StoredMessage) -> bool:
+def _exceeds_limit(pin: Pinned, row: StoredMessage) -> bool:
     return bool(pin.limit) and row.size.tokens > pin.limit + FRAME_TOKENS
 
 
-def _covered(mark: Entry, place: MessageRef) -> bool:
-    """Whether a compaction's summary stands for a message."""
-    from_seq, to_seq, kept = int(mark.body["covers_from"]), int(mark.body["covers_to"]), visible_start(mark)
-    return from_seq <= place.seq and place < kept and (place.seq <= to_seq or place.seq == kept.seq)
+def _is_summarized(mark: Entry, place: MessageRef) -> bool:
+    """Return whether a compaction's summary covers a message."""
+    from_seq, to_seq, start = int(mark.body["covers_from"]), int(mark.body["covers_to"]), visible_start(mark)
+    return from_seq <= place.seq and place < start and (place.seq <= to_seq or place.seq == start.seq)
 
 
 def _is_supplied(window: Window, index: int) -> bool:
-    """Whether a shown message is none of the ledger's: a result that a call lacked, or what opens a conversation."""
+    """Return whether a visible message is synthetic: a missing result, or a leading user message."""
     message, stored = window.messages[index], window.rows[window.shown_by[index]].message
     if message.role == "tool":
         return is_synthetic_result(message) and not any(map(is_interruption, stored.results()))
     return message.role == "user" and stored.role == "assistant"
 
 
-def _joined(window: Window, own: Mapping[int, list[int]]) -> Iterator[tuple[int, list[int]]]:
-    """Each row with those that were joined to it as later pieces of one assistant message."""
+def _joined_rows(window: Window, indices: Mapping[int, list[int]]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each row with the rows joined to it as later pieces of one assistant message."""
     pieces: dict[int, list[int]] = {}
     base = -1
     for index, row in enumerate(window.rows):
         message = row.message
-        if index in own:
+        if index in indices:
             base = index if message.role == "assistant" else -1
-        elif base >= 0 and message.id and message.id == window.rows[base].message.id and _says(message):
+        elif base >= 0 and message.id and message.id == window.rows[base].message.id and _has_content(message):
             pieces[base].append(index)
             continue
         pieces[index] = []
     yield from pieces.items()
 
 
-def _says(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     return message.role == "assistant" and any(
         isinstance(part, (ToolCall, ToolResult)) or (isinstance(part, Text) and part.text.strip())
         for part in message.parts

@@ -1,4 +1,4 @@
-"""The lines of an explanation, as values, and how a message or a block is told in one."""
+"""The lines of an explanation as values, and their construction from messages and blocks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ State: TypeAlias = Literal["in", "clipped", "summarised", "out", "not shown"]
 Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "message", "image", "supplied", "event"]
 
 EXCERPT_CHARS = 120
-"""What a line shows of a text."""
+"""Maximum length of a line's text."""
 
 
 class ExplainedLine(Struct, frozen=True, omit_defaults=True):
-    """One thing and what became of it.
-
-    `tokens` is what it takes in this call, `whole` what all of it would take, in the provider's tokens. `place` is that
-    of a message in the ledger, `origin` where a block comes from, `text` how it begins.
-    """
+    """One block, tool, message or image of a call, and its state."""
 
     state: State
     kind: Kind
@@ -31,48 +27,57 @@ class ExplainedLine(Struct, frozen=True, omit_defaults=True):
     name: str
     reason: str
     tokens: int
+    """Provider tokens in this call."""
     full_tokens: int
+    """Provider tokens without truncation."""
     place: MessageRef | None = None
+    """Reference of a message in the ledger."""
     source: str = ""
+    """Source of a block."""
     text: str = ""
+    """Beginning of the text."""
 
 
 class Explanation(Struct, frozen=True):
-    """A call explained. `call` says which; `lines` are in the order of system slot, tools, history, message.
-
-    `used` is the sum of the lines' tokens, of `available`. `warnings` are those of the context.
-    """
+    """A call explained. The lines are in the order of system slot, tools, history and message."""
 
     session: str
     call: str
+    """The call's name in messages."""
     model: str
     provider: str
     available: int
     used: int
+    """Sum of the lines' tokens."""
     lines: tuple[ExplainedLine, ...]
     warnings: tuple[str, ...] = ()
 
     def tokens(self, state: State) -> int:
-        """What all things of a state would take if they were shown whole."""
+        """Return the tokens of everything in a state without truncation."""
         return sum(line.full_tokens for line in self.lines if line.state == state)
 
 
 def share(total: int, weights: Sequence[int]) -> list[int]:
-    """A number as whole parts in proportion to the weights (evenly where all are 0); the parts add up to it."""
-    whole = sum(weights)
-    weights = weights if whole else [1] * len(weights)
-    whole = whole or len(weights)
+    """Divide a number into whole parts in proportion to the weights, evenly if all are 0. The parts add up to it."""
+    if not sum(weights):
+        weights = [1] * len(weights)
+    weight_sum = sum(weights)
     parts: list[int] = []
-    so_far = given = 0
+    cumulative = assigned = 0
     for weight in weights:
-        so_far += weight
-        parts.append(total * so_far // whole - given)
-        given += parts[-1]
+        cumulative += weight
+        parts.append(total * cumulative // weight_sum - assigned)
+        assigned += parts[-1]
     return parts
 
 
+def one_line(text: str) -> str:
+    """Return the beginning of a text on one line, as an excerpt."""
+    return " ".join(text[: 4 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+
+
 def excerpt(message: Message) -> str:
-    """How a message begins: its text, else its calls, results or images."""
+    """Return the beginning of a message: its text, else its calls, results or images."""
     words: list[str] = []
     for part in message.parts:
         match part:
@@ -86,24 +91,26 @@ def excerpt(message: Message) -> str:
                 words.append("thinking")
             case _:
                 pass
-    return " ".join((message.text() or ", ".join(words))[: 4 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+    return one_line(message.text() or ", ".join(words))
 
 
-def block_line(state: State, item: TokenLine, why: str, text: str) -> ExplainedLine:
-    """A block, as its line of the account says."""
-    begins = " ".join(text[: 4 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+def block_line(state: State, line: TokenLine, reason: str, text: str) -> ExplainedLine:
+    """Return the line of a block, with the tokens of its line in the token breakdown."""
     return ExplainedLine(
-        state, "block", item.slot, item.name, why, item.tokens, item.tokens, source=item.source, text=begins
+        state, "block", line.slot, line.name, reason, line.tokens, line.tokens, source=line.source, text=one_line(text)
     )
 
 
-def message_line(state: State, row: StoredMessage, why: str, tokens: int, whole: int) -> ExplainedLine:
-    """A message of the ledger."""
+def message_line(state: State, row: StoredMessage, reason: str, tokens: int, full_tokens: int) -> ExplainedLine:
+    """Return the line of a message of the ledger."""
     text = excerpt(row.message)
-    return ExplainedLine(state, "message", "history", row.message.role, why, tokens, whole, place=row.place, text=text)
+    role = row.message.role
+    return ExplainedLine(state, "message", "history", role, reason, tokens, full_tokens, place=row.place, text=text)
 
 
 def supplied_line(message: Message, tokens: int) -> ExplainedLine:
-    """What stands among the messages and is none of the ledger's."""
-    why = "supplied: a call has no result" if message.role == "tool" else "supplied: a conversation starts with a user"
-    return ExplainedLine("in", "supplied", "history", message.role, why, tokens, tokens, text=excerpt(message))
+    """Return the line of a synthetic message, which is not in the ledger."""
+    reason = "supplied: the call has no result"
+    if message.role != "tool":
+        reason = "supplied: a conversation starts with a user message"
+    return ExplainedLine("in", "supplied", "history", message.role, reason, tokens, tokens, text=excerpt(message))

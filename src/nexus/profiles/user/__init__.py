@@ -1,5 +1,5 @@
-"""Profiles of one's own, as files: `profiles/NAME.toml` or `NAME.py` in the user's folder, `NAME.toml` in a workspace's `.nexus`.
+"""Custom profiles as files: `profiles/NAME.toml` or `NAME.py` in the user's folder, `NAME.toml` in a workspace's `.nexus`.
 
-`toml` makes a profile of a TOML text, `discovery` finds and reads files, `python` runs a Python file, and `registry`
-resolves names: ready profiles, a program's, the user's, plugins', and last a workspace's, which is somebody else's text.
+`toml` parses and builds profiles, `discovery` finds and reads files, `python` runs a Python file, and `registry` resolves
+names: a program's profiles, the built-in ones, the user's, plugins', and last a workspace's, which are untrusted.
 """

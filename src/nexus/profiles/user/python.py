@@ -1,16 +1,15 @@
-"""A profile as a Python file: a program of the user's, which is run. It has all rights that the program which opens Nexus has."""
+"""Profiles from Python files. A file runs as part of the program that opens Nexus, with all its rights."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.errors import BadProfile
-from nexus.plugins.guard import InvalidHookResult, describe_error
+from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error
 from nexus.plugins.hooks import Hooks
 from nexus.plugins.load import LOAD_MS, guarded_source
 from nexus.plugins.validate import validate_profiles, validate_sources
@@ -26,32 +25,42 @@ EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"
 def load_profile(
     text: str, name: str, file: SettingsFile, hooks: Hooks
 ) -> tuple[Profile, dict[str, Source], tuple[ContextWarning, ...]]:
-    """The profile that a Python file sets as `profile`, under the file's name, its `sources`, and what to say of them.
+    """Run a Python file and return its `profile`, its `sources`, and warnings.
 
-    `sources` are functions as a plugin has them (`nexus.plugins`). Raises BadProfile, also for a program that fails.
+    Args:
+        text: The file's text.
+        name: The file's name, which becomes the profile's.
+        file: The file, for errors.
+        hooks: The known sources, and the guard that runs the file and its sources.
+
+    Raises:
+        BadProfile: The program fails or takes too long, or `profile` or `sources` is invalid.
     """
-    module, note = hooks.guard.call(str(file.path), "running it", partial(_run, text, name, file), timeout_ms=LOAD_MS)
+    module, failure = hooks.guard.call(
+        str(file.path), "running it", partial(_run, text, name, file), timeout_ms=LOAD_MS
+    )
     if module is None:
-        raise BadProfile(
-            file.origin, "", f"Python that runs ({note.message.removesuffix(': it is left out') if note else ''})"
-        )
-    given: Any = getattr(module, "profile", None)
-    if not isinstance(given, Profile):
+        reason = failure.message.removesuffix(OMITTED) if failure else ""
+        raise BadProfile(file.origin, "", f"Python that runs ({reason})")
+    value: object = getattr(module, "profile", None)
+    if not isinstance(value, Profile):
         raise BadProfile(file.origin, "profile", EXPECTED)
     try:
-        profile = validate_profiles([replace(given, name=name)], ())[0][name]
-        functions, notes = validate_sources(getattr(module, "sources", {}), hooks.sources)
+        profile = validate_profiles([replace(value, name=name)], ())[0][name]
+        functions, problems = validate_sources(getattr(module, "sources", {}), hooks.sources)
     except InvalidHookResult as error:
         raise BadProfile(file.origin, "", f"{EXPECTED}, and `sources`, functions by name ({error})") from error
-    own = {one: guarded_source(hooks.guard, file.path.name, one, function) for one, function in functions.items()}
-    validate_profile(profile, {**hooks.sources, **own}, file.origin)
-    return profile, own, tuple(ContextWarning(file.origin, note) for note in notes)
+    sources = {
+        source: guarded_source(hooks.guard, file.path.name, source, function) for source, function in functions.items()
+    }
+    validate_profile(profile, {**hooks.sources, **sources}, file.origin)
+    return profile, sources, tuple(ContextWarning(file.origin, problem) for problem in problems)
 
 
 def _run(text: str, name: str, file: SettingsFile) -> ModuleType:
     module = ModuleType(f"nexus_profile_{name.replace('-', '_')}")
     module.__file__ = str(file.path)
-    sys.modules[module.__name__] = module  # classes look their own module up there
+    sys.modules[module.__name__] = module  # dataclasses and msgspec look up a class's module by name
     try:
         exec(compile(text, str(file.path), "exec"), module.__dict__)  # noqa: S102 - the user's own program, by its name
     except Exception as error:
@@ -60,7 +69,7 @@ def _run(text: str, name: str, file: SettingsFile) -> ModuleType:
 
 
 def _line(error: Exception, path: str) -> str:
-    """Where in the file an error was raised."""
+    """Return the line of the file in which an error was raised, as text; empty if unknown."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:

@@ -1,4 +1,4 @@
-"""The profiles that an engine knows by name, wherever they come from, and what is to be said of each."""
+"""The profiles of an engine by name, wherever they come from, with their warnings."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ from nexus.workspace.source_context import Source
 from nexus.workspace.sources.app_blocks import app_block_sources, unplaced_blocks
 
 MOST_EXTENDED = 10
-"""Profiles that extend one another in a row."""
+"""Maximum length of a chain of profiles that extend one another."""
 
-NOT_RUN = "not run: a Python file counts in your own folder, or where you name it by its path"
+NOT_RUN = "not run: Python files count in your own folder, or where you name them by path"
 
 Kind: TypeAlias = Literal["ready", "program", "user", "plugin", "workspace"]
-"""Where a profile comes from, the first of a name before the others. `program` is what `nexus.open(profiles=)` was given."""
+"""Where a profile comes from. `program` is an argument of `nexus.open(profiles=)`, `ready` a built-in profile."""
 
-Above: TypeAlias = tuple[Kind, str]
-"""A profile that extends another one: where it comes from, and its name."""
+Extending: TypeAlias = tuple[Kind, str]
+"""Kind and name of a profile that extends another one."""
 
 
 class ResolvedProfile(Struct, frozen=True):
-    """A profile, where it comes from, the sources that its file brings, and what is to be said of it."""
+    """A profile with its source of definition."""
 
     profile: Profile
     kind: Kind
     source: str
     sources: Mapping[str, Source] = {}
+    """Source functions that the profile's file defines."""
     warnings: tuple[ContextWarning, ...] = ()
 
 
 class ProfileEntry(Struct, frozen=True):
-    """One name of the list: what it stands for, or what is wrong with it."""
+    """One name of the list of profiles, with its profile or the reason why it cannot be used."""
 
     name: str
     kind: Kind
@@ -56,170 +57,190 @@ class ProfileEntry(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Profiles:
-    """The profiles of an engine. State over time: files that were read or run, and names that were looked for.
+    """The profiles of an engine, with caches of files that were read or run.
 
-    A program's come first, then ready ones, the user's files, plugins', and last the workspace's: none of these can take
-    the place of one before it. `given` may name files; a Python file counts only there and in the user's own folder.
+    In order of precedence: the program's, built-in ones, the user's files, plugins', the workspace's. A later one never
+    replaces an earlier one of the same name. Python files are run only if the program names them or if they are in the
+    user's folder.
     """
 
     app_profiles: Mapping[str, Profile | Path]
     files: ProfileFiles
     hooks: Callable[[], Hooks]
-    _ran: dict[Path, ResolvedProfile] = field(default_factory=dict[Path, ResolvedProfile])
-    _made: dict[Path, tuple[ProfileDraft, Profile | None, Profile]] = field(
+    _python_profiles: dict[Path, ResolvedProfile] = field(default_factory=dict[Path, ResolvedProfile])
+    _toml_profiles: dict[Path, tuple[ProfileDraft, Profile | None, Profile]] = field(
         default_factory=dict[Path, "tuple[ProfileDraft, Profile | None, Profile]"]
     )
-    _hidden: dict[str, tuple[ContextWarning, ...]] = field(default_factory=dict[str, "tuple[ContextWarning, ...]"])
+    """The draft, the profile it extends and the result, by path: built again when one of the first two changes."""
+    _unused_files: dict[str, tuple[ContextWarning, ...]] = field(
+        default_factory=dict[str, "tuple[ContextWarning, ...]"]
+    )
 
     @property
     def names_in_use(self) -> set[str]:
-        """Names that no plugin can have."""
+        """Names that a plugin's profile cannot have."""
         return {*PROFILES, *self.app_profiles}
 
-    def resolve_with_source(self, name: str, above: tuple[Above, ...] = ()) -> ResolvedProfile:
-        """The profile of that name. Raises UnknownProfile, which lists all, and BadProfile.
+    def resolve_with_source(self, name: str, chain: tuple[Extending, ...] = ()) -> ResolvedProfile:
+        """Return the profile of that name.
 
-        `above` are those that extend it: a file of the user's builds on nothing of a workspace.
+        Args:
+            name: The profile's name.
+            chain: The profiles that extend it. A user's profile never extends a workspace's, which is untrusted.
+
+        Raises:
+            UnknownProfile: No profile has that name; the error lists all.
+            BadProfile: Its file cannot be used.
         """
-        given = self.app_profiles.get(name)
-        if isinstance(given, Profile):
-            return ResolvedProfile(given, "program", "nexus.open")
-        if given is not None:
-            return self._read(name, SettingsFile(given, str(given)), "program", above)
+        value = self.app_profiles.get(name)
+        if isinstance(value, Profile):
+            return ResolvedProfile(value, "program", "nexus.open")
+        if value is not None:
+            return self._from_file(name, SettingsFile(value, str(value)), "program", chain)
         if name in PROFILES:
-            return ResolvedProfile(PROFILES[name], "ready", "nexus", warnings=self._not_used(name, "a ready profile"))
-        if not NAME.fullmatch(name):
-            file = None
-        elif (file := self.files.user_files(name)) is not None:
-            return self._read(name, file, "user", above)
+            warnings = self._warn_unused(name, "a built-in profile")
+            return ResolvedProfile(PROFILES[name], "ready", "nexus", warnings=warnings)
+        is_file_name = NAME.fullmatch(name) is not None
+        file = self.files.user_files(name) if is_file_name else None
+        if file is not None:
+            return self._from_file(name, file, "user", chain)
         if name in self.hooks().profiles:
-            origin = self._plugin(name)
-            warned = self._not_used(name, f"that of {origin}") if NAME.fullmatch(name) else ()
-            return ResolvedProfile(self.hooks().profiles[name], "plugin", origin, warnings=warned)
-        if NAME.fullmatch(name) and not any(kind == "user" for kind, _ in above):
+            plugin = self._plugin(name)
+            warnings = self._warn_unused(name, f"the profile of {plugin}") if is_file_name else ()
+            return ResolvedProfile(self.hooks().profiles[name], "plugin", plugin, warnings=warnings)
+        if is_file_name and not any(kind == "user" for kind, _ in chain):
             file = self.files.workspace_files(name)
         if file is None:
-            raise UnknownProfile(self._unknown(name))
-        return self._read(name, file, "workspace", above)
+            raise UnknownProfile(self._describe_unknown(name))
+        return self._from_file(name, file, "workspace", chain)
 
     def resolve(self, name: str) -> tuple[Profile, Mapping[str, Source]]:
-        """The profile of that name, and every source that it may name. Raises UnknownProfile, BadProfile."""
-        found = self.resolve_with_source(name)
-        return found.profile, self.sources(found)
+        """Return the profile of that name, and every source that it may use. Raises UnknownProfile, BadProfile."""
+        resolved = self.resolve_with_source(name)
+        return resolved.profile, self.sources(resolved)
 
-    def sources(self, found: ResolvedProfile) -> Mapping[str, Source]:
-        """Every source that the profile may name: Nexus's and plugins', its own file's, and blocks of the application."""
-        fed = app_block_sources(found.profile)
-        return {**self.hooks().sources, **found.sources, **fed} if found.sources or fed else self.hooks().sources
+    def sources(self, resolved: ResolvedProfile) -> Mapping[str, Source]:
+        """Return every source that the profile may use: Nexus's, plugins', its own file's, and application blocks."""
+        app_blocks = app_block_sources(resolved.profile)
+        if not resolved.sources and not app_blocks:
+            return self.hooks().sources
+        return {**self.hooks().sources, **resolved.sources, **app_blocks}
 
-    def warnings_for(self, found: ResolvedProfile, request: Request) -> tuple[ContextWarning, ...]:
-        """What is to be said before anything is gathered: clashes of names, and blocks of the request without a place."""
-        return (*found.warnings, *unplaced_blocks(request.blocks, found.profile)) if request.blocks else found.warnings
+    def warnings_for(self, resolved: ResolvedProfile, request: Request) -> tuple[ContextWarning, ...]:
+        """Return warnings about name clashes, and about blocks of the request that the profile does not place."""
+        if not request.blocks:
+            return resolved.warnings
+        return (*resolved.warnings, *unplaced_blocks(request.blocks, resolved.profile))
 
     def entries(self) -> tuple[list[ProfileEntry], list[ContextWarning]]:
-        """Every profile, also those that cannot be used; and what is to be said of files that are none."""
-        names, warned = self.files.names()
-        own = [name for name in names if name not in self.names_in_use]
-        every = sorted({*self.names_in_use, *own, *self.hooks().profiles})
+        """Return every profile, including unusable ones, by kind and name, and warnings about other files."""
+        names, warnings = self.files.names()
         order: tuple[Kind, ...] = ("ready", "program", "user", "plugin", "workspace")
-        rows = [row for name in every if (row := self._row(name)) is not None]
-        return sorted(rows, key=lambda row: (order.index(row.kind), row.name)), warned
+        all_names = sorted({*self.names_in_use, *names, *self.hooks().profiles})
+        rows = [row for name in all_names if (row := self._entry(name)) is not None]
+        return sorted(rows, key=lambda row: (order.index(row.kind), row.name)), warnings
 
-    def _row(self, name: str) -> ProfileEntry | None:
+    def _entry(self, name: str) -> ProfileEntry | None:
         try:
-            found = self.resolve_with_source(name)
+            resolved = self.resolve_with_source(name)
         except BadProfile as error:
-            kind: Kind = (
-                "program" if name in self.app_profiles else "user" if self.files.user_files(name) else "workspace"
-            )
+            kind: Kind = "workspace"
+            if name in self.app_profiles:
+                kind = "program"
+            elif self.files.user_files(name):
+                kind = "user"
             return ProfileEntry(name, kind, error.file, trouble=str(error).removeprefix(f"{error.file}: "))
         except UnknownProfile:
-            refused = self.files.rejected_files(name)
-            return ProfileEntry(name, "workspace", refused.origin, trouble=NOT_RUN) if refused else None
-        return ProfileEntry(name, found.kind, found.source, found.profile, warnings=found.warnings)
+            rejected = self.files.rejected_files(name)
+            return ProfileEntry(name, "workspace", rejected.origin, trouble=NOT_RUN) if rejected else None
+        return ProfileEntry(name, resolved.kind, resolved.source, resolved.profile, warnings=resolved.warnings)
 
     def _plugin(self, name: str) -> str:
-        """The plugin that has a profile of that name; empty if none has."""
-        found = next((one.name for one in self.hooks().plugins if name in one.profiles), "")
-        return f"plugin {found}" if found else ""
+        """Return the plugin that adds a profile of that name; empty if none does."""
+        return next((f"plugin {plugin.name}" for plugin in self.hooks().plugins if name in plugin.profiles), "")
 
-    def _read(self, name: str, file: SettingsFile, kind: Kind, above: tuple[Above, ...]) -> ResolvedProfile:
-        """The profile of a file, what it extends looked up in turn."""
+    def _from_file(self, name: str, file: SettingsFile, kind: Kind, chain: tuple[Extending, ...]) -> ResolvedProfile:
         if not NAME.fullmatch(name):
             raise BadProfile(file.origin, "", f"{NAME_RULE}; not {name[:80]!r}")
         if name in PROFILES:
-            raise BadProfile(file.origin, "", f"another name: {name!r} is a ready profile")
-        text, same = self.files.text(file)
-        warned = self._not_used(name, file.origin) if kind != "program" else ()
+            raise BadProfile(file.origin, "", f"another name: {name!r} is a built-in profile")
+        text, is_same = self.files.text(file)
+        warnings = self._warn_unused(name, file.origin) if kind != "program" else ()
         if kind == "user" and (plugin := self._plugin(name)):
-            warned = (
-                *warned,
-                ContextWarning(plugin, f"its profile is not used: {file.origin} has the same name and comes first"),
-            )
+            warnings = (*warnings, ContextWarning(plugin, f"profile not used: {file.origin} has the same name"))
         if file.path.suffix == PYTHON:
-            if not same:
-                self._ran.pop(file.path, None)
-            if file.path not in self._ran:
-                from nexus.profiles.user import python as program
+            if not is_same:
+                self._python_profiles.pop(file.path, None)
+            if file.path not in self._python_profiles:
+                from nexus.profiles.user.python import load_profile
 
-                profile, sources, notes = program.load_profile(text, name, file, self.hooks())
-                self._ran[file.path] = ResolvedProfile(profile, kind, file.origin, sources, notes)
-            ran = self._ran[file.path]
-            return ResolvedProfile(ran.profile, kind, file.origin, ran.sources, (*ran.warnings, *warned))
+                profile, functions, notes = load_profile(text, name, file, self.hooks())
+                self._python_profiles[file.path] = ResolvedProfile(profile, kind, file.origin, functions, notes)
+            run = self._python_profiles[file.path]
+            return ResolvedProfile(run.profile, kind, file.origin, run.sources, (*run.warnings, *warnings))
         draft = parse_profile(text, file.origin)
-        base = None
-        if draft.extends:
-            base = self._base(draft.extends, file, (*above, (kind, name)))
-        own: Mapping[str, Source] = base.sources if base else {}
-        under = base.profile if base else None
-        made = self._made.get(file.path)
-        if made is None or made[0] is not draft or made[1] != under:
-            profile = build_profile(draft, name, under, {**self.hooks().sources, **own}, file.origin)
-            made = self._made[file.path] = (draft, under, profile)
-        return ResolvedProfile(made[2], kind, file.origin, own, warned)
+        base = self._base(draft, file, (*chain, (kind, name))) if draft.extends else None
+        sources: Mapping[str, Source] = base.sources if base else {}
+        base_profile = base.profile if base else None
+        cached = self._toml_profiles.get(file.path)
+        if cached is None or cached[0] is not draft or cached[1] != base_profile:
+            profile = build_profile(draft, name, base_profile, {**self.hooks().sources, **sources}, file.origin)
+            cached = self._toml_profiles[file.path] = (draft, base_profile, profile)
+        return ResolvedProfile(cached[2], kind, file.origin, sources, warnings)
 
-    def _base(self, name: str, file: SettingsFile, above: tuple[Above, ...]) -> ResolvedProfile:
-        chain = [one for _, one in above]
-        if name in chain:
-            raise BadProfile(file.origin, "extends", f"no circle: {' → '.join([*chain, name])}")
-        if len(chain) > MOST_EXTENDED:
+    def _base(self, draft: ProfileDraft, file: SettingsFile, chain: tuple[Extending, ...]) -> ResolvedProfile:
+        names = [name for _, name in chain]
+        if draft.extends in names:
+            raise BadProfile(file.origin, "extends", f"no circle: {' → '.join([*names, draft.extends])}")
+        if len(names) > MOST_EXTENDED:
             raise BadProfile(file.origin, "extends", f"at most {MOST_EXTENDED} profiles that extend one another")
         try:
-            return self.resolve_with_source(name, above)
+            return self.resolve_with_source(draft.extends, chain)
         except UnknownProfile as error:
             raise BadProfile(file.origin, "extends", f"the name of a profile ({error})") from error
 
-    def _not_used(self, name: str, by: str) -> tuple[ContextWarning, ...]:
-        """What is to be said of files of that name that another profile goes before; looked for once."""
-        if name not in self._hidden:
-            others = [
+    def _warn_unused(self, name: str, used: str) -> tuple[ContextWarning, ...]:
+        """Return a warning for each file of that name that another profile replaces; cached."""
+        if name not in self._unused_files:
+            files = (
                 self.files.user_files(name),
                 self.files.duplicates(name),
                 self.files.workspace_files(name),
                 self.files.rejected_files(name),
-            ]
-            origins = sorted({one.origin for one in others if one is not None} - {by})
-            self._hidden[name] = tuple(
-                ContextWarning(one, f"not used: {by} has the same name and comes first") for one in origins
             )
-        return self._hidden[name]
+            origins = sorted({file.origin for file in files if file is not None} - {used})
+            text = f"not used: {used} has the same name and comes first"
+            self._unused_files[name] = tuple(ContextWarning(origin, text) for origin in origins)
+        return self._unused_files[name]
 
-    def _unknown(self, name: str) -> str:
-        refused = self.files.rejected_files(name) if NAME.fullmatch(name) else None
-        if refused is not None:
-            return f"there is no profile {name!r}, and {refused.origin} is {NOT_RUN}"
-        there = (one for one in self.files.names()[0] if self.files.user_files(one) or self.files.workspace_files(one))
-        known = sorted({*self.names_in_use, *self.hooks().profiles, *there})
-        return f"there is no profile {name[:80]!r}; there are: {', '.join(known)}"
+    def _describe_unknown(self, name: str) -> str:
+        rejected = self.files.rejected_files(name) if NAME.fullmatch(name) else None
+        if rejected is not None:
+            return f"profile {name!r} not found, and {rejected.origin} is {NOT_RUN}"
+        files = (
+            file for file in self.files.names()[0] if self.files.user_files(file) or self.files.workspace_files(file)
+        )
+        names = sorted({*self.names_in_use, *self.hooks().profiles, *files})
+        return f"profile {name[:80]!r} not found (profiles: {', '.join(names)})"
 
 
 def load_profiles(
     app_profiles: Mapping[str, Profile | str | Path], home: Path, workspace: Path | None, hooks: Callable[[], Hooks]
 ) -> Profiles:
-    """The profiles of an engine: those that a program gives, as values or files, and those that are found."""
-    named: dict[str, Profile | Path] = {}
-    for name, one in app_profiles.items():
-        if not isinstance(one, (Profile, str, Path)):
-            raise BadProfile("nexus.open", f"profiles.{name}", f"a Profile, or its file; not {type(one).__name__}")
-        named[name] = one if isinstance(one, Profile) else Path(one).expanduser().absolute()
-    return Profiles(named, ProfileFiles(home.absolute(), workspace), hooks)
+    """Return the profiles of an engine.
+
+    Args:
+        app_profiles: The program's profiles by name, as values or files.
+        home: The user's folder.
+        workspace: The workspace folder, if any.
+        hooks: Returns the plugins' hooks; called when they are first needed.
+
+    Raises:
+        BadProfile: A value of `app_profiles` is neither a Profile nor a path.
+    """
+    profiles: dict[str, Profile | Path] = {}
+    for name, value in app_profiles.items():
+        if not isinstance(value, (Profile, str, Path)):
+            raise BadProfile("nexus.open", f"profiles.{name}", f"a Profile or its file, not {type(value).__name__}")
+        profiles[name] = value if isinstance(value, Profile) else Path(value).expanduser().absolute()
+    return Profiles(profiles, ProfileFiles(home.absolute(), workspace), hooks)

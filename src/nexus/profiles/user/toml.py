@@ -1,16 +1,17 @@
-"""A profile from its TOML text. What is not understood is an error that names file, key and what is allowed there."""
+"""Profiles from TOML text. Every unknown key or invalid value is an error that names file, key and expected value."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NoReturn
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from nexus.assembly.formats.registry import FORMATS
 from nexus.errors import BadProfile
@@ -26,29 +27,28 @@ from nexus.types.profile import (
 from nexus.workspace.sources.app_blocks import NAMED, PREFIX, app_block_name
 
 MOST_SOURCES = 100
-"""Sources of one slot."""
+"""Maximum number of sources in one slot."""
 
-MOST_WHAT = 300
-"""Characters of the line that says what a profile is for."""
+MOST_DESCRIPTION_CHARS = 300
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 NAME_RULE = "a name of small letters, digits, `_` and `-`, at most 64"
 
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
+_PATH = re.compile(r" - at `\$\.?([^`]*)`\Z")
 _UNKNOWN = re.compile(r"unknown field `(.*)`\Z", re.DOTALL)
-_KINDS = {"array": "a list", "object": "a table", "str": "text", "float": "a number", "int": "a number"}
-"""Types as a file's author knows them."""
+_TYPE_NAMES = {"array": "a list", "object": "a table", "str": "text", "float": "a number", "int": "a number"}
+"""Names of msgspec's types in error messages."""
 
 
 class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
-    """A layer's share, as far as it is given."""
+    """The bounds of a layer's share; None is unset."""
 
     floor: float | None = None
     ceiling: float | None = None
 
 
 class LayerShares(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is given for each layer."""
+    """The bounds of each layer."""
 
     Workspace: Bounds = Bounds()
     Persona: Bounds = Bounds()
@@ -57,11 +57,8 @@ class LayerShares(Struct, frozen=True, forbid_unknown_fields=True):
     Event: Bounds = Bounds()
 
 
-class ProfileDraft(Struct, frozen=True, forbid_unknown_fields=True):
-    """A profile as its file has it: its own lists, or what is otherwise than in the one that it extends.
-
-    `without` takes sources out; then those of `before` and `after` are placed beside others that stand there.
-    """
+class ProfileTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of a profile file: a complete profile, or the changes to the profile that it extends."""
 
     description: str = ""
     extends: str = ""
@@ -73,9 +70,19 @@ class ProfileDraft(Struct, frozen=True, forbid_unknown_fields=True):
     current: tuple[str, ...] | None = None
     preamble: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    """Sources to remove."""
     before: dict[str, str | tuple[str, ...]] = {}
+    """Sources to insert, by the source that they precede. Applied after `without`."""
     after: dict[str, str | tuple[str, ...]] = {}
+    """Sources to insert, by the source that they follow."""
     shares: LayerShares = LayerShares()
+
+
+class ProfileDraft(ProfileTable, frozen=True):
+    """A parsed profile file."""
+
+    old_keys: dict[str, str] = {}
+    """Former names of keys that the file uses, by today's name. Errors name the key that the file has."""
 
 
 _OLD_KEYS = {
@@ -85,153 +92,181 @@ _OLD_KEYS = {
     "frozen": "freeze_system_prompt",
     "ahead": "preamble",
 }
-"""Keys that profile files may still have, and their names today."""
+"""Former names of keys, which profile files may still use."""
 
 
 @lru_cache(maxsize=64)
 def parse_profile(text: str, file: str) -> ProfileDraft:
-    """What a file's text says; `file` is what errors call it. Raises BadProfile."""
+    """Parse a profile file's text.
+
+    Args:
+        text: TOML.
+        file: The file's name in errors.
+
+    Raises:
+        BadProfile: The text is not TOML, or a key or value is invalid.
+    """
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadProfile(file, "", f"TOML ({_short(str(error))})") from error
-    for old, new in _OLD_KEYS.items():
-        if old in found and new not in found:
-            found[new] = found.pop(old)
+        raise BadProfile(file, "", f"TOML ({_shortened(str(error))})") from error
+    old_keys = {new: old for old, new in _OLD_KEYS.items() if old in table and new not in table}
+    for new, old in old_keys.items():
+        table[new] = table.pop(old)
     try:
-        draft = msgspec.convert(found, ProfileDraft)
+        draft = ProfileDraft(**asdict(msgspec.convert(table, ProfileTable)), old_keys=old_keys)
     except msgspec.ValidationError as error:
-        _refuse(error, file)
+        _reject(error, file, old_keys)
     if not draft.extends and draft.system is None and draft.current is None:
         raise BadProfile(file, "", "`extends`, or the lists `system` and `current`")
-    if len(draft.description) > MOST_WHAT:
-        raise BadProfile(file, "description", f"at most {MOST_WHAT} characters")
+    if len(draft.description) > MOST_DESCRIPTION_CHARS:
+        key = old_keys.get("description", "description")
+        raise BadProfile(file, key, f"at most {MOST_DESCRIPTION_CHARS} characters")
     return draft
 
 
 def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
-    """The profile that a draft makes of what it extends (None: nothing). Raises BadProfile."""
+    """Build a profile from a draft and the profile that it extends.
+
+    Args:
+        draft: The parsed file.
+        name: The profile's name.
+        base: The profile that the draft extends, if any.
+        sources: Names of all known sources.
+        file: The file's name in errors.
+
+    Raises:
+        BadProfile: A source is unknown, missing or repeated, or a share is out of range.
+    """
+    base_or_empty = base or Profile(name, "", (), ())
     slots = {
-        "system": list(draft.system if draft.system is not None else base.system if base else ()),
-        "ahead": list(draft.preamble if draft.preamble is not None else base.preamble if base else ()),
-        "current": list(draft.current if draft.current is not None else base.current if base else ()),
+        "system": list(base_or_empty.system if draft.system is None else draft.system),
+        "preamble": list(base_or_empty.preamble if draft.preamble is None else draft.preamble),
+        "current": list(base_or_empty.current if draft.current is None else draft.current),
     }
     for slot, names in slots.items():
-        if len(names) > MOST_SOURCES:
-            raise BadProfile(file, slot, f"at most {MOST_SOURCES} sources, not {len(names):,}")
+        _check_size(names, draft.old_keys.get(slot, slot), file)
     for source in draft.without:
-        place = _slot(slots, source, file, "without")
-        place.remove(source)
-    for key, beside, shift in (("before", draft.before, 0), ("after", draft.after, 1)):
-        for anchor, given in beside.items():
-            place = _slot(slots, anchor, file, key)
-            at = place.index(anchor) + shift
-            place[at:at] = (given,) if isinstance(given, str) else given
-    plain = base or Profile(name, "", (), ())
-    made = Profile(
+        _slot_of(slots, source, file, "without").remove(source)
+    for key, insertions, shift in (("before", draft.before, 0), ("after", draft.after, 1)):
+        for anchor, inserted in insertions.items():
+            names = _slot_of(slots, anchor, file, key)
+            index = names.index(anchor) + shift
+            names[index:index] = (inserted,) if isinstance(inserted, str) else inserted
+    profile = Profile(
         name,
         draft.description or (f"{base.name}, changed" if base else ""),
         tuple(slots["system"]),
         tuple(slots["current"]),
-        _shares(draft.shares, plain.shares),
-        tuple(slots["ahead"]),
-        draft.message_format or plain.message_format,
-        draft.summary or plain.summary,
-        plain.session_header if draft.session_header is None else draft.session_header,
-        plain.freeze_system_prompt if draft.freeze_system_prompt is None else draft.freeze_system_prompt,
+        _merged_shares(draft.shares, base_or_empty.shares),
+        tuple(slots["preamble"]),
+        draft.message_format or base_or_empty.message_format,
+        draft.summary or base_or_empty.summary,
+        base_or_empty.session_header if draft.session_header is None else draft.session_header,
+        base_or_empty.freeze_system_prompt if draft.freeze_system_prompt is None else draft.freeze_system_prompt,
     )
-    validate_profile(made, sources, file)
-    return made
+    validate_profile(profile, sources, file, draft.old_keys)
+    return profile
 
 
-def validate_profile(profile: Profile, sources: Collection[str], file: str) -> None:
-    """Raises BadProfile for sources that there are not or that stand twice, and shares out of range."""
-    for slot, names in (("system", profile.system), ("ahead", profile.preamble), ("current", profile.current)):
-        if len(names) > MOST_SOURCES:
-            raise BadProfile(file, slot, f"at most {MOST_SOURCES} sources, not {len(names):,}")
+def validate_profile(
+    profile: Profile, sources: Collection[str], file: str, old_keys: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Check a profile's sources and shares. Raises BadProfile for an unknown or repeated source, or an invalid share."""
+    slots = (("system", profile.system), ("preamble", profile.preamble), ("current", profile.current))
+    first_slots: dict[str, str] = {}
+    repeated = ""
+    for slot, names in slots:
+        key = old_keys.get(slot, slot)
+        _check_size(names, key, file)
         for source in names:
             if source not in sources and not app_block_name(source):
-                raise BadProfile(file, slot, _known(source, sources))
-    twice = [one for one, times in Counter((*profile.system, *profile.preamble, *profile.current)).items() if times > 1]
-    if twice:
-        named = (("system", profile.system), ("ahead", profile.preamble), ("current", profile.current))
-        slot = next(name for name, sources_ in named if twice[0] in sources_)
-        raise BadProfile(file, slot, f"each source once; {twice[0]!r} stands there more than once")
+                raise BadProfile(file, key, _expected_source(source, sources))
+            if source in first_slots:
+                repeated = repeated or source
+            first_slots.setdefault(source, key)
+    if repeated:
+        raise BadProfile(file, first_slots[repeated], f"each source once; {repeated!r} is repeated")
     for share in profile.shares:
         _check_share(share, file)
     if profile.session_header and FORMATS[profile.message_format].shows_one_turn:
+        key = old_keys.get("session_header", "session_header")
         raise BadProfile(
-            file,
-            "session_header",
-            f"false with the message format {profile.message_format}, which shows one turn alone",
+            file, key, f"false with the message format {profile.message_format}, which shows one turn only"
         )
+
+
+def _check_size(names: Collection[str], key: str, file: str) -> None:
+    if len(names) > MOST_SOURCES:
+        raise BadProfile(file, key, f"at most {MOST_SOURCES} sources, not {len(names):,}")
 
 
 def _check_share(share: Share, file: str) -> None:
     key = f"shares.{share.layer}"
-    for what, value in (("floor", share.floor), ("ceiling", share.ceiling)):
+    for bound, value in (("floor", share.floor), ("ceiling", share.ceiling)):
         if not 0 <= value <= 1:
-            raise BadProfile(file, f"{key}.{what}", f"a share from 0 to 1, not {value:g}")
+            raise BadProfile(file, f"{key}.{bound}", f"a share from 0 to 1, not {value:g}")
     if share.floor > share.ceiling:
         raise BadProfile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
     if share.floor and share.layer != "Session":
-        raise BadProfile(file, f"{key}.floor", "a floor of the layer Session alone: no other one is cut down to one")
+        raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
 
 
-def _slot(slots: Mapping[str, list[str]], source: str, file: str, key: str) -> list[str]:
-    """The list that a source stands in."""
+def _slot_of(slots: Mapping[str, list[str]], source: str, file: str, key: str) -> list[str]:
+    """Return the list that contains a source."""
     for names in slots.values():
         if source in names:
             return names
-    there = ", ".join([*slots["system"], *slots["ahead"], *slots["current"]]) or "none"
-    raise BadProfile(file, key, f"sources that stand there ({there}); {_short(source)!r} does not")
+    listed = ", ".join(name for names in slots.values() for name in names) or "none"
+    raise BadProfile(file, key, f"listed sources ({listed}), not {_shortened(source)!r}")
 
 
-def _shares(given: LayerShares, base: Iterable[Share]) -> tuple[Share, ...]:
-    """The base's shares, with what is given in the place of the same layer's."""
-    found = {share.layer: share for share in base}
+def _merged_shares(shares: LayerShares, base: Iterable[Share]) -> tuple[Share, ...]:
+    """Return the base's shares, with bounds that the draft sets replaced."""
+    merged = {share.layer: share for share in base}
     for layer in LAYERS:
-        bounds: Bounds = getattr(given, layer)
+        bounds: Bounds = getattr(shares, layer)
         if bounds == Bounds():
             continue
-        before = found.get(layer, Share(layer))
-        floor = before.floor if bounds.floor is None else bounds.floor
-        ceiling = before.ceiling if bounds.ceiling is None else bounds.ceiling
-        found[layer] = Share(layer, floor, ceiling)
-    return tuple(found.values())
+        previous = merged.get(layer, Share(layer))
+        floor = previous.floor if bounds.floor is None else bounds.floor
+        ceiling = previous.ceiling if bounds.ceiling is None else bounds.ceiling
+        merged[layer] = Share(layer, floor, ceiling)
+    return tuple(merged.values())
 
 
-def _known(source: str, sources: Collection[str]) -> str:
-    """What is expected where an unknown source stands."""
+def _expected_source(source: str, sources: Collection[str]) -> str:
+    """Return the expectation that an unknown source violates, with the closest known name."""
     if source.startswith(PREFIX):
-        own = source.removeprefix(PREFIX)
-        return f"{own!r}, which is a source of its own" if own in NAMED else f"`{PREFIX}` and {NAME_RULE}"
+        block = source.removeprefix(PREFIX)
+        return f"{block!r}, which is a source itself" if block in NAMED else f"`{PREFIX}` and {NAME_RULE}"
     import difflib
 
     close = difflib.get_close_matches(source[:80], sources, 1, 0.6)
-    near = f"; did you mean {close[0]}?" if close else ""
-    return f"names of sources, not {_short(source)!r}{near} (there are {', '.join(sorted(sources))}, and {PREFIX}NAME)"
+    hint = f"; did you mean {close[0]}?" if close else ""
+    names = ", ".join(sorted(sources))
+    return f"names of sources, not {_shortened(source)!r}{hint} (sources: {names}, and {PREFIX}NAME)"
 
 
-def _refuse(error: msgspec.ValidationError, file: str) -> NoReturn:
-    """Raises BadProfile for what is of a wrong type, or a key that there is not."""
-    place = _PLACE.search(str(error))
-    where, said = place[1] if place else "", _PLACE.sub("", str(error))
-    unknown = _UNKNOWN.search(said)
+def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, str]) -> NoReturn:
+    """Raise BadProfile for an unknown key or a value of the wrong type."""
+    match = _PATH.search(str(error))
+    path, reason = match[1] if match else "", _PATH.sub("", str(error))
+    field = re.split(r"\W", path, maxsplit=1)[0]
+    key = old_keys.get(field, field) + path[len(field) :]
+    unknown = _UNKNOWN.search(reason)
     if unknown is not None:
-        known = ProfileDraft if not where else LayerShares if where == "shares" else Bounds
-        key = f"{where}.{_short(unknown[1])}".removeprefix(".")
-        raise BadProfile(file, key, f"one of the keys {', '.join(known.__struct_fields__)}") from error
-    if said.startswith("Invalid enum value"):
-        allowed = SUMMARY_MARKERS if where == "summary" else MESSAGE_FORMATS
-        raise BadProfile(file, where, f"one of {', '.join(allowed)}") from error
-    kinds: list[str] = re.findall(r"`([^`]*)`", said)
-    wanted: list[str] = (
-        [_KINDS.get(kind, kind) for kind in kinds[0].split(" | ") if kind != "null"] if kinds else [said]
-    )
-    got = f", not {_KINDS.get(kinds[1], kinds[1])}" if len(kinds) > 1 else ""
-    raise BadProfile(file, where, f"{' or '.join(wanted)}{got}") from error
+        table = ProfileTable if not path else LayerShares if path == "shares" else Bounds
+        key = f"{path}.{_shortened(unknown[1])}".removeprefix(".")
+        raise BadProfile(file, key, f"one of the keys {', '.join(table.__struct_fields__)}") from error
+    if reason.startswith("Invalid enum value"):
+        allowed = SUMMARY_MARKERS if path == "summary" else MESSAGE_FORMATS
+        raise BadProfile(file, key, f"one of {', '.join(allowed)}") from error
+    types: list[str] = re.findall(r"`([^`]*)`", reason)
+    expected = [_TYPE_NAMES.get(name, name) for name in types[0].split(" | ") if name != "null"] if types else [reason]
+    actual = f", not {_TYPE_NAMES.get(types[1], types[1])}" if len(types) > 1 else ""
+    raise BadProfile(file, key, f"{' or '.join(expected)}{actual}") from error
 
 
-def _short(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"

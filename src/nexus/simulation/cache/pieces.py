@@ -1,10 +1,10 @@
-"""A request body as the segments of a prompt: tools, system, then each content block or message, with its cache marks.
+"""Segments of a request body for the simulated cache: tools, system, then each content block or message.
 
-The bodies are those that are sent, in the provider's form. A block is counted and named once, by its bytes; image data
-counts by the provider's formula. Tokens are the model's own, rounded up for each block.
+A block is counted and named once, by its bytes. Images count by the provider's formula. Tokens are the model's own,
+rounded up for each block.
 
-Only Anthropic's cache knows blocks. The others compare prompts from their beginning, token by token, so there a block is
-several segments: a system text that changes near its end is read up to there.
+Only Anthropic's cache compares blocks. The other providers compare prompts from their beginning, token by token, so a
+block becomes several segments there: a system text that changes near its end is read up to the change.
 """
 
 from __future__ import annotations
@@ -21,77 +21,75 @@ from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model
 from nexus.types.message import Image, Message, ProviderFormat, ToolResult
 
-MARK = "cache_control"
+CACHE_BREAKPOINT = "cache_control"
 
-_IMAGES = ("source", "image_url", "inline_data", "file_data")
-"""The keys under which the providers' forms hold an image."""
+_IMAGE_KEYS = ("source", "image_url", "inline_data", "file_data")
+"""Keys of an image in the provider formats."""
 
-_SEALED = ("thinking", "redacted_thinking")
+_THINKING_TYPES = ("thinking", "redacted_thinking")
 
-SLICE = 512
-"""Characters of one segment where prompts are compared from their beginning: about the 128 tokens in which OpenAI counts."""
+SEGMENT_CHARS = 512
+"""Length of a segment where prompts are compared token by token: about the 128 tokens by which OpenAI's cache grows."""
 
 
-class Cutter:
-    """Cuts the bodies of one model's calls into segments; what was seen before is looked up."""
+class Segmenter:
+    """Splits the bodies of one model's calls into segments, with a cache of blocks."""
 
     def __init__(self, model: Model, counter: TokenCounter) -> None:
         self._model, self._counter = model, counter
         self._price = image_price(model, model.token_factor)
-        self._known: dict[bytes, tuple[CacheSegment, ...]] = {}
-        self._keys: dict[bytes, str] = {}
-        self._images: dict[str, int] = {}
+        self._segments: dict[bytes, tuple[CacheSegment, ...]] = {}
+        self._names: dict[bytes, str] = {}
+        self._image_tokens: dict[str, int] = {}
 
-    def learn_images(self, messages: Iterable[Message]) -> None:
-        """Takes note of what the images in these messages cost, before a body with them is cut."""
+    def add_images(self, messages: Iterable[Message]) -> None:
+        """Store the tokens of the images in messages; a body contains their data but not always their size."""
         for message in messages:
             for part in message.parts:
                 for item in part.content if isinstance(part, ToolResult) else (part,):
                     if isinstance(item, Image):
-                        self._images[item.data or item.url] = self._price.tokens(item)
+                        self._image_tokens[item.data or item.url] = self._price.tokens(item)
 
     def call(self, body: dict[str, Any], at_ms: int, output_tokens: int) -> CacheCall:
-        """The call that a body makes."""
+        """Return the simulated call of a body."""
         segments: list[CacheSegment] = []
-        marks: list[int] = []
+        breakpoints: list[int] = []
         for frame, block in _blocks(body, self._model.wire):
-            bare = _unmarked(block)
-            segments.extend(self._segments(frame, bare))
-            if bare is not block:
-                marks.append(len(segments))
-        return CacheCall(at_ms, tuple(segments), tuple(marks), output_tokens)
+            content = _without_breakpoint(block)
+            segments.extend(self._segments_of(frame, content))
+            if content is not block:
+                breakpoints.append(len(segments))
+        return CacheCall(at_ms, tuple(segments), tuple(breakpoints), output_tokens)
 
-    def _segments(self, frame: str, block: Any) -> tuple[CacheSegment, ...]:
-        name = frame.encode() + msgspec.json.encode(block)
-        found = self._known.get(name)
-        if found is None:
+    def _segments_of(self, frame: str, block: Any) -> tuple[CacheSegment, ...]:
+        key = frame.encode() + msgspec.json.encode(block)
+        if key not in self._segments:
             images: list[str] = []
-            bare = _countable(block, images)
-            text = frame + msgspec.json.encode(bare).decode() + ","
-            base = self._counter.count(text) + sum(self._image(data) for data in images)
+            text = frame + msgspec.json.encode(_text_only(block, images)).decode() + ","
+            base = self._counter.count(text) + sum(self._tokens_of_image(data) for data in images)
             tokens = to_provider_tokens(base, self._model.token_factor)
-            # Blocks with different images may have the same text, so such a block stays whole.
-            whole = self._model.wire == "anthropic" or bool(images)
-            parts = [name] if whole else [text[at : at + SLICE].encode() for at in range(0, len(text), SLICE)]
-            found = self._known[name] = tuple(self._shared(parts, tokens))
-        return found
+            parts = [text[at : at + SEGMENT_CHARS].encode() for at in range(0, len(text), SEGMENT_CHARS)]
+            if self._model.wire == "anthropic" or images:
+                parts = [key]  # blocks with different images may have the same text, so such a block stays one segment
+            self._segments[key] = tuple(self._divided(parts, tokens))
+        return self._segments[key]
 
-    def _shared(self, parts: Sequence[bytes], tokens: int) -> Iterator[CacheSegment]:
-        """The parts of a block, which share its tokens by their lengths."""
-        length, until, told = sum(map(len, parts)), 0, 0
+    def _divided(self, parts: Sequence[bytes], tokens: int) -> Iterator[CacheSegment]:
+        """Yield the parts of a block as segments, its tokens divided by their lengths."""
+        total, length, counted = sum(map(len, parts)), 0, 0
         for part in parts:
-            until += len(part)
-            upto = tokens * until // length
-            yield CacheSegment(self._keys.setdefault(part, str(len(self._keys))), upto - told)
-            told = upto
+            length += len(part)
+            upto = tokens * length // total
+            yield CacheSegment(self._names.setdefault(part, str(len(self._names))), upto - counted)
+            counted = upto
 
-    def _image(self, data: str) -> int:
-        known = self._images.get(data) or self._images.get(data.partition(";base64,")[2])
-        return self._price.tokens(Image("image/png")) if known is None else known
+    def _tokens_of_image(self, data: str) -> int:
+        tokens = self._image_tokens.get(data) or self._image_tokens.get(data.partition(";base64,")[2])
+        return self._price.tokens(Image("image/png")) if tokens is None else tokens
 
 
 def _blocks(body: dict[str, Any], wire: ProviderFormat) -> Iterator[tuple[str, Any]]:
-    """The body's blocks in the order in which the provider reads them, each with the text that frames it."""
+    """Yield the body's blocks in the order in which the provider reads them, each with the text that frames it."""
     if wire == "gemini":
         config: dict[str, Any] = body.get("config", {})
         tools, system = config.get("tools", ()), config.get("system_instruction")
@@ -112,27 +110,30 @@ def _blocks(body: dict[str, Any], wire: ProviderFormat) -> Iterator[tuple[str, A
             frame = ""
 
 
-def _unmarked(block: Any) -> Any:
-    """The block itself, or a copy without its cache mark."""
-    if not isinstance(block, dict) or MARK not in block:
+def _without_breakpoint(block: Any) -> Any:
+    """Return the block itself, or a copy without its cache breakpoint."""
+    if not isinstance(block, dict) or CACHE_BREAKPOINT not in block:
         return cast("Any", block)
-    return {key: value for key, value in cast("dict[str, Any]", block).items() if key != MARK}
+    return {key: value for key, value in cast("dict[str, Any]", block).items() if key != CACHE_BREAKPOINT}
 
 
-def _countable(value: Any, images: list[str]) -> Any:
-    """The value without what is no text to a model: signatures, hidden thinking, and images, which go into `images`."""
+def _text_only(value: Any, images: list[str]) -> Any:
+    """Return the value without parts that are no text to a model: signatures, hidden thinking, images.
+
+    The images' data or addresses are appended to `images`.
+    """
     if isinstance(value, list):
-        return [_countable(item, images) for item in cast("list[Any]", value)]
+        return [_text_only(item, images) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     block = cast("dict[str, Any]", value)
-    if block.get("type") in _SEALED:
+    if block.get("type") in _THINKING_TYPES:
         return {key: "" if key in ("signature", "data") else item for key, item in block.items()}
-    found: dict[str, Any] = {}
+    text: dict[str, Any] = {}
     for key, item in block.items():
-        source = cast("dict[str, Any]", item) if key in _IMAGES and isinstance(item, dict) else {}
+        source = cast("dict[str, Any]", item) if key in _IMAGE_KEYS and isinstance(item, dict) else {}
         address = next((source[name] for name in ("data", "url", "file_uri") if isinstance(source.get(name), str)), "")
         if address:
             images.append(address)
-        found[key] = "" if address else _countable(item, images)
-    return found
+        text[key] = "" if address else _text_only(item, images)
+    return text

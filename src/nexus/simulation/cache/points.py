@@ -1,6 +1,6 @@
-"""The calls of a recorded session: what came before each answer of the model, the answer, and when.
+"""The calls of a recorded session: the messages before each reply of the model, the reply, and the time.
 
-Compactions, clears and cuts of the session are passed over: each policy sees all that was said, and trims by itself.
+Compactions, clears and cuts of the session are ignored: each policy gets all messages and truncates by itself.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ from nexus.types.message import Message, Note
 from nexus.types.request import Event
 
 START_MS = 1_767_225_600_000
-"""The time of the first call where the session knows none: 2026-01-01, 00:00 UTC."""
+"""Time of the first call if it is unknown: 2026-01-01, 00:00 UTC."""
 
 
 class CallPoint(Struct, frozen=True):
-    """One call: what was said before it without an answer, the event, the answer, and the call's time if it is known."""
+    """One call."""
 
     before: tuple[Message, ...]
+    """Messages since the previous call that got no reply of their own."""
     event: Event
     reply: tuple[Message, ...]
     at_ms: int = 0
+    """0 if unknown."""
 
 
 class RecordedSession(Struct, frozen=True):
-    """A session as its calls, in order, and the system messages that opened it."""
+    """A session as its calls, in order, and its leading system messages."""
 
     instructions: tuple[Message, ...]
     points: tuple[CallPoint, ...]
 
 
 def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
-    """The calls of a session's entries: one wherever the model answered; what nobody answered is no call.
+    """Return the calls of a session's entries: one for each reply of the model.
 
     The event is the user's last message, or the results of a batch of tools. Notes that were sent with a message are
-    left out: each policy gets those that belong to its own call.
+    removed: each policy's assembly adds its own.
     """
     instructions: list[Message] = []
     points: list[CallPoint] = []
     pending: list[Message] = []
     for entry in entries:
-        said = conversation_rows(entry)
-        instructions += (_plain(row.message) for row in entry.rows[: len(entry.rows) - len(said)])
-        for message in (_plain(row.message) for row in said):
+        rows = conversation_rows(entry)
+        instructions += (_without_notes(row.message) for row in entry.rows[: len(entry.rows) - len(rows)])
+        for message in (_without_notes(row.message) for row in rows):
             if message.role != "assistant":
                 pending.append(message)
             elif pending:
@@ -59,12 +61,17 @@ def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
 
 
 def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
-    """When each call is made: at its known time, never before the last one; `interval_ms` after it where none is known."""
+    """Return the time of each call: the recorded one, but never before the previous call.
+
+    A call without a recorded time follows `interval_ms` after the previous one.
+    """
     times: list[int] = []
     for point in points:
         last = times[-1] if times else START_MS - interval_ms
-        known = point.at_ms if not times else max(point.at_ms, last)
-        times.append(known if point.at_ms else last + interval_ms)
+        if not point.at_ms:
+            times.append(last + interval_ms)
+        else:
+            times.append(max(point.at_ms, last) if times else point.at_ms)
     return times
 
 
@@ -80,6 +87,6 @@ def _point(pending: list[Message], reply: Message) -> CallPoint:
     return CallPoint(tuple(pending[:first]), Event(content=event[0].parts), (reply,), at_ms)
 
 
-def _plain(message: Message) -> Message:
+def _without_notes(message: Message) -> Message:
     parts = tuple(part for part in message.parts if not isinstance(part, Note))
     return message if len(parts) == len(message.parts) else replace(message, parts=parts)

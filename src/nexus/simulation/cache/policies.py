@@ -1,7 +1,7 @@
-"""Ways to make a growing history fit, each as the bodies that it sends: Nexus itself, and three that are common.
+"""Truncation policies, each as the bodies that it sends: Nexus, and three common ones.
 
-All are given the same calls. The other policies choose from the messages that Nexus shows when nothing limits it, and
-their bodies are rendered, with the same cache marks, by the same code; only the choice differs.
+All get the same calls. The other policies choose from the messages that Nexus shows without a limit, and the same code
+renders their bodies with the same cache breakpoints; only the choice differs.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ NO_LIMIT = 1_000_000_000
 """A budget that no history exceeds."""
 
 Choice: TypeAlias = Callable[[Sequence[int], int], list[int]]
-"""Given the tokens of each group, oldest first, and the room: the numbers of the groups that are sent, rising."""
+"""Takes the tokens of each group, oldest first, and the available tokens; returns the indices of the groups to send."""
 
 
-def sliding_window(groups: Sequence[int], room: int) -> list[int]:
-    """A sliding window: the oldest groups go until the rest fits, anew for each call."""
+def sliding_window(groups: Sequence[int], available: int) -> list[int]:
+    """Drop the oldest groups until the rest fits, for each call again."""
     first, used = len(groups), 0
-    while first and used + groups[first - 1] <= room:
+    while first and used + groups[first - 1] <= available:
         first -= 1
         used += groups[first]
     return [*range(first, len(groups))]
 
 
-def refill(groups: Sequence[int], room: int) -> list[int]:
-    """The budget filled again for each call: the newest groups first, and every older one that still fits."""
-    kept: list[int] = []
-    for number in range(len(groups) - 1, -1, -1):
-        if groups[number] <= room:
-            room -= groups[number]
-            kept.append(number)
-    return kept[::-1]
+def refill(groups: Sequence[int], available: int) -> list[int]:
+    """Fill the budget for each call again: the newest groups first, then every older one that still fits."""
+    chosen: list[int] = []
+    for index in range(len(groups) - 1, -1, -1):
+        if groups[index] <= available:
+            available -= groups[index]
+            chosen.append(index)
+    return chosen[::-1]
 
 
-def keep_all(groups: Sequence[int], room: int) -> list[int]:
-    """No trimming: the whole history, whatever the room."""
-    del room
+def keep_all(groups: Sequence[int], available: int) -> list[int]:
+    """Send the whole history."""
+    del available
     return [*range(len(groups))]
 
 
@@ -67,18 +67,27 @@ NAMES = ("nexus", *CHOICES)
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The never-cut history of one call: its groups with their tokens, and the tokens of what stands around it."""
+    """The untruncated history of one call as groups."""
 
     members: list[list[Message]]
     sizes: list[int]
+    """Tokens of each group."""
     fixed: int
+    """Tokens of system prompt and tools."""
     event: int
+    """Tokens of the event."""
 
 
 class Replay:
-    """A session played again in ledgers in memory, call by call, with what each policy sends. Close it, or use `with`.
+    """A session replayed in two ledgers in memory, call by call, with the bodies of each policy. Close it after use.
 
-    `budget` is the available tokens, by default those of the model's window; `tools` are sent with each call.
+    Args:
+        nx: The engine whose settings are used.
+        session: The recorded calls.
+        model: The model; the provider format is its own.
+        budget: Available tokens; by default those of the model's context window.
+        tools: Tool definitions sent with each call.
+        profile: Name of the profile.
     """
 
     def __init__(
@@ -95,113 +104,118 @@ class Replay:
         self._tools, self._profile = tuple(tools), profile
         self._sizes: dict[Message, int] = {}
         self._groups = _Groups([], [], 0, 0)
-        self._whole, self._fitted = _copy(nx), _copy(nx)
-        for engine in (self._whole, self._fitted):
+        # One engine never truncates: its contexts are the material of the other policies.
+        self._unlimited, self._limited = _empty_copy(nx), _empty_copy(nx)
+        for engine in (self._unlimited, self._limited):
             _append(engine, session.instructions)
 
     def close(self) -> None:
-        """Closes the ledgers in memory."""
-        self._whole.close()
-        self._fitted.close()
+        """Close the ledgers in memory."""
+        self._unlimited.close()
+        self._limited.close()
 
     def bodies(self, point: CallPoint, at_ms: int) -> dict[str, dict[str, Any] | None] | None:
-        """What each policy sends at this call; None for one that refuses it, as its event alone is over the budget.
+        """Return the body that each policy sends, None for a policy whose required messages exceed the budget.
 
-        None for all of them where the event has nothing to show: then no call is made.
+        Returns None instead of bodies for an event that is empty: no policy makes a call.
         """
-        whole = self._assembled(self._whole, point, at_ms, NO_LIMIT)
-        fitted = self._assembled(self._fitted, point, at_ms, self.available)
-        if whole is None:
+        unlimited = self._record(self._unlimited, point, at_ms, NO_LIMIT)
+        limited = self._record(self._limited, point, at_ms, self.available)
+        if unlimited is None:
             return None
-        groups = self._groups = self._grouped(whole)
-        uncut = whole.to_provider(self.model.wire)
-        bodies = {"nexus": None if fitted is None else fitted.to_provider(self.model.wire)}
-        return bodies | {name: self._chosen(whole, uncut, groups, choose) for name, choose in CHOICES.items()}
+        groups = self._groups = self._group(unlimited)
+        full_body = unlimited.to_provider(self.model.wire)
+        bodies = {"nexus": None if limited is None else limited.to_provider(self.model.wire)}
+        return bodies | {name: self._choose(unlimited, full_body, groups, choose) for name, choose in CHOICES.items()}
 
-    def course(self, growth: int, least: int) -> CutCycle:
-        """The never-cut history at the last call, as a course on which the cheapest marks can be sought."""
+    def cut_cycle(self, growth: int, least_kept: int) -> CutCycle:
+        """Return the untruncated history at the last call, for the search of the cheapest cut points."""
         groups = self._groups
         sums = (0, *accumulate(groups.sizes))
-        return CutCycle(sums, groups.fixed, groups.event, self.available, max(growth, 1), least)
+        return CutCycle(sums, groups.fixed, groups.event, self.available, max(growth, 1), least_kept)
 
     def output_tokens(self, point: CallPoint) -> int:
-        """The tokens of the answer."""
-        return self._scaled(sum(map(self._size, point.reply)))
+        """Return the tokens of the reply."""
+        return self._model_tokens(sum(map(self._size, point.reply)))
 
-    def _assembled(self, engine: Engine, point: CallPoint, at_ms: int, budget: int) -> AssembledContext | None:
-        """The context of the call, already recorded with its answer; None where it is refused: then all is appended."""
+    def _record(self, engine: Engine, point: CallPoint, at_ms: int, budget: int) -> AssembledContext | None:
+        """Assemble a call and record it with its reply. If it cannot be assembled, append its messages; return None."""
         _append(engine, point.before)
         event = msgspec.structs.replace(point.event, at_ms=at_ms)
-        given: dict[str, Any] = {"tools": self._tools, "available_tokens": budget, "profile": self._profile}
-        request = Request(event, Routing(), model=self.model.name, **given)
+        request = Request(
+            event,
+            Routing(),
+            model=self.model.name,
+            tools=self._tools,
+            available_tokens=budget,
+            profile=self._profile,
+        )
         try:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
-            said = event.results or (Message("user", event.content),)
-            _append(engine, (*said, *point.reply), opens_turn=not event.results)
+            messages = event.results or (Message("user", event.content),)
+            _append(engine, (*messages, *point.reply), opens_turn=not event.results)
             return None
         engine.record(ctx, AgentResult(point.reply))
         return ctx
 
-    def _grouped(self, ctx: AssembledContext) -> _Groups:
-        """The history in groups: a message, or an assistant's calls with their results."""
+    def _group(self, ctx: AssembledContext) -> _Groups:
+        """Return the history in groups: a message, or an assistant's calls with their results."""
         used = ctx.token_budget.used
         history = [*ctx.history]
         starts = [at for at, message in enumerate(history) if message.role != "tool" or at == 0]
         ends = [*starts[1:], *([len(history)] if history else [])]
         members = [history[first:end] for first, end in zip(starts, ends, strict=True)]
-        sizes = [self._scaled(sum(map(self._size, group))) for group in members]
+        sizes = [self._model_tokens(sum(map(self._size, group))) for group in members]
         return _Groups(members, sizes, used.system_prompt + used.tools, used.event)
 
-    def _chosen(
-        self, ctx: AssembledContext, uncut: dict[str, Any], groups: _Groups, choose: Choice
+    def _choose(
+        self, ctx: AssembledContext, full_body: dict[str, Any], groups: _Groups, choose: Choice
     ) -> dict[str, Any] | None:
-        """The body with the groups that are chosen; `uncut` itself where all of them are."""
-        room = self.available - groups.fixed - groups.event
+        """Return the body with the chosen groups; `full_body` itself if all are chosen."""
+        available = self.available - groups.fixed - groups.event
         # Results belong to their calls: the group that the event answers is sent with it.
         answered = 1 if groups.sizes and ctx.current[0].role == "tool" else 0
         free = len(groups.sizes) - answered
-        room -= sum(groups.sizes[free:])
-        if room < 0 and choose is not keep_all:
+        available -= sum(groups.sizes[free:])
+        if available < 0 and choose is not keep_all:
             return None
-        kept = choose(groups.sizes[:free], room)
-        if len(kept) == free:
-            return uncut
-        numbers = [*kept, *range(free, len(groups.sizes))]
-        messages = [message for number in numbers for message in groups.members[number]]
+        chosen = choose(groups.sizes[:free], available)
+        if len(chosen) == free:
+            return full_body
+        indices = [*chosen, *range(free, len(groups.sizes))]
+        messages = [message for index in indices for message in groups.members[index]]
         return replace(ctx, history=History.of(messages)).to_provider(self.model.wire)
 
     def _size(self, message: Message) -> int:
-        """Base tokens in the model's wire form."""
-        found = self._sizes.get(message)
-        if found is None:
-            sent = message if self._sends_thinking(message) else _without_thinking(message)
-            size = message_tokens(sent, self._whole.counter)
-            found = self._sizes[message] = size.on(self.model.wire) + size.optional
-        return found
+        """Return the base tokens of a message in the model's provider format; cached."""
+        if message not in self._sizes:
+            # Thinking goes back only to the model that wrote it, and only in Anthropic's format.
+            sends_thinking = self.model.wire == "anthropic" and same_model(message.model, self.model.name)
+            size = message_tokens(message if sends_thinking else _without_thinking(message), self._unlimited.counter)
+            self._sizes[message] = size.on(self.model.wire) + size.optional
+        return self._sizes[message]
 
-    def _sends_thinking(self, message: Message) -> bool:
-        """Thinking goes back to the model that wrote it, in Anthropic's form alone."""
-        return self.model.wire == "anthropic" and same_model(message.model, self.model.name)
-
-    def _scaled(self, base: int) -> int:
-        """Base tokens as the model's own, rounded up."""
+    def _model_tokens(self, base: int) -> int:
+        """Convert base tokens to the model's own, rounded up."""
         return to_provider_tokens(base, self.model.token_factor)
 
 
-def _copy(nx: Engine) -> Engine:
-    """An engine like this one with an empty ledger in memory."""
-    given: dict[str, Any] = {
-        "model": nx.model,
-        "timezone": nx.timezone,
-        "models": nx.models,
-        "config": nx.workspace_context.config,
-        "home": nx.profiles.files.home,
-        "profiles": nx.profiles.app_profiles,
-        "mode": nx.workspace_context.mode,
-        "clock": nx.workspace_context.clock,
-    }
-    return open_engine(nx.workspace, ledger=":memory:", counter=nx.counter, **given)
+def _empty_copy(nx: Engine) -> Engine:
+    """Return an engine with the same workspace, configuration and profiles, and an empty ledger in memory."""
+    return open_engine(
+        nx.workspace,
+        ledger=":memory:",
+        counter=nx.counter,
+        model=nx.model,
+        timezone=nx.timezone,
+        models=nx.models,
+        config=nx.workspace_context.config,
+        home=nx.profiles.files.home,
+        profiles=nx.profiles.app_profiles,
+        mode=nx.workspace_context.mode,
+        clock=nx.workspace_context.clock,
+    )
 
 
 def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = False) -> None:

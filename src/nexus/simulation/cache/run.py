@@ -1,4 +1,4 @@
-"""A recorded session through the prompt cache, policy by policy: what each reads, writes and pays, and what its breaks cost."""
+"""Simulation of a recorded session's prompt cache: tokens read and written, cost, and cost of breaks, by policy."""
 
 from __future__ import annotations
 
@@ -24,49 +24,48 @@ from nexus.providers.prompt_cache import (
     price_of_break,
     sum_outcomes,
 )
-from nexus.simulation.cache.pieces import Cutter
+from nexus.simulation.cache.pieces import Segmenter
 from nexus.simulation.cache.points import RecordedSession, recorded_session, times_of
 from nexus.simulation.cache.policies import NAMES, Replay
 from nexus.tokens.model import Model
 
 LEAST_KEPT_PERCENT = 25
-"""What of the budget a cut keeps of the history at least, where the cheapest marks are sought and nothing else is said."""
+"""Share of the budget that a cut keeps of the history by default, in the search of the cheapest cut points."""
 
 
 class Breaks(Struct, frozen=True):
-    """The calls of a policy that missed because their prefix had changed: how many, and on average what was sent again and what was dropped.
-
-    `dollars` is the price of an average one (None without prices), `paid_back` the calls after which it has paid for
-    itself by what it dropped (None: never).
-    """
+    """The calls of a policy that missed the cache because their prefix had changed. Tokens and dollars are averages."""
 
     count: int = 0
     rewritten: int = 0
+    """Tokens sent again."""
     dropped: int = 0
+    """Tokens no longer sent."""
     dollars: Decimal | None = None
+    """None without prices."""
     paid_back: int | None = None
+    """Calls after which the dropped tokens have paid for the break; None: never."""
 
 
 class PolicyResult(Struct, frozen=True):
-    """One policy: its sums, the calls that it refused, and those whose prompt is over the model's window."""
+    """The result of one policy."""
 
     policy: str
     totals: CacheTotals
     refused: int
+    """Calls that cannot be made within the budget."""
     over_window: int
+    """Calls whose prompt exceeds the model's context window."""
     breaks: Breaks
 
     @property
     def mean_prompt(self) -> int:
-        """Tokens of an average prompt, rounded down; 0 without any."""
+        """Tokens of an average prompt, rounded down; 0 without calls."""
         return self.totals.prompt // self.totals.calls if self.totals.calls else 0
 
 
 class Simulation(Struct, frozen=True):
-    """What a session would have cost with each policy. `growth` is what a call added on average, in tokens.
-
-    `timed` counts the calls whose time is known; the others come `interval_ms` after the one before.
-    """
+    """The cost of a session with each policy."""
 
     session: str
     model: Model
@@ -74,21 +73,23 @@ class Simulation(Struct, frozen=True):
     available: int
     calls: int
     timed: int
+    """Calls with a recorded time; the others follow `interval_ms` after the previous one."""
     interval_ms: int
     growth: int
+    """Tokens that a call added on average."""
     least_kept: int
     rows: tuple[PolicyResult, ...]
     marks: CutPoints | None
 
     def relative(self, row: PolicyResult) -> float | None:
-        """The row's cost of input as a multiple of what Nexus pays; None where that is nothing."""
+        """Return the row's cost of input as a multiple of Nexus's; None if that is 0."""
         paid = self.rows[0].totals.input_cost
         return row.totals.input_cost / paid if paid else None
 
 
 @dataclass(slots=True)
-class _Course:
-    """One policy under way."""
+class _PolicyRun:
+    """The calls of one policy so far."""
 
     cache: Cache
     outcomes: list[CacheOutcome] = field(default_factory=list[CacheOutcome])
@@ -97,17 +98,17 @@ class _Course:
     dropped: int = 0
     breaks: int = 0
 
-    def send(self, call: CacheCall | None, new: int) -> None:
-        """Sends a call (None: it was refused) to which the session added `new` tokens."""
+    def send(self, call: CacheCall | None, added: int) -> None:
+        """Send a call (None: it cannot be made) to which the session added so many tokens."""
         if call is None:
             self.refused += 1
             return
         outcome = self.cache.send(call)
         if outcome.miss == "changed":
-            before = self.outcomes[-1].prompt
+            previous = self.outcomes[-1].prompt
             self.breaks += 1
-            self.rewritten += max(outcome.prompt - outcome.read - new, 0)
-            self.dropped += max(before + new - outcome.prompt, 0)
+            self.rewritten += max(outcome.prompt - outcome.read - added, 0)
+            self.dropped += max(previous + added - outcome.prompt, 0)
         self.outcomes.append(outcome)
 
 
@@ -124,77 +125,84 @@ def simulate_session(
     profile: str = "layered",
     progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
-    """Plays the session again with each policy and sends every call through a simulated cache of the model.
+    """Simulate a recorded session's calls with each policy. Nothing is written.
 
-    `budget` is what a prompt may take (default: the model's window less the reserves), `hour` Anthropic's longer life of
-    the cache, `interval_ms` the time between calls that have none of their own. `least_kept` is the history that a cut
-    must keep where the cheapest marks are sought (default: a quarter of the budget). `profile` is the form of the
-    contexts. `progress` is told the calls done and their number. Nothing is written. Raises NoSuchSession, BadBudget,
-    UnknownProfile, LedgerError.
+    Args:
+        nx: The engine whose ledger contains the session.
+        session: The session's label.
+        model: The model whose cache rules, prices and provider format are used.
+        budget: Available tokens; by default the model's context window less the reserves.
+        hour: Use Anthropic's one-hour cache lifetime.
+        interval_ms: Time between calls without a recorded time.
+        least_kept: History tokens that a cut must keep, in the search of the cheapest cut points; by default a quarter of
+            the budget.
+        tools: Tool definitions sent with each call.
+        profile: Name of the profile.
+        progress: Called with the number of calls done and their total.
+
+    Raises:
+        NoSuchSession, BadBudget, UnknownProfile, LedgerError: See `Engine.entries` and `Engine.assemble`.
     """
     entries = nx.entries(session)
-    found = recorded_session(entries)
+    recorded = recorded_session(entries)
     rule = cache_rule(model, hour=hour)
-    courses = {name: _Course(Cache(rule)) for name in NAMES}
-    cutter = Cutter(model, nx.counter)
-    cutter.learn_images(row.message for entry in entries for row in entry.rows)
-    with closing(Replay(nx, found, model, budget=budget, tools=tools, profile=profile)) as replay:
-        growth = _play(replay, cutter, found, courses, interval_ms, progress)
-        least = replay.available * LEAST_KEPT_PERCENT // 100 if least_kept is None else least_kept
-        marks = cheapest_cut_points(replay.course(growth, least), rule.rates) if found.points else None
+    runs = {name: _PolicyRun(Cache(rule)) for name in NAMES}
+    segmenter = Segmenter(model, nx.counter)
+    segmenter.add_images(row.message for entry in entries for row in entry.rows)
+    with closing(Replay(nx, recorded, model, budget=budget, tools=tools, profile=profile)) as replay:
+        growth = _send_calls(replay, segmenter, recorded, runs, interval_ms, progress)
+        least_kept = replay.available * LEAST_KEPT_PERCENT // 100 if least_kept is None else least_kept
+        cycle = replay.cut_cycle(growth, least_kept)
         return Simulation(
             session=session,
             model=model,
             rule=rule,
             available=replay.available,
-            calls=len(found.points),
-            timed=sum(point.at_ms > 0 for point in found.points),
+            calls=len(recorded.points),
+            timed=sum(point.at_ms > 0 for point in recorded.points),
             interval_ms=interval_ms,
             growth=growth,
-            least_kept=least,
-            rows=tuple(_row(name, course, model, hour=hour) for name, course in courses.items()),
-            marks=marks,
+            least_kept=least_kept,
+            rows=tuple(_result(name, run, model, hour=hour) for name, run in runs.items()),
+            marks=cheapest_cut_points(cycle, rule.rates) if recorded.points else None,
         )
 
 
-def _play(
+def _send_calls(
     replay: Replay,
-    cutter: Cutter,
-    found: RecordedSession,
-    courses: dict[str, _Course],
+    segmenter: Segmenter,
+    recorded: RecordedSession,
+    runs: dict[str, _PolicyRun],
     interval_ms: int,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Sends every call of every policy; returns what a call added on average."""
-    first = last = sent = 0
-    for number, (point, at_ms) in enumerate(zip(found.points, times_of(found.points, interval_ms), strict=True), 1):
+    """Send every call of every policy; return the tokens that a call added on average."""
+    first = last = count = 0
+    times = times_of(recorded.points, interval_ms)
+    for number, (point, at_ms) in enumerate(zip(recorded.points, times, strict=True), 1):
         bodies = replay.bodies(point, at_ms)
         if bodies is not None:
             output = replay.output_tokens(point)
             sent_bodies = {name: body for name, body in bodies.items() if body is not None}
             # Policies that drop nothing share one body.
-            cut = {id(body): cutter.call(body, at_ms, output) for body in sent_bodies.values()}
-            calls = {name: cut[id(body)] for name, body in sent_bodies.items()}
-            whole = calls["nothing"].tokens
-            new, last = whole - last, whole
-            first, sent = first or whole, sent + 1
-            for name, course in courses.items():
-                course.send(calls.get(name), new)
+            calls_by_body = {id(body): segmenter.call(body, at_ms, output) for body in sent_bodies.values()}
+            calls = {name: calls_by_body[id(body)] for name, body in sent_bodies.items()}
+            total = calls["nothing"].tokens
+            added, last = total - last, total
+            first, count = first or total, count + 1
+            for name, run in runs.items():
+                run.send(calls.get(name), added)
         if progress:
-            progress(number, len(found.points))
-    return (last - first) // (sent - 1) if sent > 1 else last
+            progress(number, len(recorded.points))
+    return (last - first) // (count - 1) if count > 1 else last
 
 
-def _row(name: str, course: _Course, model: Model, *, hour: bool) -> PolicyResult:
-    over = sum(outcome.prompt > model.max_input_tokens for outcome in course.outcomes)
-    return PolicyResult(name, sum_outcomes(course.outcomes), course.refused, over, _breaks(course, model, hour=hour))
-
-
-def _breaks(course: _Course, model: Model, *, hour: bool) -> Breaks:
-    if not course.breaks:
-        return Breaks()
-    rewritten, dropped = course.rewritten // course.breaks, course.dropped // course.breaks
-    paid = break_even(rewritten, dropped, course.cache.rule.rates)
-    prompt = sum_outcomes(course.outcomes).prompt // len(course.outcomes)
-    dollars = price_of_break(rewritten, model, prompt_tokens=prompt, hour=hour)
-    return Breaks(course.breaks, rewritten, dropped, dollars, paid.calls)
+def _result(name: str, run: _PolicyRun, model: Model, *, hour: bool) -> PolicyResult:
+    totals, breaks = sum_outcomes(run.outcomes), Breaks()
+    if run.breaks:
+        rewritten, dropped = run.rewritten // run.breaks, run.dropped // run.breaks
+        dollars = price_of_break(rewritten, model, prompt_tokens=totals.prompt // len(run.outcomes), hour=hour)
+        paid_back = break_even(rewritten, dropped, run.cache.rule.rates).calls
+        breaks = Breaks(run.breaks, rewritten, dropped, dollars, paid_back)
+    over_window = sum(outcome.prompt > model.max_input_tokens for outcome in run.outcomes)
+    return PolicyResult(name, totals, run.refused, over_window, breaks)
