@@ -185,7 +185,7 @@ class Washing(SharedMemory):
         (Open, "No tenant sees another one's rows"),
         (Moving, "Inside a snapshot all reads see one state"),
         (Trusting, "does not match its hash is loaded as it is and never served"),
-        (Washing, "NUL, lone surrogates and U+001A come back"),
+        (Washing, "NUL, lone surrogates and U+001A survive"),
     ],
 )
 def test_a_broken_store_fails_the_check_that_is_named_for_it(broken: type[SharedMemory], words: str) -> None:

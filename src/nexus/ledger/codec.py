@@ -20,7 +20,7 @@ from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_j
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, SizedMessage, StoredMessage
 from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
-_KNOWN = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
+_PART_KINDS = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
 _parts = msgspec.json.Decoder(tuple[Part, ...])
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
@@ -92,10 +92,10 @@ def _is_text(parts: tuple[Part, ...]) -> bool:
         elif isinstance(part, ToolCall):
             texts = (part.id, part.name, part.arguments)
         elif isinstance(part, ToolResult) and type(part.is_error) is bool and type(part.content) is tuple:
-            said = [item.text for item in part.content if isinstance(item, Text)]
-            if len(said) != len(part.content):
+            result_texts = [item.text for item in part.content if isinstance(item, Text)]
+            if len(result_texts) != len(part.content):
                 return False
-            texts = (part.call_id, part.name, *said)
+            texts = (part.call_id, part.name, *result_texts)
         else:
             return False
         for text in texts:
@@ -110,14 +110,14 @@ def read_entry(
     """Return an entry from its columns (seq, kind, turn, at_ms, body, hash) and its messages' columns."""
     seq, kind, turn, entry_ms, body, digest = head
     rows: list[StoredMessage] = []
-    for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, aside in messages:
+    for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, optional in messages:
         parts = decode_parts(content, blob)
         if "\x1a" in id_ or "\x1a" in run_id or "\x1a" in source or "\x1a" in model or "\x1a" in meta:
             names = map(decode_text, (run_id, source, model, meta))
             message = Message(role, parts, decode_text(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
         else:
             message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
-        rows.append(StoredMessage(MessageRef(seq, order), message, TokenSize(openai, anthropic, gemini, aside)))
+        rows.append(StoredMessage(MessageRef(seq, order), message, TokenSize(openai, anthropic, gemini, optional)))
     return Entry(seq, kind, turn, entry_ms, decode_body(body), tuple(rows), digest)  # pyright: ignore[reportArgumentType]
 
 
@@ -126,8 +126,8 @@ def payload_hash(entry: NewEntry, rows: list[MessageRow], body: str) -> bytes:
 
     Token counts are not part of it, because another counter does not change the payload.
     """
-    said = [row[:-4] for row in rows]
-    return hashlib.sha256(_payload((entry.kind, body, said))).digest()
+    columns = [row[:-4] for row in rows]
+    return hashlib.sha256(_payload((entry.kind, body, columns))).digest()
 
 
 def indexed(parts: tuple[Part, ...], content: str) -> str:
@@ -166,8 +166,8 @@ def inputs_of(manifest: str) -> list[str]:
     """Return the hashes of blobs that a stored manifest names under `inputs`."""
     if '"inputs"' not in manifest:
         return []
-    named = decode_body(manifest).get("inputs")
-    values = cast("dict[str, Any]", named).values() if isinstance(named, dict) else ()
+    inputs = decode_body(manifest).get("inputs")
+    values = cast("dict[str, Any]", inputs).values() if isinstance(inputs, dict) else ()
     return sorted({value for value in values if isinstance(value, str)})
 
 
@@ -175,7 +175,7 @@ def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
     """Return the parts as JSON text, with image data moved to `blobs` under its SHA-256."""
     for part in parts:
         if isinstance(part, (Image, ToolResult)):
-            return to_json(tuple(_without_data(one, blobs) for one in parts))
+            return to_json(tuple(_without_data(part_, blobs) for part_ in parts))
     return to_json(parts)
 
 
@@ -231,11 +231,11 @@ def _check_nesting(body: object) -> None:
     level: list[object] = [cast("dict[object, object]", body)]
     for _ in range(MOST_NESTED):
         inner: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(cast("dict[object, object]", one).values())
-            elif isinstance(one, (list, tuple)):
-                inner.extend(cast("list[object]", one))
+        for value in level:
+            if isinstance(value, dict):
+                inner.extend(cast("dict[object, object]", value).values())
+            elif isinstance(value, (list, tuple)):
+                inner.extend(cast("list[object]", value))
         if not inner:
             return
         level = inner
@@ -249,7 +249,7 @@ def decode_body(text: str) -> dict[str, Any]:
 
 def _lenient(item: Mapping[str, Any]) -> Part:
     kind = str(item.get("type", ""))
-    if kind in _KNOWN:
+    if kind in _PART_KINDS:
         return msgspec.convert(item, Part)
     return Unknown(kind, json.dumps(item, ensure_ascii=True))
 

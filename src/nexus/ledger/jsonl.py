@@ -78,9 +78,9 @@ def export(
     Raises UnreadableFile when the file exists (unless `force`), LedgerFull, LedgerError.
     """
     if str(file) == STANDARD:
-        done = _write(store, sys.stdout.buffer, progress)
+        report = _write(store, sys.stdout.buffer, progress)
         sys.stdout.buffer.flush()
-        return done
+        return report
     check_target(store.place, file)
     with replacing(Path(file).expanduser(), force=force) as half, half.open("wb") as stream:
         return _write(store, stream, progress)
@@ -92,18 +92,18 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
     The whole file is checked before anything is stored. Raises UnreadableFile (with the line), LedgerTooNew,
     LedgerDamaged, LedgerConflict.
     """
-    with _opened(file) as stream:
+    with _open_twice(file) as stream:
         size = _size(stream)
         reader = _Reader(stream, str(file), store.tenant)
-        damage = next(check(_told(reader.records(), stream, progress, size * 2)), None)
+        damage = next(check(_with_progress(reader.records(), stream, progress, size * 2)), None)
         if damage is not None:
             raise LedgerDamaged(
                 f"{file} line {damage.number}: {damage}; nothing was stored. Export again from the ledger it came from"
             )
         stream.seek(0)
-        again = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
-        added = store.load(_told(again.records(), stream, progress, size * 2, size))
-    return LoadReport(dict(again.counts), added)
+        second_pass = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
+        added = store.load(_with_progress(second_pass.records(), stream, progress, size * 2, size))
+    return LoadReport(dict(second_pass.counts), added)
 
 
 def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> ExportReport:
@@ -169,17 +169,17 @@ class _Reader:
     def _header(self) -> Header:
         line = self._next(LONGEST_HEADER)
         try:
-            told = msgspec.json.decode(line, type=_Tag)
+            tag = msgspec.json.decode(line, type=_Tag)
         except msgspec.DecodeError as error:
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one") from error
-        if told.record != "ledger":
+        if tag.record != "ledger":
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one")
-        if told.format < FORMAT:
-            what = f"says format {told.format}, which no Nexus wrote"
+        if tag.format < FORMAT:
+            what = f"says format {tag.format}, which no Nexus wrote"
             raise self._unreadable(what, "export again from the ledger it came from")
-        if told.format > FORMAT:
+        if tag.format > FORMAT:
             raise LedgerTooNew(
-                f"{self._name} line 1: this export is of format {told.format}, this Nexus knows {FORMAT}; nothing was "
+                f"{self._name} line 1: this export is of format {tag.format}, this Nexus knows {FORMAT}; nothing was "
                 "stored. Upgrade Nexus"
             )
         header = self._decoded(line)
@@ -226,7 +226,7 @@ class _Reader:
         return UnreadableFile(f"{self._name} line {self._line} {what}; nothing was stored. What to do: {todo}")
 
 
-def _told(
+def _with_progress(
     records: Iterator[Record], stream: BinaryIO, progress: Progress | None, total: int, before: int = 0
 ) -> Iterator[Record]:
     """Yield the records, with reports of how far in the file they are."""
@@ -237,14 +237,14 @@ def _told(
 
 
 @contextmanager
-def _opened(file: str | Path) -> Generator[BinaryIO]:
+def _open_twice(file: str | Path) -> Generator[BinaryIO]:
     """Open the file for reading twice. Standard input is copied to a temporary file first."""
     if str(file) == STANDARD:
-        with writing("a copy of standard input"), tempfile.TemporaryFile() as kept:
+        with writing("a copy of standard input"), tempfile.TemporaryFile() as copy:
             if sys.stdin is not None:
-                shutil.copyfileobj(sys.stdin.buffer, kept)
-            kept.seek(0)
-            yield kept
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.seek(0)
+            yield copy
         return
     try:
         stream = Path(file).expanduser().open("rb")

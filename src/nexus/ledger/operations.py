@@ -44,12 +44,14 @@ from nexus.types.message import Role
 def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
     """Return the sessions that were spawned by sessions with these labels."""
     everyone = store.sessions(every=True)
-    return [one for one in everyone if one.parent_session and store.resolve(one.parent_session) in labels]
+    return [
+        session for session in everyone if session.parent_session and store.resolve(session.parent_session) in labels
+    ]
 
 
 def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
     """Return the moves that give sessions another parent (`parent_…` of SessionFacts)."""
-    moves = (store.session(one.label) for one in spawned)
+    moves = (store.session(session.label) for session in spawned)
     return [
         NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
         for old in moves
@@ -66,7 +68,7 @@ def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> EraseR
     threads, labels = _all_of(store, label), {label}
     if with_forks:
         _add_forks(store, threads, labels)
-    orphans = [one for one in child_sessions(store, labels) if one.label not in labels]
+    orphans = [session for session in child_sessions(store, labels) if session.label not in labels]
     try:
         erased = store.erase(sorted(threads), sorted(labels))
     except EraseIncomplete:
@@ -85,7 +87,7 @@ def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
 
 def _all_of(store: LedgerStore, label: str) -> set[int]:
     """Return every thread that a session or one of its names ever pointed to and no other session uses."""
-    elsewhere = {one.thread for one in store.sessions(every=True) if one.label != label}
+    elsewhere = {session.thread for session in store.sessions(every=True) if session.label != label}
     threads = _ever(store, label)
     for alias in store.aliases():
         if store.resolve(alias.name) == label:  # its names from before it was renamed
@@ -101,7 +103,7 @@ def _ever(store: LedgerStore, label: str) -> set[int]:
 def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
     """Add every thread that continues one of these, and every session that points to one of them now."""
     rows = store.threads()
-    now = {one.label: one.thread for one in store.sessions(every=True)}
+    now = {session.label: session.thread for session in store.sessions(every=True)}
     size = -1
     while size != len(threads) + len(labels):
         size = len(threads) + len(labels)
@@ -154,10 +156,10 @@ class Ledger:
 
     def thread(self, session: str) -> int:
         """Return the thread of a session. Raises NoSuchSession."""
-        found = self.store.thread_of(session)
-        if found is None:
+        thread = self.store.thread_of(session)
+        if thread is None:
             raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
-        return found
+        return thread
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
         """Return the active sessions, newest first; `every` adds archived and deleted ones."""
@@ -197,15 +199,17 @@ class Ledger:
         old = self._move(session)
         if self.store.resolve(new) not in (None, old.label) or new == old.label:
             raise BadReference(f"there is a session {new!r} already; `merge` leads one identity to the other")
-        known = self.store.aliases()
-        aliases = [Alias(new, None, f"now the label of {old.label!r}")] if any(a.name == new for a in known) else []
+        current_aliases = self.store.aliases()
+        aliases = (
+            [Alias(new, None, f"now the label of {old.label!r}")] if any(a.name == new for a in current_aliases) else []
+        )
         # Names from before lead straight to the new one: chains of aliases have an end.
-        aliases += [Alias(a.name, new, a.reason) for a in known if a.target == old.label and a.name != new]
+        aliases += [Alias(a.name, new, a.reason) for a in current_aliases if a.target == old.label and a.name != new]
         aliases.append(Alias(old.label, new, reason or "renamed"))
-        taken = self.store.session(new)
+        existing = self.store.session(new)
         moves = [
             NewRefUpdate(old.label, None, f"renamed to {new}", None, old.number),
-            NewRefUpdate(new, old.thread, f"renamed from {old.label}", old.facts, taken.number if taken else 0),
+            NewRefUpdate(new, old.thread, f"renamed from {old.label}", old.facts, existing.number if existing else 0),
         ]
         return self.store.move(moves, aliases)[1]
 
@@ -218,15 +222,15 @@ class Ledger:
         old, target = self._move(session), self._move(into)
         if old.label == target.label:
             raise BadReference(f"{session!r} and {into!r} are the same session already")
-        kept, number = f"{old.label}~merged", 1
-        while self.store.session(kept) is not None:
+        archive_label, number = f"{old.label}~merged", 1
+        while self.store.session(archive_label) is not None:
             number += 1
-            kept = f"{old.label}~merged-{number}"
+            archive_label = f"{old.label}~merged-{number}"
         spawned = child_sessions(self.store, {old.label})
         moves = [
             NewRefUpdate(old.label, None, f"merged into {target.label}", None, old.number),
-            NewRefUpdate(kept, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
-            *with_parent(self.store, spawned, f"the parent is {kept} now", parent_session=kept),
+            NewRefUpdate(archive_label, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
+            *with_parent(self.store, spawned, f"the parent is {archive_label} now", parent_session=archive_label),
         ]
         return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
@@ -244,11 +248,11 @@ class Ledger:
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction; see `LedgerStore.commit`."""
-        done = self.store.commit(session, commit, facts)
-        if done.added:
+        committed = self.store.commit(session, commit, facts)
+        if committed.added:
             over = commit.entries[-1].kind in ("completed", "failed")
-            (self._begun.discard if over else self._begun.add)((done.thread, done.turn))
-        return done
+            (self._begun.discard if over else self._begun.add)((committed.thread, committed.turn))
+        return committed
 
     def append(
         self,
@@ -273,11 +277,11 @@ class Ledger:
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
         """End the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
         row = self.store.thread(self.thread(session))
-        known = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
-        if not row.open_turn and not known:
+        is_repeat = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
+        if not row.open_turn and not is_repeat:
             raise BadEntry(f"session {session!r} has no open turn to close; nothing was stored")
-        kind, told = ("failed", {"error": error, **body}) if error else ("completed", body)
-        entry = NewEntry(kind, body=told, keys=(key,) if key else ())
+        kind, fields = ("failed", {"error": error, **body}) if error else ("completed", body)
+        entry = NewEntry(kind, body=fields, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_head=row.head_seq))
 
     def compact(
@@ -385,15 +389,15 @@ class Ledger:
         thread = self.thread(session)
         end = self._place(session, turn, None)
         labels: dict[int, list[str]] = {}
-        for one in self.store.sessions(every=True):
-            labels.setdefault(one.thread, []).append(one.label)
-        found: list[Ancestor] = []
+        for info in self.store.sessions(every=True):
+            labels.setdefault(info.thread, []).append(info.label)
+        ancestors: list[Ancestor] = []
         for part in self.store.path(thread):
             high = min(part.high, end)
             if part.low < high:
                 first, last = self._turn_at(thread, part.low + 1), self._turn_at(thread, high)
-                found.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
-        return found
+                ancestors.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
+        return ancestors
 
     def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[SearchHit]:
         """Return the messages that have all the words, best first; see `Query` for phrases and more."""
@@ -420,10 +424,10 @@ class Ledger:
         return label
 
     def _move(self, session: str) -> RefUpdate:
-        found = self.store.session(self._label(session))
-        if found is None:
+        update = self.store.session(self._label(session))
+        if update is None:
             raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
-        return found
+        return update
 
     def _status(self, session: str, status: SessionStatus) -> RefUpdate:
         return self.update(session, status, status=status)
@@ -442,7 +446,7 @@ class Ledger:
         return self.store.commit(session, Commit((NewEntry(kind, body=body),)))
 
     def _under_way(self, thread: int) -> set[int]:
-        return {turn for begun, turn in self._begun if begun == thread}
+        return {turn for begun_thread, turn in self._begun if begun_thread == thread}
 
     def _place(self, session: str, turn: int | None, seq: int | None) -> int:
         """Return the seq at the end of a turn without trailing checkpoints, or the given seq, or the head."""

@@ -62,7 +62,7 @@ def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
         return None
     turn = next(iter(store.entries(call.thread, row.seq - 1, row.seq))).turn
     rows = _rows(store, call.thread, turn)
-    number = next(place for place, one in enumerate(rows, 1) if one.seq == row.seq)
+    number = next(place for place, other in enumerate(rows, 1) if other.seq == row.seq)
     return RecordedCall(call.session, call.thread, turn, number, len(rows), row)
 
 
@@ -84,9 +84,9 @@ def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
 def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
     while until > 0:
         after = max(until - _BACK, 0)
-        found = [row for row in store.assemblies(thread, after, until) if not view or row.view == view]
-        if found:
-            return found[-1]
+        rows = [row for row in store.assemblies(thread, after, until) if not view or row.view == view]
+        if rows:
+            return rows[-1]
         until = after
     return None
 

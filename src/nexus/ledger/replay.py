@@ -119,22 +119,22 @@ def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Tur
 
 def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[RecordedToolCall]:
     """Return the tool calls of a path's entries, in order. An id that is used again is another call."""
-    found: list[RecordedToolCall] = []
+    recorded: list[RecordedToolCall] = []
     waiting: dict[str, int] = {}
     newest = 0
     for entry in entries:
         newest = max(newest, entry.turn)
         for row in entry.rows:
             for call in row.message.calls():
-                waiting[call.id] = len(found)
-                asked = row.message.at_ms or entry.at_ms
-                found.append(RecordedToolCall(call.id, call.name, entry.turn, row.place, "pending", asked))
+                waiting[call.id] = len(recorded)
+                asked_ms = row.message.at_ms or entry.at_ms
+                recorded.append(RecordedToolCall(call.id, call.name, entry.turn, row.place, "pending", asked_ms))
             for result in row.message.results():
                 at = waiting.pop(result.call_id, None)
                 if at is None:
                     continue
-                asked_for = found[at]
-                found[at] = RecordedToolCall(
+                asked_for = recorded[at]
+                recorded[at] = RecordedToolCall(
                     asked_for.call_id,
                     asked_for.name,
                     asked_for.turn,
@@ -145,19 +145,21 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Rec
                     row.message.at_ms or entry.at_ms,
                 )
     for at in waiting.values():
-        call = found[at]
+        call = recorded[at]
         if call.turn != newest or call.turn not in under_way:
-            found[at] = RecordedToolCall(call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms)
-    return found
+            recorded[at] = RecordedToolCall(
+                call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms
+            )
+    return recorded
 
 
 def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     usage = dict.fromkeys(_USAGE, 0)
     used: dict[str, None] = {}
     for entry in group:
         body = entry.body
-        told.update({name: value for name, value in body.items() if value not in (None, "", [], {})})
+        fields.update({name: value for name, value in body.items() if value not in (None, "", [], {})})
         used.update(dict.fromkeys(_names(body.get("permissions_used"))))
         reported = body.get("usage")
         counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
@@ -170,7 +172,7 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
         status = "completed" if end.kind == "completed" else "failed"
     elif open_here:
         status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
-    words = {name: str(told.get(name, "")) for name in _WORDS}
+    words = {name: str(fields.get(name, "")) for name in _WORDS}
     words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
     return Turn(
         number=number,
@@ -181,8 +183,8 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
         ended_ms=end.at_ms if end else 0,
         messages=len(rows),
         calls=sum(1 for row in rows for _ in row.message.calls()),
-        tools_available=_names(told.get("tools")),
-        permissions_granted=_names(told.get("permissions")),
+        tools_available=_names(fields.get("tools")),
+        permissions_granted=_names(fields.get("permissions")),
         permissions_used=tuple(used),
         **words,
         **usage,
@@ -193,8 +195,8 @@ _WORDS = ("model", "provider", "role", "toolset", "source_event", "workspace", "
 _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
-def _names(given: Any) -> tuple[str, ...]:
-    return tuple(map(str, cast("list[Any]", given))) if isinstance(given, list) else ()
+def _names(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, cast("list[Any]", values))) if isinstance(values, list) else ()
 
 
 def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
@@ -236,11 +238,11 @@ def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
 
 def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:
     """Return the seqs of undone compactions and undone undos, given a path's checkpoints, newest first."""
-    found: set[int] = set()
+    revoked: set[int] = set()
     for mark in marks:
-        if mark.kind == "undone" and mark.seq not in found:
-            found.add(int(mark.body.get("of", 0)))
-    return found
+        if mark.kind == "undone" and mark.seq not in revoked:
+            revoked.add(int(mark.body.get("of", 0)))
+    return revoked
 
 
 def wrong_fields(entry: NewEntry, seq: int) -> str:
@@ -250,14 +252,17 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
     if entry.kind != "compaction":
         return "" if not entry.messages or entry.kind in ("completed", "failed") else f"a {entry.kind} has no messages"
     try:
-        made = msgspec.convert(entry.body, Compaction)
+        compaction = msgspec.convert(entry.body, Compaction)
     except msgspec.ValidationError as error:
         return f"this is no compaction: {error}"
     if entry.messages:
         return "a compaction has no messages"
-    if not 1 <= made.covers_from <= made.covers_to + 1 <= made.first_kept <= seq + 1 or made.kept_ord < 0:
+    if (
+        not 1 <= compaction.covers_from <= compaction.covers_to + 1 <= compaction.first_kept <= seq + 1
+        or compaction.kept_ord < 0
+    ):
         return (
-            f"a compaction at entry {seq} cannot cover {made.covers_from} to {made.covers_to} and keep what follows "
-            f"from {made.first_kept}"
+            f"a compaction at entry {seq} cannot cover {compaction.covers_from} to {compaction.covers_to} and keep what follows "
+            f"from {compaction.first_kept}"
         )
     return ""

@@ -68,8 +68,8 @@ def parse_query(query: str) -> list[list[str]]:
 
     A query without any word gives none.
     """
-    found = (words(quoted or bare) for quoted, bare in _PIECE.findall(query))
-    return [phrase for phrase in found if phrase]
+    phrases = (words(quoted or bare) for quoted, bare in _PIECE.findall(query))
+    return [phrase for phrase in phrases if phrase]
 
 
 def words(text: str) -> list[str]:

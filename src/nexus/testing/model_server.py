@@ -106,7 +106,7 @@ def reply(
 
     def step(request: ModelRequest) -> Response:
         count = WordCounter().count
-        asked = count(request.data.decode()) if input_tokens is None else input_tokens
+        prompt_count = count(request.data.decode()) if input_tokens is None else input_tokens
         answered = count(text or "") if output_tokens is None else output_tokens
         name = model or str(request.body.get("model", ""))
         if request.format == "anthropic":
@@ -122,7 +122,7 @@ def reply(
                 "content": [*content, *calls],
                 "stop_reason": _STOP_REASONS[reason],
                 "stop_sequence": None,
-                "usage": {"input_tokens": asked, "output_tokens": answered},
+                "usage": {"input_tokens": prompt_count, "output_tokens": answered},
             }
         else:
             functions = [
@@ -137,7 +137,11 @@ def reply(
                 "created": 1,
                 "model": name,
                 "choices": [{"index": 0, "finish_reason": reason, "message": choice}],
-                "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
+                "usage": {
+                    "prompt_tokens": prompt_count,
+                    "completion_tokens": answered,
+                    "total_tokens": prompt_count + answered,
+                },
             }
         return Response(body=json.dumps(body).encode(), byte_interval_s=byte_interval_s)
 

@@ -48,45 +48,45 @@ class LabelAudit:
     def move(self, record: MoveRecord) -> Iterator[Damage]:
         """Yield the next move of a session's pointer."""
         last = next(reversed(self._labels), "")
-        known = self._labels.setdefault(record.label, _Label())
+        label = self._labels.setdefault(record.label, _Label())
         wrong = "is not in its place" if record.label < last else ""
-        if not wrong and record.number != known.number + 1:
-            wrong = f"follows move {known.number}"
-        elif not wrong and chain.move_hash(self._tenant, known.hash, record) != record.hash:
+        if not wrong and record.number != label.number + 1:
+            wrong = f"follows move {label.number}"
+        elif not wrong and chain.move_hash(self._tenant, label.hash, record) != record.hash:
             wrong = "does not match its hash"
         elif not wrong:
-            wrong = self._facts_of(record, known)
+            wrong = self._facts_of(record, label)
         if wrong:
             place = f"move {record.number} of session {decode_text(record.label)!r}"
             yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
-        known.number, known.hash, known.thread = record.number, record.hash, record.thread
+        label.number, label.hash, label.thread = record.number, record.hash, record.thread
 
-    def _facts_of(self, record: MoveRecord, known: _Label) -> str:
+    def _facts_of(self, record: MoveRecord, label: _Label) -> str:
         """Store the metadata of a pointer update and return an error text, or an empty string."""
         try:
             facts = from_json(record.facts, _facts)
         except UNREADABLE as error:
             return f"cannot be read ({error})"
-        known.parent, known.parent_turn = encode_text(facts.parent_session), facts.parent_turn
+        label.parent, label.parent_turn = encode_text(facts.parent_session), facts.parent_turn
         if record.thread is None:
             return ""
         if self._threads.erased(record.thread) is None:
             return f"points to thread {record.thread}, which is not there"
-        known.turn = max(known.turn, self._threads.turn(record.thread))
+        label.turn = max(label.turn, self._threads.turn(record.thread))
         return ""
 
     def alias(self, record: AliasRecord) -> Iterator[Damage]:
         """Yield the next change of an alias."""
         last = next(reversed(self._names), "")
-        known = self._names.setdefault(record.name, _Name())
+        name = self._names.setdefault(record.name, _Name())
         wrong = "is not in its place" if record.name < last else ""
-        if not wrong and record.number != known.number + 1:
-            wrong = f"follows change {known.number}"
-        elif not wrong and chain.alias_hash(self._tenant, known.hash, record) != record.hash:
+        if not wrong and record.number != name.number + 1:
+            wrong = f"follows change {name.number}"
+        elif not wrong and chain.alias_hash(self._tenant, name.hash, record) != record.hash:
             wrong = "does not match its hash"
         if wrong:
             yield Damage("alias", f"change {record.number} of alias {decode_text(record.name)!r}", wrong, "the alias")
-        known.number, known.hash, known.target = record.number, record.hash, record.target
+        name.number, name.hash, name.target = record.number, record.hash, record.target
 
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
         """Yield the next calibration of a model's counts."""
@@ -105,19 +105,19 @@ class LabelAudit:
 
     def finish(self) -> Iterator[Damage]:
         """Yield damage that only the end reveals: lost targets, parents, and circles of aliases or parents."""
-        for label, known in self._labels.items():
-            if known.thread is not None and self._threads.erased(known.thread):
-                what = f"points to thread {known.thread}, which was deleted for good"
-                yield Damage("move", f"session {decode_text(label)!r}", what, "the session", known.thread)
-            wrong = self._orphaned(known)
+        for label, state in self._labels.items():
+            if state.thread is not None and self._threads.erased(state.thread):
+                what = f"points to thread {state.thread}, which was deleted for good"
+                yield Damage("move", f"session {decode_text(label)!r}", what, "the session", state.thread)
+            wrong = self._orphaned(state)
             if wrong:
                 yield Damage("move", f"session {decode_text(label)!r}", wrong, "its place among the sessions")
-        parents = {label: self._stands_for(known.parent) for label, known in self._labels.items() if known.parent}
-        parents_of = {label: found[-1] for label, found in parents.items() if found}
+        parents = {label: self._stands_for(state.parent) for label, state in self._labels.items() if state.parent}
+        parents_of = {label: parent_names[-1] for label, parent_names in parents.items() if parent_names}
         for label in _in_circles(parents_of):
             what = "is its own ancestor"
             yield Damage("move", f"session {decode_text(label)!r}", what, "its place among the sessions")
-        targets = {name: known.target for name, known in self._names.items() if known.target is not None}
+        targets = {name: state.target for name, state in self._names.items() if state.target is not None}
         for name, target in targets.items():
             if target not in self._labels and target not in self._names:
                 what = f"leads to {decode_text(target)!r}, which is not there"
@@ -125,42 +125,42 @@ class LabelAudit:
         for name in _in_circles({name: target for name, target in targets.items() if target in targets}):
             yield Damage("alias", f"alias {decode_text(name)!r}", "leads back to itself", "the alias")
 
-    def _orphaned(self, known: _Label) -> str:
+    def _orphaned(self, state: _Label) -> str:
         """Return the fault of a parent reference. A session may outlive an erased parent."""
-        if not known.parent or self._threads.some_erased:
+        if not state.parent or self._threads.some_erased:
             return ""
-        found = self._stands_for(known.parent)
-        if not found:
-            return f"has the parent session {decode_text(known.parent)!r}, which is not there"
-        there = 0 <= known.parent_turn <= max(self._labels[label].turn for label in found)
+        parents = self._stands_for(state.parent)
+        if not parents:
+            return f"has the parent session {decode_text(state.parent)!r}, which is not there"
+        there = 0 <= state.parent_turn <= max(self._labels[label].turn for label in parents)
         return (
             ""
             if there
-            else f"was spawned in turn {known.parent_turn} of {decode_text(known.parent)!r}, which is not there"
+            else f"was spawned in turn {state.parent_turn} of {decode_text(state.parent)!r}, which is not there"
         )
 
     def _stands_for(self, name: str) -> list[str]:
         """Return the sessions that a name has meant: itself and the targets of its alias."""
-        found: list[str] = []
-        seen: set[str] = set()
+        sessions: list[str] = []
+        visited: set[str] = set()
         at: str | None = name
-        while at is not None and at not in seen:
-            seen.add(at)
+        while at is not None and at not in visited:
+            visited.add(at)
             if at in self._labels:
-                found.append(at)
+                sessions.append(at)
             at = self._names[at].target if at in self._names else None
-        return found
+        return sessions
 
 
 def _in_circles(follow: dict[str, str]) -> list[str]:
     """Return one name of each circle. `follow` says where each name leads."""
-    left, found = dict(follow), list[str]()
-    while left:
-        name, target = left.popitem()
-        seen = {name}
-        while target in left:
-            seen.add(target)
-            target = left.pop(target)
-        if target in seen:
-            found.append(target)
-    return sorted(found)
+    remaining, members = dict(follow), list[str]()
+    while remaining:
+        name, target = remaining.popitem()
+        visited = {name}
+        while target in remaining:
+            visited.add(target)
+            target = remaining.pop(target)
+        if target in visited:
+            members.append(target)
+    return sorted(members)

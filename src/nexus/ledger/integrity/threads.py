@@ -25,7 +25,7 @@ FARTHEST_GAP = 1_000_000
 """Entries that may be missing in a row; a number beyond that is itself the damage."""
 
 _KINDS: tuple[str, ...] = get_args(EntryKind)
-_LOST = _KINDS.index("lost")
+_LOST_KIND = _KINDS.index("lost")
 _MISSING = 255
 _payload = msgspec.msgpack.Encoder().encode
 
@@ -43,10 +43,10 @@ _compaction = msgspec.json.Decoder(Compaction)
 _cut = msgspec.json.Decoder(Cut)
 
 
-class _Past:
+class _ThreadState:
     """A thread, and of each of its entries that came so far its 13 bytes."""
 
-    def __init__(self, row: ThreadRecord, parent: _Past | None) -> None:
+    def __init__(self, row: ThreadRecord, parent: _ThreadState | None) -> None:
         self.row, self.parent = row, parent
         self.last = row.root_hash
         self.turn = parent.turn if parent else 0
@@ -59,28 +59,28 @@ class _Past:
         """The seq of the newest entry that came."""
         return self.row.fork_seq + len(self.kinds)
 
-    def owner(self, seq: int) -> tuple[_Past, int]:
+    def owner(self, seq: int) -> tuple[_ThreadState, int]:
         """Return the thread of the path that has the entry, and the entry's index there.
 
         The index is below 0 for positions before the first entry.
         """
-        past = self
-        while seq <= past.row.fork_seq and past.parent is not None:
-            past = past.parent
-        return past, seq - past.row.fork_seq - 1
+        state = self
+        while seq <= state.row.fork_seq and state.parent is not None:
+            state = state.parent
+        return state, seq - state.row.fork_seq - 1
 
     def kind(self, seq: int) -> tuple[str, int] | None:
         """Return kind and number of messages of an entry on the path, or None."""
-        past, index = self.owner(seq)
-        if not 0 <= index < len(past.kinds) or past.kinds[index] == _MISSING:
+        state, index = self.owner(seq)
+        if not 0 <= index < len(state.kinds) or state.kinds[index] == _MISSING:
             return None
-        return _KINDS[past.kinds[index]], past.counts[index]
+        return _KINDS[state.kinds[index]], state.counts[index]
 
     def add(self, record: EntryRecord) -> None:
         """Record an entry and any gap before it."""
         for _ in range(record.seq - self.end - 1):
             self._append(0, _MISSING, 0)
-        kind = _KINDS.index(record.kind) if record.kind in _KINDS else _LOST
+        kind = _KINDS.index(record.kind) if record.kind in _KINDS else _LOST_KIND
         self._append(_short(record.hash), kind, len(record.messages))
         self.last, self.turn = record.hash, max(self.turn, record.turn)
 
@@ -95,8 +95,8 @@ class ThreadAudit:
 
     def __init__(self, tenant: str, blobs: Collection[str]) -> None:
         self._tenant, self._blobs = tenant, blobs
-        self._threads: dict[int, _Past] = {}
-        self._now: _Past | None = None
+        self._threads: dict[int, _ThreadState] = {}
+        self._now: _ThreadState | None = None
         self._last_id = 0
         self._keys: set[int] = set()
         self._views: dict[str, tuple[int, bytes]] = {}
@@ -104,13 +104,13 @@ class ThreadAudit:
 
     def erased(self, thread: int) -> bool | None:
         """Return True if the thread was erased, None if it does not exist."""
-        past = self._threads.get(thread)
-        return past.row.erased if past is not None else None
+        state = self._threads.get(thread)
+        return state.row.erased if state is not None else None
 
     @property
     def some_erased(self) -> bool:
         """True if any thread was erased."""
-        return any(past.row.erased for past in self._threads.values())
+        return any(state.row.erased for state in self._threads.values())
 
     def turn(self, thread: int) -> int:
         """Return the number of the newest turn on the thread's path."""
@@ -125,13 +125,13 @@ class ThreadAudit:
         wrong = self._joint(row, parent)
         if wrong:
             yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
-        self._now = self._threads[row.id] = _Past(row, parent)
+        self._now = self._threads[row.id] = _ThreadState(row, parent)
         self._last_id = max(row.id, self._last_id)
         self._keys.clear()
         self._views.clear()
         self._key = ("", "", 0)
 
-    def _joint(self, row: ThreadRecord, parent: _Past | None) -> str:
+    def _joint(self, row: ThreadRecord, parent: _ThreadState | None) -> str:
         """Return the fault of a thread's starting point, or an empty string."""
         if row.parent is None:
             right = row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
@@ -140,51 +140,57 @@ class ThreadAudit:
             return f"continues thread {row.parent}, which is not there"
         if parent.row.erased:
             return "" if row.erased else f"continues thread {row.parent}, which was deleted for good"
-        past, index = parent.owner(row.fork_seq)
-        there = past.digests[index] if 0 <= index < len(past.digests) else None
+        state, index = parent.owner(row.fork_seq)
+        there = state.digests[index] if 0 <= index < len(state.digests) else None
         if index == -1:
-            there = _short(past.row.root_hash)
+            there = _short(state.row.root_hash)
         return (
             "" if there == _short(row.root_hash) else f"does not continue thread {row.parent} at entry {row.fork_seq}"
         )
 
     def finish(self) -> Iterator[Damage]:
         """Check the end of a thread against the newest entry that its row names."""
-        past, self._now = self._now, None
-        if past is None or (past.end, past.last) == (past.row.head_seq, past.row.head_hash):
+        state, self._now = self._now, None
+        if state is None or (state.end, state.last) == (state.row.head_seq, state.row.head_hash):
             return
-        head, end = past.row.head_seq, past.end
+        head, end = state.row.head_seq, state.end
         if end < head:
             what = f"ends with entry {end}, but its newest one is entry {head}"
-            lost = f"entries {end + 1} to {head}" if end + 1 < head else f"entry {head}"
+            loss = f"entries {end + 1} to {head}" if end + 1 < head else f"entry {head}"
         else:
-            what, lost = "does not name its newest entry", "the certainty that nothing is missing at its end"
-        yield Damage("thread", f"thread {past.row.id}", what, lost, past.row.id, end)
+            what, loss = "does not name its newest entry", "the certainty that nothing is missing at its end"
+        yield Damage("thread", f"thread {state.row.id}", what, loss, state.row.id, end)
 
     # entries -----------------------------------------------------------------------------------------------------
 
     def entry(self, record: EntryRecord) -> Iterator[Damage]:
         """Check the next entry of the current thread."""
-        past, place = self._now, f"entry {record.seq} of thread {record.thread}"
-        if past is None or past.row.id != record.thread or past.row.erased or record.seq <= past.end or self._key[0]:
+        state, place = self._now, f"entry {record.seq} of thread {record.thread}"
+        if (
+            state is None
+            or state.row.id != record.thread
+            or state.row.erased
+            or record.seq <= state.end
+            or self._key[0]
+        ):
             yield _entry(record, "is not in its place", "the order of the dump")
             return
-        missing = record.seq - past.end - 1
+        missing = record.seq - state.end - 1
         if missing > FARTHEST_GAP:
-            yield _entry(record, f"has an impossible number after entry {past.end}", _said(record))
+            yield _entry(record, f"has an impossible number after entry {state.end}", _content_lost(record))
             return
         if missing:
-            gap = f"entry {past.end + 1}" if missing == 1 else f"entries {past.end + 1} to {record.seq - 1}"
+            gap = f"entry {state.end + 1}" if missing == 1 else f"entries {state.end + 1} to {record.seq - 1}"
             place = f"{gap} of thread {record.thread}"
             what = "is missing" if missing == 1 else "are missing"
-            lost = f"{gap}, and whether entry {record.seq} is sound"
-            yield Damage("entry", place, what, lost, record.thread, past.end + 1)
-        elif not self._proven(record, past.last):
-            yield _entry(record, "does not match its hash", _said(record))
+            loss = f"{gap}, and whether entry {record.seq} is sound"
+            yield Damage("entry", place, what, loss, record.thread, state.end + 1)
+        elif not self._proven(record, state.last):
+            yield _entry(record, "does not match its hash", _content_lost(record))
         else:
-            yield from self._refers(record, past)
+            yield from self._refers(record, state)
         yield from self._used(record)
-        past.add(record)
+        state.add(record)
 
     def _proven(self, record: EntryRecord, before: bytes) -> bool:
         if record.kind == "lost" and not record.messages:
@@ -192,20 +198,20 @@ class ThreadAudit:
         columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
         return chain.entry_hash(before, self._tenant, columns, record.messages) == record.hash
 
-    def _refers(self, record: EntryRecord, past: _Past) -> Iterator[Damage]:
+    def _refers(self, record: EntryRecord, state: _ThreadState) -> Iterator[Damage]:
         """Check the references of an entry that matches its hash: images and earlier entries."""
         try:
             decode_body(record.body)
             for row in record.messages:
                 decode_parts(row[7], lambda _: b"")
             blobs = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
-            wrong = _wrong_mark(record, past)
+            wrong = _wrong_mark(record, state)
         except UNREADABLE as error:
-            yield _entry(record, f"cannot be read ({error})", _said(record))
+            yield _entry(record, f"cannot be read ({error})", _content_lost(record))
             return
         for sha256 in sorted(blobs):
             if sha256 not in self._blobs:
-                yield _entry(record, f"shows image {sha256[:12]}, which is not there", _said(record))
+                yield _entry(record, f"shows image {sha256[:12]}, which is not there", _content_lost(record))
         if wrong:
             yield _entry(record, wrong, "what it changes")
 
@@ -213,15 +219,15 @@ class ThreadAudit:
         """Check that each idempotency key occurs once and is bound to the entry's payload."""
         if not record.keys:
             return
-        said = [row[:-4] for row in record.messages]
-        payload = hashlib.sha256(_payload((record.kind, record.body, said))).digest()
+        columns = [row[:-4] for row in record.messages]
+        payload = hashlib.sha256(_payload((record.kind, record.body, columns))).digest()
         for key in record.keys:
             name = _short(hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).digest())
-            lost = f"that the key {decode_text(key.key)!r} works once"
+            loss = f"that the key {decode_text(key.key)!r} works once"
             if name in self._keys:
-                yield _entry(record, "has an idempotency key that was used before", lost)
+                yield _entry(record, "has an idempotency key that was used before", loss)
             elif record.kind != "lost" and key.payload != payload:
-                yield _entry(record, "has an idempotency key for something else", lost)
+                yield _entry(record, "has an idempotency key for something else", loss)
             self._keys.add(name)
 
     # views -------------------------------------------------------------------------------------------------------
@@ -235,11 +241,11 @@ class ThreadAudit:
         number, before = self._views.get(record.view, (0, b""))
         columns = (record.view, record.number, record.kind, record.at_seq, record.body, record.at_ms)
         digest = chain.decision_hash(before, (self._tenant, record.thread, *columns))
-        past = self._placed(record.thread, ("decision", record.view, record.number))
-        if past is None or record.number <= number:
+        state = self._placed(record.thread, ("decision", record.view, record.number))
+        if state is None or record.number <= number:
             wrong = "is not in its place"
         else:
-            wrong = "does not match its hash" if digest != record.hash else _wrong_cut(record, past)
+            wrong = "does not match its hash" if digest != record.hash else _wrong_cut(record, state)
         if wrong:
             yield Damage("decision", place, wrong, "what this view left out", record.thread, record.at_seq)
         self._views[record.view] = (record.number, record.hash)
@@ -247,13 +253,13 @@ class ThreadAudit:
     def manifest(self, record: AssemblyRecord) -> Iterator[Damage]:
         """Check the next manifest."""
         place = f"manifest of view {decode_text(record.view)} at entry {record.seq} of thread {record.thread}"
-        past = self._placed(record.thread, ("manifest", record.view, record.seq))
-        if past is None:
+        state = self._placed(record.thread, ("manifest", record.view, record.seq))
+        if state is None:
             wrong = "is not in its place"
         elif chain.assembly_hash(self._tenant, record) != record.hash:
             wrong = "does not match its hash"
         else:
-            there = past.row.fork_seq < record.seq <= past.end
+            there = state.row.fork_seq < record.seq <= state.end
             wrong = self._lacking(record) if there else "is of an entry that is not there"
         if wrong:
             yield Damage("assembly", place, wrong, "what was sent there", record.thread, record.seq)
@@ -261,31 +267,31 @@ class ThreadAudit:
     def _lacking(self, record: AssemblyRecord) -> str:
         """Return the fault of a manifest's references, or an empty string."""
         try:
-            gone = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
+            missing = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
         except UNREADABLE as error:
             return f"cannot be read ({error})"
-        return f"names an input {gone[0][:12]}, which is not there" if gone else ""
+        return f"names an input {missing[0][:12]}, which is not there" if missing else ""
 
-    def _placed(self, thread: int, key: tuple[str, str, int]) -> _Past | None:
+    def _placed(self, thread: int, key: tuple[str, str, int]) -> _ThreadState | None:
         """Return the thread if a decision or manifest comes in order after its entries."""
-        past = self._now
-        if past is None or past.row.id != thread or past.row.erased or key <= self._key:
+        state = self._now
+        if state is None or state.row.id != thread or state.row.erased or key <= self._key:
             return None
         self._key = key
-        return past
+        return state
 
 
-def _entry(record: EntryRecord, what: str, lost: str) -> Damage:
+def _entry(record: EntryRecord, what: str, loss: str) -> Damage:
     place = f"entry {record.seq} of thread {record.thread}"
-    return Damage("entry", place, what, lost, record.thread, record.seq)
+    return Damage("entry", place, what, loss, record.thread, record.seq)
 
 
-def _said(record: EntryRecord) -> str:
+def _content_lost(record: EntryRecord) -> str:
     count = len(record.messages)
     return f"its {count} messages" if count > 1 else "its message" if count else f"the {record.kind} mark"
 
 
-def _wrong_mark(record: EntryRecord, past: _Past) -> str:
+def _wrong_mark(record: EntryRecord, state: _ThreadState) -> str:
     """Return the fault of a checkpoint's references, or an empty string."""
     if record.kind == "compaction":
         body = from_json(record.body, _compaction)
@@ -293,7 +299,7 @@ def _wrong_mark(record: EntryRecord, past: _Past) -> str:
         return "" if fits else "covers or keeps entries that are not there"
     if record.kind == "undone":
         of = from_json(record.body, _place).of
-        there = past.kind(of)
+        there = state.kind(of)
         return (
             ""
             if there and there[0] in ("compaction", "undone", "lost")
@@ -301,15 +307,15 @@ def _wrong_mark(record: EntryRecord, past: _Past) -> str:
         )
     if record.kind in ("pin", "unpin"):
         place = from_json(record.body, _place)
-        there = past.kind(place.seq)
+        there = state.kind(place.seq)
         if there is None or (there[0] != "lost" and not 0 <= place.ord < there[1]):
             return f"names message {place.ord} of entry {place.seq}, which is not there"
     return ""
 
 
-def _wrong_cut(record: DecisionRecord, past: _Past) -> str:
+def _wrong_cut(record: DecisionRecord, state: _ThreadState) -> str:
     """Return the fault of a cut's references, or an empty string."""
-    if not 0 <= record.at_seq <= past.end:
+    if not 0 <= record.at_seq <= state.end:
         return f"was made after entry {record.at_seq}, which is not there"
     if record.kind != "cut":
         return ""

@@ -102,8 +102,8 @@ def restore(
         require_sound(half)
         if place.exists():
             half.chmod(place.stat().st_mode & 0o777)
-        aside = _set_aside(place, force=force) if place.exists() else None
-    return RestoreReport(str(target), version, str(aside or ""))
+        previous = _set_aside(place, force=force) if place.exists() else None
+    return RestoreReport(str(target), version, str(previous or ""))
 
 
 def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> MigrationReport:
@@ -123,10 +123,10 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
             _copied(place, trial, progress)
             _bring(trial)
         return MigrationReport(str(path), version, VERSION)
-    kept = _free(place, f".v{version}.bak")
-    backup(place, kept, progress=progress)
+    backup_path = _free(place, f".v{version}.bak")
+    backup(place, backup_path, progress=progress)
     _bring(place)
-    return MigrationReport(str(path), version, VERSION, str(kept))
+    return MigrationReport(str(path), version, VERSION, str(backup_path))
 
 
 def vacuum(path: str | Path) -> VacuumReport:
@@ -168,7 +168,7 @@ def _set_aside(place: Path, *, force: bool) -> Path:
 
     With `force` a log that cannot be folded in is moved along.
     """
-    aside = _free(place, f".before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    free_path = _free(place, f".before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     try:
         _close_for_others(place)
     except LedgerError:
@@ -176,15 +176,15 @@ def _set_aside(place: Path, *, force: bool) -> Path:
             raise
     with writing(place):
         try:
-            os.link(place, aside)
+            os.link(place, free_path)
         except OSError:
-            place.rename(aside)
+            place.rename(free_path)
         for end in COMPANIONS:
             companion = place.with_name(place.name + end)
             if companion.exists():
-                companion.rename(aside.with_name(aside.name + end))
+                companion.rename(free_path.with_name(free_path.name + end))
         sync(place.parent)
-    return aside
+    return free_path
 
 
 def _close_for_others(place: Path) -> None:
@@ -213,8 +213,8 @@ def _as_in_use(place: Path) -> Generator[None]:
 
 def _free(place: Path, end: str) -> Path:
     """Return an unused path next to `place` whose name ends with `end`."""
-    found, number = place.with_name(place.name + end), 1
-    while found.exists():
+    candidate, number = place.with_name(place.name + end), 1
+    while candidate.exists():
         number += 1
-        found = place.with_name(f"{place.name}{end}.{number}")
-    return found
+        candidate = place.with_name(f"{place.name}{end}.{number}")
+    return candidate

@@ -51,7 +51,7 @@ class Derived:
         self._aliases: dict[str, AliasRecord] = {}
         self._views: dict[tuple[int, str], tuple[int, bytes, int, int, bytes]] = defaultdict(lambda: _NONE)
         self._calibrations: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self._found: list[Damage] = []
+        self._faults: list[Damage] = []
 
     def watch(self, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the records unchanged and collect their derived values. Unreadable ones are left to the audit."""
@@ -82,7 +82,7 @@ class Derived:
 
     def differences(self) -> Iterator[Damage]:
         """Yield derived rows that differ from their sources. Call it after all records were watched."""
-        yield from self._found
+        yield from self._faults
         for sha256, thread, seq in sorted(self._uses):
             yield _derived(f"the use of image {sha256[:12]} in entry {seq} of thread {thread}", thread, seq)
         yield from self._pointers()
@@ -125,7 +125,7 @@ class Derived:
         wanted = {(record.seq, c.ord, c.part, c.call_id, c.name, int(c.is_result), int(c.is_error)) for c in calls}
         if not wanted <= self._calls or not uses <= self._uses:
             what = f"the calls and images of entry {record.seq} of thread {record.thread}"
-            self._found.append(_derived(what, record.thread, record.seq))
+            self._faults.append(_derived(what, record.thread, record.seq))
         self._calls -= wanted
         self._uses -= uses
 
@@ -143,9 +143,9 @@ class Derived:
         if chain.columns_hash("thread", (self._tenant, *stored[:-1])) != stored[-1]:
             wrong.append("hash")
         if wrong:
-            self._found.append(_derived(f"the row of thread {thread.id} ({', '.join(wrong)})", thread.id))
+            self._faults.append(_derived(f"the row of thread {thread.id} ({', '.join(wrong)})", thread.id))
         for seq, *_ in sorted(self._calls)[:1]:
-            self._found.append(_derived(f"a call in entry {seq} of thread {thread.id}", thread.id, int(seq)))
+            self._faults.append(_derived(f"a call in entry {seq} of thread {thread.id}", thread.id, int(seq)))
 
     # what is newest ----------------------------------------------------------------------------------------------
 
@@ -162,16 +162,16 @@ class Derived:
         These are its newest update or, without a thread, also its newest alias.
         """
         move, alias = self._moves.get(label), self._aliases.get(label)
-        found: list[tuple[Any, ...]] = []
+        pointers: list[tuple[Any, ...]] = []
         if alias is not None and (move is None or move.thread is None):
-            found.append((alias.number, None, ALIAS, alias.hash))
-        if move is not None and (not found or alias is None or alias.target is None):
+            pointers.append((alias.number, None, ALIAS, alias.hash))
+        if move is not None and (not pointers or alias is None or alias.target is None):
             try:
                 status = from_json(move.facts, _facts).status
             except UNREADABLE:
                 status = ""
-            found.append((move.number, move.thread, status, move.hash))
-        return found
+            pointers.append((move.number, move.thread, status, move.hash))
+        return pointers
 
     def _heads(self) -> Iterator[Damage]:
         columns = "decisions, decision_hash, assemblies, assembly_seq, assembly_hash"

@@ -103,17 +103,17 @@ def worst_level(findings: list[DoctorFinding]) -> Literal["ok", "warn", "bad"]:
 
 def mount_of(path: str, mounts: str) -> Mount | None:
     """Return the mount of a real path from the text of `/proc/self/mountinfo`, or None."""
-    found: Mount | None = None
+    mount: Mount | None = None
     for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kinds = left.split(), right.split()
+        fields_before, _, right = line.partition(" - ")
+        fields, kinds = fields_before.split(), right.split()
         if len(fields) < 6 or not kinds:
             continue
         at = _plain(fields[4])
         inside = path == at or path.startswith(at.rstrip("/") + "/")
-        if inside and (found is None or len(at) >= len(found.at)):
-            found = Mount(kinds[0], at, "ro" in fields[5].split(","))
-    return found
+        if inside and (mount is None or len(at) >= len(mount.at)):
+            mount = Mount(kinds[0], at, "ro" in fields[5].split(","))
+    return mount
 
 
 def has_log_bug(version: str) -> bool:
@@ -195,15 +195,15 @@ def _permissions(file: Path) -> Iterator[DoctorFinding]:
     if os.name != "posix":
         yield DoctorFinding("ok", "permissions", "the ledger and its folder can be written")
         return
-    found, above = file.stat(), folder.stat()
-    if found.st_uid != os.geteuid():
-        what = f"the ledger belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+    file_stat, folder_stat = file.stat(), folder.stat()
+    if file_stat.st_uid != os.geteuid():
+        what = f"the ledger belongs to user {file_stat.st_uid}, and this is user {os.geteuid()}"
         yield DoctorFinding(
             "warn", "permissions", what, "its log may end up with another owner: run as the ledger's owner"
         )
-    elif above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+    elif folder_stat.st_mode & stat.S_IWOTH and not folder_stat.st_mode & stat.S_ISVTX:
         yield DoctorFinding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
-    elif found.st_mode & (stat.S_IROTH | stat.S_IWOTH) and all(
+    elif file_stat.st_mode & (stat.S_IROTH | stat.S_IWOTH) and all(
         p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.parents)
     ):
         what = "every user of this machine may read the conversations"
@@ -226,9 +226,11 @@ def _space(file: Path) -> DoctorFinding:
 
 
 def _forked(file: Path) -> DoctorFinding:
-    here = [pid for name, pid in open_ledgers() if pid != os.getpid() and Path(name).exists() and file.samefile(name)]
-    if here:
-        what = f"process {here[0]} opened it before this one was forked"
+    forked_from = [
+        pid for name, pid in open_ledgers() if pid != os.getpid() and Path(name).exists() and file.samefile(name)
+    ]
+    if forked_from:
+        what = f"process {forked_from[0]} opened it before this one was forked"
         return DoctorFinding("bad", "processes", what, "open the ledger after the fork, in each process for itself")
     return DoctorFinding("ok", "processes", "no connection came through a fork")
 
@@ -294,9 +296,9 @@ def _version(db: Database) -> Iterator[DoctorFinding]:
 
 
 def _quick(db: Database) -> DoctorFinding:
-    found = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
-    if found:
-        return DoctorFinding("bad", "structure", "; ".join(found), f"`nexus ledger verify` lists all damage, {_SAVE}")
+    faults = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
+    if faults:
+        return DoctorFinding("bad", "structure", "; ".join(faults), f"`nexus ledger verify` lists all damage, {_SAVE}")
     return DoctorFinding("ok", "structure", "SQLite's quick check finds nothing")
 
 

@@ -84,8 +84,8 @@ class Proofs:
 class Entries:
     """Salvage of the entries of one thread after the other. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
-        self._tenant, self._found, self._rows = tenant, found, rows
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
+        self._tenant, self._ledger_rows, self._rows = tenant, ledger_rows, rows
         self._proofs, self.damages = proofs, damages
         self.shown: dict[str, Where | None] = {}
         """The images that entries show, each with where its data stands whole; None for one that is lost."""
@@ -108,7 +108,7 @@ class Entries:
         `turn` is the number of the newest turn before them.
         """
         self.begin(row.id)
-        kept: list[EntryRecord] = []
+        records: list[EntryRecord] = []
         at_ms = row.at_ms
         before: bytes | None = row.root_hash
         for seq in itertools.count(row.fork_seq + 1):
@@ -120,41 +120,45 @@ class Entries:
                     break
             record = record or self._repaired(row, seq, before, turn, at_ms)
             record = self._servable(record)
-            kept.append(replace(record, keys=self._keys(record)))
+            records.append(replace(record, keys=self._keys(record)))
             before = None if record.hash == UNKNOWN else record.hash
             turn, at_ms = record.turn, record.at_ms
-        left = [seq for seq in self._seqs if seq > row.fork_seq + len(kept)]
-        if left:
+        unproven = [seq for seq in self._seqs if seq > row.fork_seq + len(records)]
+        if unproven:
             what = "stands behind the newest entry that anything proves"
-            self.damages.append(Damage("entry", _place(row.id, left[0]), what, "it was not complete", row.id, left[0]))
-        return kept
+            self.damages.append(
+                Damage("entry", _place(row.id, unproven[0]), what, "it was not complete", row.id, unproven[0])
+            )
+        return records
 
     def candidates(self, thread: int, seq: int) -> list[EntryRecord]:
         """Return the rows that claim to be an entry, with every combination of their messages."""
-        known = self._variants.get(seq)
-        if known is None:
-            heads = [self._found.entry(where) for where in self._rows.entries.get(thread, {}).get(seq, ())]
+        variants = self._variants.get(seq)
+        if variants is None:
+            heads = [self._ledger_rows.entry(where) for where in self._rows.entries.get(thread, {}).get(seq, ())]
             by_order: dict[int, list[MessageRow]] = defaultdict(list)
             for where in self._rows.messages.get(thread, {}).get(seq, ()) if heads else ():
-                message = self._found.message(where)
+                message = self._ledger_rows.message(where)
                 by_order[message[0]].append(message)
-            said = list(itertools.islice(_lists(by_order), MOST_VARIANTS // max(len(heads), 1)))
-            known = [replace(head, messages=messages) for head in heads for messages in said]
-            self._variants[seq] = known
-        return known
+            message_lists = list(itertools.islice(_lists(by_order), MOST_VARIANTS // max(len(heads), 1)))
+            variants = [replace(head, messages=messages) for head in heads for messages in message_lists]
+            self._variants[seq] = variants
+        return variants
 
     def _next(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
         """Return the entry that follows, or one that an earlier repair left as lost, which keeps its value."""
-        found = self.matching(thread, seq, before)
-        if found is None:
-            lost = (record for record in self.candidates(thread, seq) if record.kind == "lost" and not record.messages)
-            found = next(lost, None)
-        return found
+        record_ = self.matching(thread, seq, before)
+        if record_ is None:
+            lost_records = (
+                record for record in self.candidates(thread, seq) if record.kind == "lost" and not record.messages
+            )
+            record_ = next(lost_records, None)
+        return record_
 
     def matching(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
         """Return the entry that the chain value before it proves; None if no rows do."""
-        found = (record for record in self.candidates(thread, seq) if self._digest(before, record) == record.hash)
-        return next(found, None)
+        matches = (record for record in self.candidates(thread, seq) if self._digest(before, record) == record.hash)
+        return next(matches, None)
 
     def _digest(self, before: bytes, record: EntryRecord) -> bytes:
         columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
@@ -193,8 +197,8 @@ class Entries:
         digest = self._value_of(row, seq, {record.hash for record in candidates}, hints)
         what = "is missing" if not candidates else "is damaged" if before is not None else "cannot be proven"
         count = len(candidates[0].messages) if candidates else 0
-        lost = f"its {count} messages" if count > 1 else "its content"
-        self.damages.append(Damage("entry", _place(row.id, seq), what, lost, row.id, seq))
+        loss = f"its {count} messages" if count > 1 else "its content"
+        self.damages.append(Damage("entry", _place(row.id, seq), what, loss, row.id, seq))
         return EntryRecord(row.id, seq, "lost", max(turns, default=turn), at_ms, "{}", digest)
 
     def _value_of(self, row: ThreadRow, seq: int, stored: set[bytes], hints: set[bytes]) -> bytes:
@@ -219,7 +223,7 @@ class Entries:
         if not candidates or size > LARGEST_SEARCHED or self._searches == MOST_SEARCHES:
             return
         self._searches += 1
-        yield from self._found.windows(images)
+        yield from self._ledger_rows.windows(images)
 
     def _servable(self, record: EntryRecord) -> EntryRecord:
         """Return the entry, or a lost one if it cannot be read or shows a lost image."""
@@ -235,8 +239,8 @@ class Entries:
             what = f"cannot be read ({error})"
         if not what:
             return record
-        lost = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
-        self.damages.append(Damage("entry", _place(record.thread, record.seq), what, lost, record.thread, record.seq))
+        loss = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
+        self.damages.append(Damage("entry", _place(record.thread, record.seq), what, loss, record.thread, record.seq))
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
 
     def image(self, sha256: str) -> Where | None:
@@ -246,12 +250,12 @@ class Entries:
         """
         if sha256 not in self.shown:
             places = self._rows.blobs.get(sha256, ())
-            whole = (at for at in places if hashlib.sha256(self._found.blob(at)).hexdigest() == sha256)
-            self.shown[sha256] = next(whole, None)
+            intact = (at for at in places if hashlib.sha256(self._ledger_rows.blob(at)).hexdigest() == sha256)
+            self.shown[sha256] = next(intact, None)
             if self.shown[sha256] is None:
                 what = "does not match its hash" if places else "is not there"
-                lost = "the image, and each message that shows it"
-                self.damages.append(Damage("blob", f"image {sha256[:12]}", what, lost))
+                loss = "the image, and each message that shows it"
+                self.damages.append(Damage("blob", f"image {sha256[:12]}", what, loss))
         return self.shown[sha256]
 
     def _keys(self, record: EntryRecord) -> list[KeyRecord]:
@@ -259,10 +263,10 @@ class Entries:
         keys = self._rows.keys.get(record.thread, {}).get(record.seq, [])
         if not keys:
             return []
-        said = [row[:-4] for row in record.messages]
-        payload = hashlib.sha256(_payload((record.kind, record.body, said))).digest()
-        lost = record.kind == "lost"
-        right = [key for key in keys if key.payload == payload or (lost and self._claims[key.key] == 1)]
+        columns = [row[:-4] for row in record.messages]
+        payload = hashlib.sha256(_payload((record.kind, record.body, columns))).digest()
+        is_lost = record.kind == "lost"
+        right = [key for key in keys if key.payload == payload or (is_lost and self._claims[key.key] == 1)]
         once = {key.key: key for key in right}
         if len(once) < len({key.key for key in keys}):
             what = "has an idempotency key that is damaged"

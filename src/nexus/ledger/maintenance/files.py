@@ -59,8 +59,8 @@ def existing(path: str | Path) -> Path:
 def check_target(ledger: str | Path, target: str | Path) -> None:
     """Raise UnreadableFile for a target that is the ledger's own file or one of its companions."""
     file = Path(ledger).expanduser()
-    own = {file.with_name(f"{file.name}{end}").resolve() for end in ("", *COMPANIONS)}
-    if Path(target).expanduser().resolve() in own:
+    ledger_files = {file.with_name(f"{file.name}{end}").resolve() for end in ("", *COMPANIONS)}
+    if Path(target).expanduser().resolve() in ledger_files:
         raise UnreadableFile(f"{target} is a file of the ledger itself and was not touched; name another one")
 
 

@@ -36,15 +36,15 @@ _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 class Names:
     """Saves names and calibrations. `damages` says what could not be saved."""
 
-    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, saved: Salvage) -> None:
-        self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
+        self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
         self.damages: list[Damage] = []
         self.pointers: dict[str, int | None] = {}
-        self._now = found.now[tenant]
+        self._now = ledger_rows.now[tenant]
 
     def holds_anything(self) -> bool:
         """Return True if any calibration can be proven. Names without a thread prove nothing."""
-        return any(chain.calibration_hash(self._tenant, one) == one.hash for one in self._now.calibrations)
+        return any(chain.calibration_hash(self._tenant, record) == record.hash for record in self._now.calibrations)
 
     # sessions ----------------------------------------------------------------------------------------------------
 
@@ -66,17 +66,17 @@ class Names:
 
     def _moves_of(self, label: str) -> list[MoveRecord]:
         """Return a label's proven moves in order, and one more if the newest is lost and its pointer is not."""
-        moves, lost = self._told(label, self._now)
-        if lost:
-            moves, lost = self._told(label, self._rows)
-        for number in sorted(lost):
+        moves, lost_numbers = self._proven_moves(label, self._now)
+        if lost_numbers:
+            moves, lost_numbers = self._proven_moves(label, self._rows)
+        for number in sorted(lost_numbers):
             place = f"move {number} of session {decode_text(label)!r}"
             there = any(move.number == number for move in self._rows.moves.get(label, ()))
             what = "does not match its hash" if there else "is missing"
             self.damages.append(Damage("move", place, what, "what it said of the session"))
         return moves
 
-    def _told(self, label: str, rows: Rows) -> tuple[list[MoveRecord], set[int]]:
+    def _proven_moves(self, label: str, rows: Rows) -> tuple[list[MoveRecord], set[int]]:
         """Return a label's proven updates and the numbers of its lost ones."""
         by_number: dict[int, list[MoveRecord]] = defaultdict(list)
         for move in rows.moves.get(label, ()):
@@ -85,39 +85,39 @@ class Names:
             # Version 1 had no hashes: a move is believed when its thread is there.
             moves = [m for m in rows.old_moves[label] if m.thread in self._saved.threads]
             return sorted(moves, key=lambda move: move.number), set()
-        kept: list[MoveRecord] = []
+        proven: list[MoveRecord] = []
         for number in sorted(by_number, reverse=True):
             right = [move for move in by_number[number] if self._proven(move, by_number.get(number - 1, ()))]
-            right.sort(key=lambda move: not (kept and _follows(self._tenant, kept[-1], move)))
-            kept += right[:1]
-        kept.reverse()
-        while kept and self._points_nowhere(kept[-1].thread):
-            kept.pop()
-        pointer = self._newer_pointer(label, kept)
+            right.sort(key=lambda move: not (proven and _follows(self._tenant, proven[-1], move)))
+            proven += right[:1]
+        proven.reverse()
+        while proven and self._points_nowhere(proven[-1].thread):
+            proven.pop()
+        pointer = self._newer_pointer(label, proven)
         numbers = {*by_number, *([pointer.number] if pointer else [])}
         newest = max(numbers, default=0)
         numbers.update(range(1, newest if newest <= len(by_number) + MOST_MISSING else 1))
-        return self._followed(label, kept, pointer), numbers - {move.number for move in kept}
+        return self._followed(label, proven, pointer), numbers - {move.number for move in proven}
 
-    def _proven(self, move: MoveRecord, earlier: Sequence[MoveRecord]) -> bool:
+    def _proven(self, move: MoveRecord, previous: Sequence[MoveRecord]) -> bool:
         if move.thread is not None and move.thread not in self._saved.threads:
             return False
         if move.number == 1:
             return chain.move_hash(self._tenant, b"", move) == move.hash
-        stored: Iterable[bytes] = {one.hash for one in earlier}
-        before = stored or self._found.windows(self._rows.move_images)
+        stored: Iterable[bytes] = {record.hash for record in previous}
+        before = stored or self._ledger_rows.windows(self._rows.move_images)
         return any(chain.move_hash(self._tenant, digest, move) == move.hash for digest in before)
 
     def _points_nowhere(self, thread: int | None) -> bool:
         """Return True if a pointer names a lost or erased thread, which older updates may do."""
-        kept = self._saved.threads.get(thread) if thread is not None else None
-        return thread is not None and (kept is None or kept.row.erased)
+        salvaged = self._saved.threads.get(thread) if thread is not None else None
+        return thread is not None and (salvaged is None or salvaged.row.erased)
 
     def _newer_pointer(self, label: str, moves: list[MoveRecord]) -> Pointer | None:
         """Return the label's pointer if it names a newer update than the remaining ones."""
         last = moves[-1] if moves else None
-        told = self._now.pointers.get(label) or self._rows.pointers.get(label, ())
-        for pointer in sorted(told, reverse=True, key=lambda pointer: pointer.number):
+        pointers = self._now.pointers.get(label) or self._rows.pointers.get(label, ())
+        for pointer in sorted(pointers, reverse=True, key=lambda pointer: pointer.number):
             if pointer.status == ALIAS and last is not None and last.thread is not None:
                 return pointer._replace(number=last.number + 1, status=self._read(last).status)
             newer = last is None or (pointer.number > last.number and pointer.hash != last.hash)
@@ -150,12 +150,12 @@ class Names:
 
     def _unnamed(self, chosen: dict[str, list[MoveRecord]]) -> list[int]:
         """Return threads with entries that no session ever pointed to and no other thread continues."""
-        named = {move.thread for moves in chosen.values() for move in moves}
-        continued = {kept.row.parent for kept in self._saved.threads.values()}
+        pointed = {move.thread for moves in chosen.values() for move in moves}
+        continued = {salvaged.row.parent for salvaged in self._saved.threads.values()}
         return [
             number
-            for number, kept in self._saved.threads.items()
-            if number not in named and number not in continued and kept.digests
+            for number, salvaged in self._saved.threads.items()
+            if number not in pointed and number not in continued and salvaged.digests
         ]
 
     def _clear_parents(self, chosen: dict[str, list[MoveRecord]]) -> None:
@@ -163,7 +163,7 @@ class Names:
 
         If anything was erased, the parent may have been erased too and stays named.
         """
-        if any(kept.row.erased for kept in self._saved.threads.values()):
+        if any(salvaged.row.erased for salvaged in self._saved.threads.values()):
             return
         for label, moves in chosen.items():
             for place, move in enumerate(moves):
@@ -172,21 +172,21 @@ class Names:
                     alone = replace(facts, parent_session="", parent_turn=0, parent_call_id="")
                     moves[place] = replace(move, facts=to_json(alone))
                     what = f"was spawned in turn {facts.parent_turn} of {facts.parent_session!r}, which is lost"
-                    lost = "its place among the sessions"
-                    self.damages.append(Damage("move", f"session {decode_text(label)!r}", what, lost))
+                    loss = "its place among the sessions"
+                    self.damages.append(Damage("move", f"session {decode_text(label)!r}", what, loss))
 
     def _turns(self, name: str, chosen: dict[str, list[MoveRecord]]) -> int:
         """Return the newest turn of a session, or of what its alias leads to; -1 if there is none."""
-        found, seen, names = -1, set[str](), [name]
+        newest, visited, names = -1, set[str](), [name]
         while names:
             at = names.pop()
-            if at in seen:
+            if at in visited:
                 continue
-            seen.add(at)
+            visited.add(at)
             threads = [move.thread for move in chosen.get(at, ()) if move.thread is not None]
-            found = max([found, *(0 for _ in chosen.get(at, ())), *(self._saved.threads[t].turn for t in threads)])
+            newest = max([newest, *(0 for _ in chosen.get(at, ())), *(self._saved.threads[t].turn for t in threads)])
             names.extend(change.target for change in self._rows.aliases.get(at, ()) if change.target is not None)
-        return found
+        return newest
 
     def _chained(self, moves: list[MoveRecord]) -> Iterator[MoveRecord]:
         """Yield the moves, numbered from 1 and chained; where nothing is missing they stay as they were."""
@@ -204,28 +204,28 @@ class Names:
         An alias that lost a change or its target is dropped.
         """
         names = {*self._now.aliases}
-        names.update(name for name, of in self._now.pointers.items() if any(one.status == ALIAS for one in of))
-        whole = {name: found for name in sorted(names) if (found := self._changes(name))}
+        names.update(name for name, of in self._now.pointers.items() if any(pointer.status == ALIAS for pointer in of))
+        complete = {name: history for name in sorted(names) if (history := self._changes(name))}
         while True:
             dangling = [
                 name
-                for name, changes in whole.items()
-                if (target := changes[-1].target) is not None and target not in whole and target not in self.pointers
+                for name, changes in complete.items()
+                if (target := changes[-1].target) is not None and target not in complete and target not in self.pointers
             ]
             if not dangling:
                 break
             for name in dangling:
-                del whole[name]
+                del complete[name]
                 self._lost_alias(name, "leads to a session that is lost")
-        for changes in whole.values():
+        for changes in complete.values():
             yield from changes
 
     def _changes(self, name: str) -> list[AliasRecord]:
         """Return an alias's changes, if all are whole."""
-        pointed = [one.number for one in self._now.pointers.get(name, ()) if one.status == ALIAS]
+        pointed = [pointer.number for pointer in self._now.pointers.get(name, ()) if pointer.status == ALIAS]
         for rows in (self._now, self._rows):
             candidates = rows.aliases.get(name, ())
-            before, found = b"", list[AliasRecord]()
+            before, changes = b"", list[AliasRecord]()
             for number in range(1, max([*pointed, *(record.number for record in candidates)]) + 1):
                 right = [
                     r for r in candidates
@@ -234,9 +234,9 @@ class Names:
                 if not right:
                     break
                 before = right[0].hash
-                found.append(right[0])
+                changes.append(right[0])
             else:
-                return found
+                return changes
         self._lost_alias(name, "is missing or does not match its hash")
         return []
 
@@ -249,16 +249,24 @@ class Names:
         for provider, model in sorted(models | self._now.calibration_heads.keys()):
             heads = self._now.calibration_heads.get((provider, model), ())
             for rows in (self._now, self._rows):
-                told = [one for one in rows.calibrations if (one.provider, one.model) == (provider, model)]
-                whole = {one.number: one for one in told if chain.calibration_hash(self._tenant, one) == one.hash}
-                newest = max((number for number in heads if number <= len(whole) + MOST_MISSING), default=0)
-                lost = {*(one.number for one in told), *range(1, newest + 1)} - whole.keys()
-                if not lost:
+                candidates = [
+                    candidate
+                    for candidate in rows.calibrations
+                    if (candidate.provider, candidate.model) == (provider, model)
+                ]
+                intact = {
+                    candidate.number: candidate
+                    for candidate in candidates
+                    if chain.calibration_hash(self._tenant, candidate) == candidate.hash
+                }
+                newest = max((number for number in heads if number <= len(intact) + MOST_MISSING), default=0)
+                lost_numbers = {*(candidate.number for candidate in candidates), *range(1, newest + 1)} - intact.keys()
+                if not lost_numbers:
                     break
-            for place, number in enumerate(sorted(whole), 1):
-                record = replace(whole[number], number=place)
+            for place, number in enumerate(sorted(intact), 1):
+                record = replace(intact[number], number=place)
                 yield replace(record, hash=chain.calibration_hash(self._tenant, record))
-            for number in sorted(lost):
+            for number in sorted(lost_numbers):
                 place = f"calibration {number} of {decode_text(provider)}/{decode_text(model)}"
                 what = "is missing or does not match its hash"
                 self.damages.append(Damage("calibration", place, what, "how its tokens are counted"))
@@ -269,9 +277,9 @@ def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:
     return after.number == move.number + 1 and chain.move_hash(tenant, move.hash, after) == after.hash
 
 
-def _free(label: str, taken: Iterable[str]) -> str:
-    names, number, found = set(taken), 1, label
-    while found in names:
+def _free(label: str, labels: Iterable[str]) -> str:
+    names, number, candidate = set(labels), 1, label
+    while candidate in names:
         number += 1
-        found = f"{label}-{number}"
-    return found
+        candidate = f"{label}-{number}"
+    return candidate

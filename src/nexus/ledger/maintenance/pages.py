@@ -80,10 +80,10 @@ class Pages:
 
     def image(self, number: int) -> bytes:
         """Return one state of a page, padded with zeros."""
-        known = self._cache.get(number)
-        if known is not None:
+        cached = self._cache.get(number)
+        if cached is not None:
             self._cache.move_to_end(number)
-            return known
+            return cached
         if number <= self.count:
             self._file.seek((number - 1) * self.size)
             data = self._file.read(self.size)
@@ -116,31 +116,31 @@ class Pages:
 
     def _free(self) -> set[int]:
         """Return the pages on the list of free ones, as far as it can be followed."""
-        found: set[int] = set()
+        free_pages: set[int] = set()
         at = int.from_bytes(self.image(self.newest(1))[32:36])
-        while 0 < at <= self._last and at not in found:
+        while 0 < at <= self._last and at not in free_pages:
             data = self.image(self.newest(at))
-            found.add(at)
+            free_pages.add(at)
             count = min(int.from_bytes(data[4:8]), self.size // 4 - 2)
-            found.update(int.from_bytes(data[8 + 4 * place : 12 + 4 * place]) for place in range(count))
+            free_pages.update(int.from_bytes(data[8 + 4 * place : 12 + 4 * place]) for place in range(count))
             at = int.from_bytes(data[:4])
-        return found
+        return free_pages
 
     def rows(self, number: int) -> Iterator[PageRow]:
         """Yield the rows on an image. If its kind gives none, the other kinds are tried."""
         data = self.image(number)
         start = _start(number, data)
-        told = data[start]
-        if told == 0:
+        named_kind = data[start]
+        if named_kind == 0:
             return
-        for kind in sorted(_KINDS, key=lambda kind: kind != told):
-            found = self._pointed(data, start, kind)
-            if found:
+        for kind in sorted(_KINDS, key=lambda kind: kind != named_kind):
+            pointed = self._pointed(data, start, kind)
+            if pointed:
                 holds = self._holds(number)
-                yield from found if holds else (one._replace(holds=False) for one in found)
-                self._whole[number] = kind == told and self._fill(data, start, found)
+                yield from pointed if holds else (row._replace(holds=False) for row in pointed)
+                self._whole[number] = kind == named_kind and self._fill(data, start, pointed)
                 holds = holds and not self._whole[number]
-                yield from (one._replace(holds=holds) for one in self._between(data, start, kind, found))
+                yield from (row._replace(holds=holds) for row in self._between(data, start, kind, pointed))
                 return
 
     def row(self, number: int, at: int) -> list[Cell]:
@@ -161,41 +161,41 @@ class Pages:
 
     def _is_whole(self, number: int) -> bool:
         """Return True if an image has no rows or rows that fill it, as SQLite writes it."""
-        known = self._whole.get(number)
-        if known is None:
+        cached = self._whole.get(number)
+        if cached is None:
             data = self.image(number)
             start = _start(number, data)
             kind = data[start]
-            known = kind in (0, TABLE_INTERIOR) or (
+            cached = kind in (0, TABLE_INTERIOR) or (
                 kind in _KINDS and self._fill(data, start, self._pointed(data, start, kind))
             )
-            self._whole[number] = known
-        return known
+            self._whole[number] = cached
+        return cached
 
     def _pointed(self, data: bytes, start: int, kind: int) -> list[PageRow]:
         """Return the rows that the pointers of a page of one kind lead to."""
         array = start + (12 if kind == INDEX_INTERIOR else 8)
-        told = int.from_bytes(data[start + 3 : start + 5], "big")
-        places = range(array, min(array + 2 * told, self._usable - 1), 2)
+        count = int.from_bytes(data[start + 3 : start + 5], "big")
+        places = range(array, min(array + 2 * count, self._usable - 1), 2)
         pointers = dict.fromkeys(int.from_bytes(data[at : at + 2], "big") for at in places)
         cells = (self._cell(data, at, kind) for at in pointers if array <= at < self._usable - 4)
         return [cell for cell in cells if cell is not None]
 
-    def _fill(self, data: bytes, start: int, found: list[PageRow]) -> bool:
+    def _fill(self, data: bytes, start: int, rows: list[PageRow]) -> bool:
         """Return True if the rows match the page's count and fill it together with its free bytes."""
-        told, content = (int.from_bytes(data[at : at + 2], "big") for at in (start + 3, start + 5))
-        filled = sum(one.end - one.at for one in found) + data[start + 7]
+        count, content = (int.from_bytes(data[at : at + 2], "big") for at in (start + 3, start + 5))
+        filled = sum(row.end - row.at for row in rows) + data[start + 7]
         at, before = int.from_bytes(data[start + 1 : start + 3], "big"), 0
         while before < at < self._usable - 3:
             filled += int.from_bytes(data[at + 2 : at + 4], "big")
             at, before = int.from_bytes(data[at : at + 2], "big"), at
-        return at == 0 and len(found) == told and filled == self._usable - (content or 65_536)
+        return at == 0 and len(rows) == count and filled == self._usable - (content or 65_536)
 
-    def _between(self, data: bytes, start: int, kind: int, found: list[PageRow]) -> Iterator[PageRow]:
+    def _between(self, data: bytes, start: int, kind: int, rows: list[PageRow]) -> Iterator[PageRow]:
         """Yield the rows at the beginning of what no pointer leads to."""
         content = int.from_bytes(data[start + 5 : start + 7], "big")
-        at = content if start + 8 <= content < self._usable else min(found)[0]
-        for begin, end in [*sorted((one.at, one.end) for one in found), (self._usable, self._usable)]:
+        at = content if start + 8 <= content < self._usable else min(rows)[0]
+        for begin, end in [*sorted((row.at, row.end) for row in rows), (self._usable, self._usable)]:
             while at < begin - 4:
                 cell = self._cell(data, at, kind)
                 if cell is None or cell.end > begin:
@@ -230,12 +230,12 @@ class Pages:
 
     def _local(self, size: int, *, table: bool) -> int:
         """Return the number of a row's bytes that are on its own page."""
-        most = self._usable - 35 if table else (self._usable - 12) * 64 // 255 - 23
-        if size <= most:
+        most_bytes = self._usable - 35 if table else (self._usable - 12) * 64 // 255 - 23
+        if size <= most_bytes:
             return size
-        least = (self._usable - 12) * 32 // 255 - 23
-        fitting = least + (size - least) % (self._usable - 4)
-        return fitting if fitting <= most else least
+        least_bytes = (self._usable - 12) * 32 // 255 - 23
+        fitting = least_bytes + (size - least_bytes) % (self._usable - 4)
+        return fitting if fitting <= most_bytes else least_bytes
 
     def _overflow(self, page: int, size: int) -> bytes:
         """Return the rest of a row, from the newest states of its overflow pages."""
@@ -277,16 +277,16 @@ def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
     """
     header = log.read(LOG_HEADER)
     length = (log.seek(0, 2) - LOG_HEADER) // (FRAME_HEADER + size)
-    told: list[tuple[int, int, bytes, int]] = []
+    headers: list[tuple[int, int, bytes, int]] = []
     for place in range(max(length, 0)):
         at = LOG_HEADER + place * (FRAME_HEADER + size)
         log.seek(at)
         head = log.read(16)
         page, commit = struct.unpack(">II", head[:8])
-        told.append((page, commit, head[8:16], at + FRAME_HEADER))
-    salts = {salt for _, _, salt, _ in told}
-    salt = header[16:24] if header[16:24] in salts or not told else told[0][2]
-    frames = [(page, commit, at) for page, commit, own, at in told if own == salt]
+        headers.append((page, commit, head[8:16], at + FRAME_HEADER))
+    salts = {salt for _, _, salt, _ in headers}
+    salt = header[16:24] if header[16:24] in salts or not headers else headers[0][2]
+    frames = [(page, commit, at) for page, commit, frame_salt, at in headers if frame_salt == salt]
     last = max((place for place, (_, commit, _) in enumerate(frames) if commit), default=-1)
     return [(page, at) for page, _, at in frames[: last + 1]], frames[last][1] if last >= 0 else 0
 

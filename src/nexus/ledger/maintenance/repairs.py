@@ -65,34 +65,38 @@ def repair(
         header = pages.image(pages.newest(1))
         if int.from_bytes(header[68:72]) == APPLICATION_ID:
             check_version(int.from_bytes(header[60:64]), str(source))
-        found = LedgerRows(pages, progress)
-        tenants = [_Tenant(tenant, found, rows) for tenant, rows in sorted(found.tenants.items())]
-        kept = [tenant for tenant in tenants if tenant.holds_anything()]
-        saved = [tenant.into(half) for tenant in kept]
+        ledger_rows = LedgerRows(pages, progress)
+        tenants = [_Tenant(tenant, ledger_rows, rows) for tenant, rows in sorted(ledger_rows.tenants.items())]
+        salvaged = [tenant for tenant in tenants if tenant.holds_anything()]
+        saved = [tenant.into(half) for tenant in salvaged]
         if not saved:
             raise NotALedger(f"{source} holds no row of a Nexus ledger that could be proven; it was not touched")
         broken = tuple(_broken(pages))
     return RepairResult(
         str(target),
-        sum(one.entries for one in saved),
-        sum(one.messages for one in saved),
-        sum(one.lost for one in saved),
-        tuple(session for one in saved for session in one.sessions),
+        sum(saved_session.entries for saved_session in saved),
+        sum(saved_session.messages for saved_session in saved),
+        sum(saved_session.lost for saved_session in saved),
+        tuple(session for saved_session in saved for session in saved_session.sessions),
         broken
         + tuple(
             damage if len(saved) == 1 else _of(tenant, damage)
-            for tenant, one in zip(kept, saved, strict=True)
-            for damage in one.damages
+            for tenant, saved_session in zip(salvaged, saved, strict=True)
+            for damage in saved_session.damages
         ),
     )
 
 
 def _broken(pages: Pages) -> Iterator[Damage]:
     """Yield damage for broken pages, whose rows cannot be listed one by one."""
-    found = pages.broken()
-    if found:
-        place = f"page {found[0]}" if len(found) == 1 else f"{len(found)} pages, the first being page {found[0]},"
-        what = f"{'is' if len(found) == 1 else 'are'} not as SQLite writes them"
+    page_numbers = pages.broken()
+    if page_numbers:
+        place = (
+            f"page {page_numbers[0]}"
+            if len(page_numbers) == 1
+            else f"{len(page_numbers)} pages, the first being page {page_numbers[0]},"
+        )
+        what = f"{'is' if len(page_numbers) == 1 else 'are'} not as SQLite writes them"
         yield Damage("file", place, what, "idempotency keys that stood there, and whatever else is listed")
 
 
@@ -103,11 +107,11 @@ def _of(tenant: _Tenant, damage: Damage) -> Damage:
 class _Tenant:
     """One tenant's rows, on their way into the new ledger."""
 
-    def __init__(self, tenant: str, found: LedgerRows, rows: Rows) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
         self.name = tenant
-        self._threads = Salvage(tenant, found, rows)
-        self._views = Views(tenant, found, rows, self._threads)
-        self._names = Names(tenant, found, rows, self._threads)
+        self._threads = Salvage(tenant, ledger_rows, rows)
+        self._views = Views(tenant, ledger_rows, rows, self._threads)
+        self._names = Names(tenant, ledger_rows, rows, self._threads)
 
     def holds_anything(self) -> bool:
         """Return True if anything of this tenant can be proven."""
@@ -140,26 +144,30 @@ class _Tenant:
 
     def _report(self, file: Path) -> RepairResult:
         threads = self._threads.threads.values()
-        lost = sum(len(kept.lost) for kept in threads)
+        lost_entries = sum(len(salvaged.lost) for salvaged in threads)
         sessions = tuple(
             self._session(label, thread) for label, thread in self._names.pointers.items() if thread is not None
         )
         return RepairResult(
             str(file),
-            sum(len(kept.digests) for kept in threads) - lost,
-            sum(sum(kept.counts) for kept in threads),
-            lost,
+            sum(len(salvaged.digests) for salvaged in threads) - lost_entries,
+            sum(sum(salvaged.counts) for salvaged in threads),
+            lost_entries,
             sessions,
             (*self._threads.damages, *self._views.damages, *self._names.damages),
         )
 
     def _session(self, label: str, thread: int) -> SavedSession:
-        entries = messages = lost = 0
-        kept, high = self._threads.threads.get(thread), 1 << 62
-        while kept is not None:
-            counts = kept.counts[: max(high - kept.row.fork_seq, 0)]
-            gone = sum(1 for seq in kept.lost if seq <= high)
-            entries, messages, lost = entries + len(counts) - gone, messages + sum(counts), lost + gone
-            high = min(high, kept.row.fork_seq)
-            kept = self._threads.threads.get(kept.row.parent) if kept.row.parent is not None else None
-        return SavedSession(decode_text(self.name), decode_text(label), entries, messages, lost)
+        entries = messages = lost_entries = 0
+        salvaged, high = self._threads.threads.get(thread), 1 << 62
+        while salvaged is not None:
+            counts = salvaged.counts[: max(high - salvaged.row.fork_seq, 0)]
+            lost_below = sum(1 for seq in salvaged.lost if seq <= high)
+            entries, messages, lost_entries = (
+                entries + len(counts) - lost_below,
+                messages + sum(counts),
+                lost_entries + lost_below,
+            )
+            high = min(high, salvaged.row.fork_seq)
+            salvaged = self._threads.threads.get(salvaged.row.parent) if salvaged.row.parent is not None else None
+        return SavedSession(decode_text(self.name), decode_text(label), entries, messages, lost_entries)

@@ -51,7 +51,7 @@ version 1 of the schema.
 _THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
 """Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
 
-_NAMED = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head"})
+_NAME_KINDS = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head"})
 
 
 class ViewHead(NamedTuple):
@@ -128,14 +128,14 @@ class LedgerRows:
         self._seen: set[int] = set()
         self._held: set[int] = set()
         shapes = [(name, re.compile(shape)) for name, shape in _SHAPES]
-        known: dict[str, str] = {}
+        kinds: dict[str, str] = {}
         for number in range(1, pages.images + 1):
             for at, _, row, holds in pages.rows(number):
                 letters = "".join(_LETTERS[type(value)] for value in row)
-                if letters not in known:
-                    known[letters] = next((name for name, shape in shapes if shape.fullmatch(letters)), "")
-                if known[letters]:
-                    self._take(known[letters], cast("Any", row), number << 16 | at, holds=holds)
+                if letters not in kinds:
+                    kinds[letters] = next((name for name, shape in shapes if shape.fullmatch(letters)), "")
+                if kinds[letters]:
+                    self._take(kinds[letters], cast("Any", row), number << 16 | at, holds=holds)
             if progress is not None:
                 progress(number, pages.images)
 
@@ -145,12 +145,12 @@ class LedgerRows:
         tenant = str(row[behind])
         if holds and kind in _THREADS:
             self.tenants[tenant].held.add(row[1 + behind])
-        for rows, seen, wanted in (
+        for rows, marks, wanted in (
             (self.tenants, self._seen, True),
-            (self.now, self._held, holds and kind in _NAMED),
+            (self.now, self._held, holds and kind in _NAME_KINDS),
         ):
-            if wanted and mark not in seen:
-                seen.add(mark)
+            if wanted and mark not in marks:
+                marks.add(mark)
                 _TAKE[kind](rows[tenant], row, where)
 
     def _row(self, where: Where) -> list[Any]:
@@ -185,10 +185,10 @@ class LedgerRows:
 
 
 def _thread(rows: Rows, row: list[Any], _: Where) -> None:
-    found = ThreadRow(*row[1:8])
+    thread = ThreadRow(*row[1:8])
     if len(row) > 8:
-        found = found._replace(turn=row[8], erased=bool(row[15]), columns=tuple(row[1:16]), hash=row[16])
-    rows.threads[found.id].append(found)
+        thread = thread._replace(turn=row[8], erased=bool(row[15]), columns=tuple(row[1:16]), hash=row[16])
+    rows.threads[thread.id].append(thread)
 
 
 def _move(rows: Rows, row: list[Any], where: Where) -> None:

@@ -44,12 +44,12 @@ class SalvagedEntry:
 class Salvage:
     """Salvage of a tenant's threads. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, found: LedgerRows, rows: Rows) -> None:
-        self._tenant, self._found, self._rows = tenant, found, rows
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
+        self._tenant, self._ledger_rows, self._rows = tenant, ledger_rows, rows
         self.threads: dict[int, SalvagedEntry] = {}
         self.damages: list[Damage] = []
         self._proofs = Proofs(tenant, rows)
-        self._entries = Entries(tenant, found, rows, self._proofs, self.damages)
+        self._entries = Entries(tenant, ledger_rows, rows, self._proofs, self.damages)
 
     def holds_anything(self) -> bool:
         """Return True if any thread of this tenant can be proven.
@@ -74,21 +74,21 @@ class Salvage:
             entries = [] if row.erased else self._entries.walk(row, turn)
             last = entries[-1].hash if entries else row.root_hash
             head = row.fork_seq + len(entries)
-            told = ThreadRecord(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, head, last, row.erased)
+            record = ThreadRecord(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, head, last, row.erased)
             turn = entries[-1].turn if entries else turn
-            kept = SalvagedEntry(
-                told, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries]
+            salvaged = SalvagedEntry(
+                record, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries]
             )
-            kept.lost = [entry.seq for entry in entries if entry.kind == "lost"]
-            self.threads[number] = kept
-            yield told
+            salvaged.lost = [entry.seq for entry in entries if entry.kind == "lost"]
+            self.threads[number] = salvaged
+            yield record
             yield from entries
 
     def images(self) -> Iterator[BlobRecord]:
         """Yield the blobs of salvaged entries and manifests, by hash. Call it after all threads."""
         for sha256, where in sorted(self._entries.shown.items()):
             if where is not None:
-                yield BlobRecord(sha256, self._found.blob(where))
+                yield BlobRecord(sha256, self._ledger_rows.blob(where))
 
     def keeps(self, sha256: str) -> bool:
         """Return True if a blob that a manifest names is intact; it is then saved with the images."""
@@ -99,36 +99,36 @@ class Salvage:
 
         Rows of other threads were erased.
         """
-        now = self._found.now[self._tenant]
-        left = {*self._rows.held}
-        left.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
-        left.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
+        now = self._ledger_rows.now[self._tenant]
+        pending = {*self._rows.held}
+        pending.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
+        pending.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
         wanted: set[int] = set()
-        while left:
-            number = left.pop()
+        while pending:
+            number = pending.pop()
             wanted.add(number)
             parents = {row.parent for row in self._rows.threads.get(number, ()) if row.parent is not None}
-            left |= parents - wanted
+            pending |= parents - wanted
         return wanted & {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
 
     def _drop(self, number: int) -> None:
         """Report rows under a thread number that belongs to no thread, as in a damaged row."""
         entries = len(self._rows.entries.get(number, ()))
         if entries:
-            lost = f"{entries} entries" if entries > 1 else "an entry"
-            self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", lost, number))
+            loss = f"{entries} entries" if entries > 1 else "an entry"
+            self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", loss, number))
 
     def end_of(self, thread: int) -> int:
         """Return the seq of a saved thread's newest entry."""
-        kept = self.threads[thread]
-        return kept.row.fork_seq + len(kept.digests)
+        salvaged = self.threads[thread]
+        return salvaged.row.fork_seq + len(salvaged.digests)
 
     def digest(self, thread: int, seq: int) -> bytes | None:
         """Return the chain value after an entry of a saved path; None if it is not there."""
-        kept = self.threads.get(thread)
-        while kept is not None and seq <= kept.row.fork_seq and kept.row.parent is not None:
-            kept = self.threads[kept.row.parent]
-        return kept.digest(seq) if kept is not None else None
+        salvaged = self.threads.get(thread)
+        while salvaged is not None and seq <= salvaged.row.fork_seq and salvaged.row.parent is not None:
+            salvaged = self.threads[salvaged.row.parent]
+        return salvaged.digest(seq) if salvaged is not None else None
 
     def _begin(self, number: int) -> ThreadRow | None:
         """Return a thread's row as its parent or its first entry proves it; None without a proof."""
@@ -160,16 +160,16 @@ class Salvage:
         root = chain.root_hash(self._tenant, number)
         if first == 1 and (self._entries.matching(number, 1, root) or self._entries.following(number, 1)):
             return self._row(number, None, 0, root, self._first_ms(number, first))
-        for parent, kept in self.threads.items():
-            digest = kept.digest(first - 1)
+        for parent, salvaged in self.threads.items():
+            digest = salvaged.digest(first - 1)
             if digest is not None and self._entries.matching(number, first, digest) is not None:
                 return self._row(number, parent, first - 1, digest, self._first_ms(number, first))
         return self._stub(number)
 
     def _stub(self, number: int) -> ThreadRow | None:
         """Return a lost thread that only other rows name."""
-        known = self._proofs.reach.get(number, 0)
-        return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0) if known else None
+        reach = self._proofs.reach.get(number, 0)
+        return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0) if reach else None
 
     def _row(self, number: int, parent: int | None, fork_seq: int, root: bytes, at_ms: int) -> ThreadRow:
         self.damages.append(Damage("thread", f"the row of thread {number}", "is damaged", "when it began", number))
@@ -182,19 +182,19 @@ class Salvage:
 class Views:
     """Salvage of views' decisions and manifests. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, found: LedgerRows, rows: Rows, saved: Salvage) -> None:
-        self._tenant, self._found, self._rows, self._saved = tenant, found, rows, saved
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
+        self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
         self.damages: list[Damage] = []
 
     def of(self, thread: int) -> Iterator[DecisionRecord | AssemblyRecord]:
         """Yield a saved thread's decisions, then its manifests. One that was deleted for good has none."""
         if self._saved.threads[thread].row.erased:
             return
-        decided = list(self._decisions_of(thread))
-        sent = list(self._manifests_of(thread))
-        self._count(thread, decided, sent)
-        yield from decided
-        yield from sent
+        decisions = list(self._decisions_of(thread))
+        manifests = list(self._manifests_of(thread))
+        self._count(thread, decisions, manifests)
+        yield from decisions
+        yield from manifests
 
     def _decisions_of(self, thread: int) -> Iterator[DecisionRecord]:
         views: dict[str, dict[int, list[DecisionRecord]]] = defaultdict(lambda: defaultdict(list))
@@ -207,8 +207,8 @@ class Views:
                 right = [r for r in by_number[number] if self._decided(before, r) and r.at_seq <= end]
                 if not right:
                     place = f"decision {number} of view {decode_text(view)} on thread {thread}"
-                    lost = "this decision and those after it"
-                    self.damages.append(Damage("decision", place, "does not match its hash", lost, thread))
+                    loss = "this decision and those after it"
+                    self.damages.append(Damage("decision", place, "does not match its hash", loss, thread))
                     break
                 before = right[0].hash
                 yield right[0]
@@ -221,7 +221,7 @@ class Views:
         """Yield the manifests that match their hash. Those of version 1 had none and get one."""
         first, end = self._saved.threads[thread].row.fork_seq + 1, self._saved.end_of(thread)
         for (view, seq), places in sorted(self._rows.manifests.get(thread, {}).items()):
-            records = [self._found.manifest(where) for where in places if first <= seq <= end]
+            records = [self._ledger_rows.manifest(where) for where in places if first <= seq <= end]
             right = [r for r in records if r.hash == chain.assembly_hash(self._tenant, r)]
             old = [replace(r, hash=chain.assembly_hash(self._tenant, r)) for r in records if not r.hash]
             lacking = [sha256 for record in right[:1] for sha256 in inputs_of(record.manifest)]
@@ -231,22 +231,22 @@ class Views:
             else:
                 place = f"manifest of view {decode_text(view)} at entry {seq} of thread {thread}"
                 what = f"names an input {lacking[0][:12]}, which is lost" if lacking else "does not match its hash"
-                lost = "what was sent there"
-                self.damages.append(Damage("assembly", place, what, lost, thread, seq))
+                loss = "what was sent there"
+                self.damages.append(Damage("assembly", place, what, loss, thread, seq))
 
-    def _count(self, thread: int, decided: list[DecisionRecord], sent: list[AssemblyRecord]) -> None:
+    def _count(self, thread: int, decisions: list[DecisionRecord], manifests: list[AssemblyRecord]) -> None:
         """Report decisions and manifests that a proven row counts and that are missing."""
         reported = {damage.record for damage in self.damages if damage.thread == thread}
-        most: dict[tuple[str, str], int] = defaultdict(int)
+        counts: dict[tuple[str, str], int] = defaultdict(int)
         for head in self._rows.view_heads.get(thread, ()):
             if chain.columns_hash("view_head", (self._tenant, *head.columns)) == head.hash:
                 for record, number in (("decision", head.decisions), ("assembly", head.manifests)):
-                    most[record, head.view] = max(number, most[record, head.view])
-        for (record, view), number in sorted(most.items()):
-            kept = sum(one.view == view for one in (decided if record == "decision" else sent))
-            if kept < number and record not in reported:
+                    counts[record, head.view] = max(number, counts[record, head.view])
+        for (record, view), number in sorted(counts.items()):
+            salvaged = sum(row.view == view for row in (decisions if record == "decision" else manifests))
+            if salvaged < number and record not in reported:
                 name = "decisions" if record == "decision" else "manifests"
-                place = f"{number - kept} of {number} {name} of view {decode_text(view)} on thread {thread}"
-                lost = "what this view left out" if record == "decision" else "what was sent there"
-                what = "is missing" if number == kept + 1 else "are missing"
-                self.damages.append(Damage(record, place, what, lost, thread))
+                place = f"{number - salvaged} of {number} {name} of view {decode_text(view)} on thread {thread}"
+                loss = "what this view left out" if record == "decision" else "what was sent there"
+                what = "is missing" if number == salvaged + 1 else "are missing"
+                self.damages.append(Damage(record, place, what, loss, thread))

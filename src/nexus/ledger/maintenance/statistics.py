@@ -75,8 +75,8 @@ class Stats(Struct, frozen=True):
     @property
     def cached_share(self) -> float:
         """Share of all reported input that was read from caches, 0 to 1."""
-        asked = sum(one.input_tokens for one in self.usage)
-        return sum(one.cache_read_tokens for one in self.usage) / asked if asked else 0.0
+        input_tokens = sum(model.input_tokens for model in self.usage)
+        return sum(model.cache_read_tokens for model in self.usage) / input_tokens if input_tokens else 0.0
 
 
 def stats(path: str | Path, tenant: str = "local") -> Stats:
@@ -127,7 +127,7 @@ def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
 
     Values that are not whole numbers count as 0.
     """
-    found: dict[tuple[str, str], list[int]] = {}
+    totals: dict[tuple[str, str], list[int]] = {}
     for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
         try:
             body = decode_body(stored)
@@ -140,12 +140,12 @@ def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
             continue
         counts = cast("dict[str, Any]", reported) if isinstance(reported, dict) else {}
         name = str(body.get("provider") or ""), str(body.get("model") or decode_text(answered_by or ""))
-        sums = found.setdefault(name, [0] * (1 + len(_REPORTED)))
+        sums = totals.setdefault(name, [0] * (1 + len(_REPORTED)))
         sums[0] += 1
         for at, key in enumerate(_REPORTED, 1):
             sums[at] += counts[key] if isinstance(counts.get(key), int) else 0
-    usage = (Usage(*name, *sums) for name, sums in found.items())
-    return tuple(sorted(usage, key=lambda one: (-one.input_tokens, one.provider, one.model)))
+    usage = (Usage(*name, *sums) for name, sums in totals.items())
+    return tuple(sorted(usage, key=lambda model: (-model.input_tokens, model.provider, model.model)))
 
 
 _REPORTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")

@@ -57,9 +57,9 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
         db.run("BEGIN")
         damages.extend(_guarded("the file", _structure(db)))
         if db.value("PRAGMA user_version") == VERSION:
-            found = _guarded_tenants(db, damages)
-            for tenant in found:
-                of = f" of tenant {decode_text(tenant)!r}" if len(found) > 1 else ""
+            tenant_names = _guarded_tenants(db, damages)
+            for tenant in tenant_names:
+                of = f" of tenant {decode_text(tenant)!r}" if len(tenant_names) > 1 else ""
                 rows = _guarded("the rows", _content(db, tenant, progress))
                 damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
     return damages
@@ -79,11 +79,11 @@ def tenants(db: Database) -> list[str]:
     return [str(tenant) for (tenant,) in db.rows(sql)]
 
 
-def _guarded(place: str, found: Iterator[Damage]) -> Iterator[Damage]:
+def _guarded(place: str, findings: Iterator[Damage]) -> Iterator[Damage]:
     """Yield a check's findings. If the file cannot be read to the end, that is the last finding."""
     try:
         with typed("the file"):
-            yield from found
+            yield from findings
     except _BROKEN as error:
         yield Damage("file", place, f"cannot be read to the end ({_cause(error)})", "what was not read was not checked")
 
@@ -119,11 +119,11 @@ def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[D
     """Yield the damage of one tenant's records and of the rows derived from them."""
     total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
     derived = Derived(db, tenant)
-    yield from check(_told(derived.watch(sqlite_dump.dump(db, tenant)), progress, total))
+    yield from check(_with_progress(derived.watch(sqlite_dump.dump(db, tenant)), progress, total))
     yield from derived.differences()
 
 
-def _told(records: Iterator[Record], progress: Progress | None, total: int) -> Iterator[Record]:
+def _with_progress(records: Iterator[Record], progress: Progress | None, total: int) -> Iterator[Record]:
     for number, record in enumerate(records):
         yield record
         if progress is not None and not number % EVERY:

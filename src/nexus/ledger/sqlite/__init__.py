@@ -99,11 +99,11 @@ class SqliteLedger:
 
         Inside `snapshot()` it is always the same one, and the file is checked once.
         """
-        held: Reader | None = getattr(self._here, "reader", None)
-        self._pool.check(files=held is None)
+        open_reader: Reader | None = getattr(self._here, "reader", None)
+        self._pool.check(files=open_reader is None)
         with typed(self.file):
-            if held is not None:
-                yield held
+            if open_reader is not None:
+                yield open_reader
                 return
             with self._pool.connection() as db, db.snapshot():
                 reader = Reader(db, self._name, self.file, self._segments)
@@ -193,24 +193,24 @@ class SqliteLedger:
         """Delete rows, empty the log and search the file for the deleted text."""
         erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
         self._segments.clear()
-        found = self._remaining(needles)
-        if found:
+        remaining = self._remaining(needles)
+        if remaining:
             raise EraseIncomplete(
-                f"{erased.messages} messages were deleted, but {len(found)} of {len(needles)} pieces of their text are "
+                f"{erased.messages} messages were deleted, but {len(remaining)} of {len(needles)} pieces of their text are "
                 f"still in {self.file}: close it everywhere, then run `nexus ledger vacuum`"
             )
-        return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(found))
+        return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
 
     def _remaining(self, needles: list[str]) -> list[str]:
         """Return the pieces that the file or its log still hold, though no row has them."""
         if self._pool.in_memory:
             return []
         with typed(self.file), self._pool.connection() as db:
-            found = find_needles(db, self.file, needles)
-            if found:  # what an older version left in the unused part of pages
+            remaining = find_needles(db, self.file, needles)
+            if remaining:  # what an older version left in the unused part of pages
                 rewrite(db, self.file)
-                found = find_needles(db, self.file, needles)
-            return found
+                remaining = find_needles(db, self.file, needles)
+            return remaining
 
     def load(self, records: Iterable[Record]) -> int:
         """Store records that `dump` gave."""
@@ -304,9 +304,9 @@ class SqliteLedger:
 
     def dump(self) -> Iterator[Record]:
         """Yield all rows of the tenant as records, unchecked, as they were when it began."""
-        held: Reader | None = getattr(self._here, "reader", None)
+        open_reader: Reader | None = getattr(self._here, "reader", None)
         self._pool.check()
-        if held is not None or self._pool.in_memory:
+        if open_reader is not None or self._pool.in_memory:
             with self._reading() as reader:
                 records = list(sqlite_dump.dump(reader.db, self._name))
             yield from records

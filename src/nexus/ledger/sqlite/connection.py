@@ -154,16 +154,16 @@ class Database:
 
         Time alone does not end the wait: a machine that was suspended made no tries meanwhile.
         """
-        begun = 0.0
+        begin_s = 0.0
 
-        def again(count: int) -> bool:
-            nonlocal begun
+        def try_again(count: int) -> bool:
+            nonlocal begin_s
             now = time.monotonic()
-            begun = now if count == 0 else begun
+            begin_s = now if count == 0 else begin_s
             time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
-            return (now - begun) * 1000 < timeout_ms or count < LEAST_TRIES
+            return (now - begin_s) * 1000 < timeout_ms or count < LEAST_TRIES
 
-        self._db.set_busy_handler(again)
+        self._db.set_busy_handler(try_again)
 
     def function(self, name: str, call: Callable[..., Value]) -> None:
         """Make a Python function callable from SQL on this connection."""
@@ -286,9 +286,9 @@ def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
     """
     file: Any = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
     try:
-        whole = int(file.xFileSize())
-        for at in range(0, whole, size):
-            yield file.xRead(min(size, whole - at), at)
+        file_bytes = int(file.xFileSize())
+        for at in range(0, file_bytes, size):
+            yield file.xRead(min(size, file_bytes - at), at)
     finally:
         file.xClose()
 

@@ -45,11 +45,11 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
     for row in db.rows(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,)):  # noqa: S608 - constants
         yield ThreadRecord(*row[:-1], erased=bool(row[-1]))
         yield from entries(db, tenant, row[0])
-        own = (tenant, row[0])
+        key = (tenant, row[0])
         sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
-        yield from (DecisionRecord(*found) for found in db.each(f"{sql} ORDER BY view, number", own))
+        yield from (DecisionRecord(*row_) for row_ in db.each(f"{sql} ORDER BY view, number", key))
         sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
-        yield from (AssemblyRecord(*found) for found in db.each(f"{sql} ORDER BY view, seq", own))
+        yield from (AssemblyRecord(*row_) for row_ in db.each(f"{sql} ORDER BY view, seq", key))
     sql = "SELECT label, number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? ORDER BY 1, 2"
     yield from (MoveRecord(*row) for row in db.each(sql, (tenant,)))
     sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
@@ -85,16 +85,16 @@ class _Group:
 
     def of(self, seq: int) -> list[tuple[Any, ...]]:
         """Return the rows of one group; earlier rows belong to no entry."""
-        found: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         while self._next is not None:
             if type(seq) is not int or type(self._next[0]) is not int:
                 raise LedgerDamaged("an entry or message has something else where its number belongs")
             if self._next[0] > seq:
                 break
             if self._next[0] == seq:
-                found.append(self._next)
+                rows.append(self._next)
             self._next = next(self._rows, None)
-        return found
+        return rows
 
 
 def load(writing: Writing, records: Iterable[Record]) -> int:
@@ -148,8 +148,8 @@ class _Loader:
     def _begin(self, record: ThreadRecord) -> None:
         sql = "SELECT parent, fork_seq, root_hash, at_ms, erased, head_seq FROM thread WHERE tenant=? AND id=?"
         old = self.db.row(sql, (self.tenant, record.id))
-        said = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
-        if old is not None and tuple(old[:5]) != said:
+        columns = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
+        if old is not None and tuple(old[:5]) != columns:
             raise LedgerConflict(
                 f"the ledger has another thread {record.id}; nothing was stored. Import into a new ledger"
             )
@@ -205,20 +205,20 @@ class _Loader:
 
     def _row(self, record: Record) -> None:
         if isinstance(record, DecisionRecord):
-            if self._fresh("decision", ("thread", "view", "number"), record):
+            if self._is_new("decision", ("thread", "view", "number"), record):
                 self.writing.put_decision(record)
         elif isinstance(record, AssemblyRecord):
-            if self._fresh("assembly", ("thread", "view", "seq"), record):
+            if self._is_new("assembly", ("thread", "view", "seq"), record):
                 self.writing.put_assembly(record)
         elif isinstance(record, MoveRecord):
-            if self._fresh("session_move", ("label", "number"), record):
+            if self._is_new("session_move", ("label", "number"), record):
                 self._check_follows("session_move", "label", record.label, record.number)
                 self.writing.put_move(record, from_json(record.facts, _facts).status)
         elif isinstance(record, AliasRecord):
-            if self._fresh("alias", ("name", "number"), record):
+            if self._is_new("alias", ("name", "number"), record):
                 self._check_follows("alias", "name", record.name, record.number)
                 self.writing.put_alias(record)
-        elif isinstance(record, CalibrationRecord) and self._fresh(
+        elif isinstance(record, CalibrationRecord) and self._is_new(
             "calibration", ("provider", "model", "number"), record
         ):
             self.writing.put_calibration(record)
@@ -230,7 +230,7 @@ class _Loader:
                 f"what came before change {number} of {decode_text(name)!r} is missing; nothing was stored"
             )
 
-    def _fresh(self, table: str, key: tuple[str, ...], record: Any) -> bool:
+    def _is_new(self, table: str, key: tuple[str, ...], record: Any) -> bool:
         where = " AND ".join(f"{name}=?" for name in key)
         values = tuple(getattr(record, name) for name in key)
         old = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
@@ -361,11 +361,11 @@ def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -
         texts += [
             str(t) for (t,) in db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
         ]
-    found: set[str] = set()
+    pieces: set[str] = set()
     for text in texts:
         size = len(text)
         for at in {20, size // 2, size - NEEDLE - 4}:
             piece = text[max(at, 0) : max(at, 0) + NEEDLE]
-            if len(piece) == NEEDLE and len(found) < MOST_NEEDLES:
-                found.add(piece)
-    return sorted(found)
+            if len(piece) == NEEDLE and len(pieces) < MOST_NEEDLES:
+                pieces.add(piece)
+    return sorted(pieces)

@@ -76,21 +76,21 @@ def _make(path: str) -> None:
 def identity(path: str) -> tuple[int, int] | None:
     """Return device and inode of the file at a path; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - on the way of every call
+        status = os.stat(path)  # noqa: PTH116 - on the way of every call
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LedgerError(f"{path} cannot be looked at: {error.strerror or error}") from error
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def folder_of(path: str) -> tuple[int, int, int] | None:
     """Return device, inode and time of the last change of the folder at a path, or None."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - on the way of every call
+        status = os.stat(path)  # noqa: PTH116 - on the way of every call
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def rewrite(db: Database, path: str) -> None:
@@ -130,11 +130,11 @@ def _in_files(path: str, needles: list[str]) -> list[str]:
     wanted = {needle: needle.encode() for needle in needles}
     longest = max(map(len, wanted.values()), default=0)
     logs = [file for file in (Path(f"{path}-wal"), Path(f"{path}-journal")) if file.exists()]
-    found: set[str] = set()
+    present: set[str] = set()
     for parts in (blocks(path), *(iter([log.read_bytes()]) for log in logs)):
-        kept = b""
+        overlap = b""
         for part in parts:
-            whole = kept + part
-            found.update(needle for needle, text in wanted.items() if needle not in found and text in whole)
-            kept = part[-longest:] if longest else b""
-    return sorted(found)
+            block = overlap + part
+            present.update(needle for needle, text in wanted.items() if needle not in present and text in block)
+            overlap = part[-longest:] if longest else b""
+    return sorted(present)

@@ -65,10 +65,10 @@ def _fill_second(db: Database) -> None:
 def _fill_moves(db: Database) -> None:
     sql = "SELECT tenant, label, number, thread, facts, reason, at_ms FROM session_move ORDER BY tenant, label, number"
     before = b""
-    for tenant, label, number, thread, told, reason, at_ms in db.rows(sql):
-        facts = told
-        if "\\u001a" in told:  # titles were in storable form, JSON has escapes of its own
-            facts = to_json({name: decode_text(value) for name, value in json.loads(told).items()})
+    for tenant, label, number, thread, title, reason, at_ms in db.rows(sql):
+        facts = title
+        if "\\u001a" in title:  # titles were in storable form, JSON has escapes of its own
+            facts = to_json({name: decode_text(value) for name, value in json.loads(title).items()})
         record = MoveRecord(label, number, thread, facts, reason, at_ms, b"")
         before = chain.move_hash(tenant, before if number > 1 else b"", record)
         where = "WHERE tenant=? AND label=? AND number=?"
@@ -96,8 +96,10 @@ def _fill_view_heads(db: Database) -> None:
     for key in views:
         newest = "FROM {0} WHERE tenant=? AND thread=? AND view=? ORDER BY {1} DESC LIMIT 1"
         decided = db.rows("SELECT count(*) OVER (), hash " + newest.format("decision", "number"), key) or [(0, b"")]
-        sent = db.rows("SELECT count(*) OVER (), seq, hash " + newest.format("assembly", "seq"), key) or [(0, 0, b"")]
-        columns = (*key, *decided[0], *sent[0])
+        manifests = db.rows("SELECT count(*) OVER (), seq, hash " + newest.format("assembly", "seq"), key) or [
+            (0, 0, b"")
+        ]
+        columns = (*key, *decided[0], *manifests[0])
         digest = chain.columns_hash("view_head", columns)
         db.run("INSERT INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (*columns, digest))
 
@@ -122,14 +124,14 @@ def _fill_messages(db: Database) -> None:
 
 def _fill_threads(db: Database) -> None:
     for tenant, thread in db.rows("SELECT tenant, id FROM thread ORDER BY tenant, id"):
-        own = "tenant=?1 AND thread=?2"
+        where_own = "tenant=?1 AND thread=?2"
         db.run(
             "UPDATE thread SET "  # noqa: S608 - constants
-            f"marks=(SELECT count(*) FROM entry WHERE {own} AND kind IN ('clear','compaction')),"
-            f"messages=(SELECT count(*) FROM message WHERE {own}),"
-            f"tokens=(SELECT ifnull(sum(max(openai, anthropic, gemini)),0) FROM message WHERE {own}),"
-            f"first_ms=(SELECT ifnull(min(at_ms),0) FROM entry WHERE {own}),"
-            f"last_ms=(SELECT ifnull(max(at_ms),0) FROM entry WHERE {own})"
+            f"marks=(SELECT count(*) FROM entry WHERE {where_own} AND kind IN ('clear','compaction')),"
+            f"messages=(SELECT count(*) FROM message WHERE {where_own}),"
+            f"tokens=(SELECT ifnull(sum(max(openai, anthropic, gemini)),0) FROM message WHERE {where_own}),"
+            f"first_ms=(SELECT ifnull(min(at_ms),0) FROM entry WHERE {where_own}),"
+            f"last_ms=(SELECT ifnull(max(at_ms),0) FROM entry WHERE {where_own})"
             " WHERE tenant=?1 AND id=?2",
             (tenant, thread),
         )
@@ -151,9 +153,9 @@ def _end(db: Database, tenant: str, thread: int, high: int) -> tuple[int, bool]:
             "SELECT turn, kind='messages' AND turn>0 FROM entry WHERE tenant=? AND thread=? AND seq<=?"
             " AND kind<>'compaction' ORDER BY seq DESC LIMIT 1"
         )
-        found = db.row(sql, (tenant, at, high))
-        if found is not None:
-            return int(found[0]), bool(found[1])
+        newest = db.row(sql, (tenant, at, high))
+        if newest is not None:
+            return int(newest[0]), bool(newest[1])
         at, low = db.row("SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?", (tenant, at)) or (None, 0)
         high = min(low, high)
     return 0, False

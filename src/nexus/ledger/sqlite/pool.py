@@ -105,7 +105,7 @@ class Pool:
     @contextmanager
     def connection(self) -> Generator[Database]:
         """Yield a connection for reading that no other thread uses meanwhile."""
-        db = self._taken()
+        db = self._acquire()
         spoilt = False
         try:
             yield db
@@ -147,7 +147,7 @@ class Pool:
         for db in [*idle, *([self._memory] if self._memory else [])]:
             db.close()
 
-    def _taken(self) -> Database:
+    def _acquire(self) -> Database:
         if self._memory is not None:
             self._lock.acquire()
             return self._memory
@@ -231,17 +231,17 @@ class Pool:
         self._lock.acquire()
         self._pausing = True
         while self._out or self._writer is not None:
-            left = until - time.monotonic()
-            if left <= 0 or threading.get_ident() in self._out:
+            left_s = until - time.monotonic()
+            if left_s <= 0 or threading.get_ident() in self._out:
                 self.resume(forked=False)
                 return False
             writer = self._give_up_writer()
             if writer is None:
-                self._given_back.wait(left)
+                self._given_back.wait(left_s)
                 continue
             self._lock.release()
             try:
-                closed = writer.close(left)
+                closed = writer.close(left_s)
             finally:
                 self._lock.acquire()
             if not closed:

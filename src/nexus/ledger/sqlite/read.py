@@ -88,29 +88,29 @@ class Reader(SessionReader):
 
     def path(self, thread: int) -> list[Segment]:
         """Return the thread's path as segments, root first; each joint is checked once."""
-        known = self.segments.get(thread)
-        if known is None:
-            known = list[Segment]()
+        cached = self.segments.get(thread)
+        if cached is None:
+            cached = list[Segment]()
             at, high = cast("int | None", thread), END
             while at is not None:
                 row = self.thread(at)
                 if row.erased:
                     raise NoSuchSession(f"thread {at} of {self.place} was deleted for good")
-                known.append(Segment(at, row.fork_seq, high, row.root_hash))
+                cached.append(Segment(at, row.fork_seq, high, row.root_hash))
                 high, at = min(row.fork_seq, high), row.parent
-            known.reverse()
-            for place, part in enumerate(known[1:], 1):
-                if part.low < part.high and self.hash_on(known[:place], part.low) != part.root:
+            cached.reverse()
+            for place, part in enumerate(cached[1:], 1):
+                if part.low < part.high and self.hash_on(cached[:place], part.low) != part.root:
                     self.damaged(f"thread {part.thread} does not continue its parent at entry {part.low}")
-            self.segments[thread] = known
-        return known
+            self.segments[thread] = cached
+        return cached
 
     def hash_at(self, thread: int, seq: int) -> bytes:
         """Return the chain value after entry `seq` of the path. Raises BadReference if it does not exist."""
-        found = self.hash_on(self.path(thread), seq)
-        if found is None:
+        digest = self.hash_on(self.path(thread), seq)
+        if digest is None:
             raise BadReference(f"thread {thread} has no entry {seq}; its newest is {self.thread(thread).head_seq}")
-        return found
+        return digest
 
     def hash_on(self, path: list[Segment], seq: int) -> bytes | None:
         """Return the chain value after entry `seq` on a path, None if it is not there."""
@@ -135,10 +135,10 @@ class Reader(SessionReader):
         if row.erased:
             raise NoSuchSession(f"thread {thread} of {self.place} was deleted for good")
         spans = [(part, max(part.low, after), min(part.high, last)) for part in self.path(thread)]
-        found = self._read([span for span in spans if span[1] < span[2]])
-        if len(found) != last - max(after, 0) or (last == row.head_seq and found[-1].hash != row.head_hash):
+        entries = self._read([span for span in spans if span[1] < span[2]])
+        if len(entries) != last - max(after, 0) or (last == row.head_seq and entries[-1].hash != row.head_hash):
             self.damaged(f"the newest entry of thread {thread} is not the one that was written last")
-        return found
+        return entries
 
     def read(self, part: Segment, after: int, until: int) -> list[Entry]:
         """Return a segment's entries with `after < seq <= until`, checked against their hashes."""
@@ -150,9 +150,9 @@ class Reader(SessionReader):
             part, after, until = spans[0]
             sql, values = _FROM_ONE, (self.tenant, part.thread, after, until)
         else:
-            named = [(part.thread, after, until) for part, after, until in spans]
-            sql, values = _FROM_MANY, (json.dumps(named), self.tenant)
-        heads, rows = (self.db.rows(one, values) for one in sql)
+            ranges = [(part.thread, after, until) for part, after, until in spans]
+            sql, values = _FROM_MANY, (json.dumps(ranges), self.tenant)
+        heads, rows = (self.db.rows(query, values) for query in sql)
         if not heads:
             return []
         self.whole_numbers(*[head[0] for head in heads])
@@ -163,20 +163,20 @@ class Reader(SessionReader):
         by_seq: dict[int, list[MessageRow]] = defaultdict(list)
         for row in rows:
             by_seq[row[0]].append(row[1:])  # pyright: ignore[reportArgumentType]
-        found: list[Entry] = []
+        entries: list[Entry] = []
         at = 0
         for part, after, until in spans:
-            own = at
+            span_start = at
             while at < len(heads) and heads[at][0] <= until:
                 at += 1
-            if own < at:
+            if span_start < at:
                 before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
                 if before is None:
                     self.damaged(f"entry {after} of thread {part.thread} is lost")
-                found += self._checked(part.thread, after, before, heads[own:at], by_seq)
+                entries += self._checked(part.thread, after, before, heads[span_start:at], by_seq)
         if by_seq:
             self.damaged(f"a message of thread {spans[-1][0].thread} belongs to no entry")
-        return found
+        return entries
 
     def _checked(
         self,
@@ -187,7 +187,7 @@ class Reader(SessionReader):
         by_seq: dict[int, list[MessageRow]],
     ) -> list[Entry]:
         expected = after
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for head in heads:
             seq, kind, turn, at_ms, body, stored = head
             columns = by_seq.pop(seq, [])
@@ -197,13 +197,13 @@ class Reader(SessionReader):
                 digest = chain.entry_hash(before, self.tenant, (thread, seq, kind, turn, at_ms, body), columns)
             if digest != stored or seq != expected:
                 self.damaged(f"entry {expected} of thread {thread} does not match its hash")
-            found.append(read_entry(head, columns, self.blob))
+            entries.append(read_entry(head, columns, self.blob))
             before = digest
-        return found
+        return entries
 
     def marks(self, thread: int) -> list[Entry]:
         """Return the path's marks, newest first. Their number is known, so one that is lost is noticed."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for part in reversed(self.path(thread)):
             rows = [row for row in self.db.rows(_MARKS, (self.tenant, part.thread)) if row[1] not in STEPS]
             if len(rows) != self.thread(part.thread).marks:
@@ -213,10 +213,10 @@ class Reader(SessionReader):
                     continue
                 columns = (part.thread, seq, kind, turn, at_ms, body)
                 previous = part.root if seq == part.low + 1 else before or b""
-                whole = chain.entry_hash(previous, self.tenant, columns, []) == digest
-                self.check(whole and not messages, f"mark {seq} of thread {part.thread}")
-                found.append(read_entry((seq, kind, turn, at_ms, body, digest), [], self.blob))
-        return found
+                intact = chain.entry_hash(previous, self.tenant, columns, []) == digest
+                self.check(intact and not messages, f"mark {seq} of thread {part.thread}")
+                entries.append(read_entry((seq, kind, turn, at_ms, body, digest), [], self.blob))
+        return entries
 
     def newest_mark(self, thread: int) -> int:
         """Return the seq of the path's newest mark, 0 if it has none."""
@@ -293,31 +293,31 @@ class Reader(SessionReader):
                 return self._cut(part.thread, view, rows[0], rows[1:])
             # A fork from before the newest decision: all of them are looked at, so that none is missed.
             rows = self.db.rows(f"{sql} ORDER BY number DESC", (self.tenant, part.thread, view))
-            whole = len(rows) == head[0] and rows[0][-1] == head[1]
-            self.check(whole, f"the newest view decision of thread {part.thread}")
+            intact = len(rows) == head[0] and rows[0][-1] == head[1]
+            self.check(intact, f"the newest view decision of thread {part.thread}")
             cuts = [(row[2], self._cut(part.thread, view, row, rows[at:])) for at, row in enumerate(rows, 1)]
-            found = next((cut for at_seq, cut in cuts if at_seq <= part.high), None)
-            if found is not None:
-                return found
+            newest = next((cut for at_seq, cut in cuts if at_seq <= part.high), None)
+            if newest is not None:
+                return newest
         return None
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Return every cut of the view on the path, by number."""
-        view, found = encode_text(view), list[Cut]()
+        view, inherited = encode_text(view), list[Cut]()
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in self.path(thread):
             head = self.view_head(part.thread, view)
             rows = self.db.rows(f"{sql} ORDER BY number DESC", (self.tenant, part.thread, view))
-            whole = len(rows) == (head[0] if head else 0) and (not rows or (head and rows[0][-1] == head[1]))
-            self.check(bool(whole), f"the view decisions of thread {part.thread}")
+            intact = len(rows) == (head[0] if head else 0) and (not rows or (head and rows[0][-1] == head[1]))
+            self.check(bool(intact), f"the view decisions of thread {part.thread}")
             cuts = [(row[2], self._cut(part.thread, view, row, rows[at:])) for at, row in enumerate(rows, 1)]
-            found.extend(cut for at_seq, cut in reversed(cuts) if at_seq <= part.high)
-        return found
+            inherited.extend(cut for at_seq, cut in reversed(cuts) if at_seq <= part.high)
+        return inherited
 
-    def _cut(self, thread: int, view: str, row: tuple[Any, ...], earlier: list[tuple[Any, ...]]) -> Cut:
+    def _cut(self, thread: int, view: str, row: tuple[Any, ...], previous: list[tuple[Any, ...]]) -> Cut:
         """Return a decision, checked against the one before it, which is the first of the earlier ones."""
         number, kind, at_seq, body, at_ms, stored = row
-        before = earlier[0][-1] if earlier else b""
+        before = previous[0][-1] if previous else b""
         columns = (self.tenant, thread, view, number, kind, at_seq, body, at_ms)
         self.check(chain.decision_hash(before, columns) == stored, f"view decision {number} of thread {thread}")
         return from_json(body, _cut)
@@ -341,9 +341,9 @@ class Reader(SessionReader):
             else:
                 every = "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=?"
                 rows = self.db.rows(every, (self.tenant, part.thread, view))
-                for one in rows:
-                    self._manifest(part.thread, view, one)
-                until = max((one for one in rows if one[0] <= part.high), default=None)
+                for assembly in rows:
+                    self._manifest(part.thread, view, assembly)
+                until = max((assembly for assembly in rows if assembly[0] <= part.high), default=None)
                 self.check(len(rows) == head[2] and until == row, f"a manifest of thread {part.thread}")
             if row is not None:
                 return self._manifest(part.thread, view, row)
@@ -381,8 +381,8 @@ class Reader(SessionReader):
         if head is None or row is None:
             return None
         record = CalibrationRecord(names[1], names[2], *row)
-        whole = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
-        self.check(whole, what)
+        intact = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
+        self.check(intact, what)
         return StoredCalibration(record.factor_64, record.samples, record.at_ms)
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
@@ -392,4 +392,4 @@ class Reader(SessionReader):
             " UNION SELECT provider, model FROM calibration_head WHERE tenant=?1 ORDER BY 1, 2"
         )
         names = [(decode_text(row[0]), decode_text(row[1])) for row in self.db.rows(sql, (self.tenant,))]
-        return [(*name, found) for name in names if (found := self.calibration(*name))]
+        return [(*name, newest) for name in names if (newest := self.calibration(*name))]

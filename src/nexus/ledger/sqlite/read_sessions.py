@@ -70,10 +70,10 @@ class SessionReader:
         """Return the last target of a name's aliases, whether or not it is a session."""
         at = name
         for _ in range(MOST_ALIASES):
-            found = self.aliases_of(at)
-            if not found or found[-1].target is None:
+            changes = self.aliases_of(at)
+            if not changes or changes[-1].target is None:
                 break
-            at = found[-1].target
+            at = changes[-1].target
         return at
 
     def thread_of(self, session: str) -> int | None:
@@ -101,8 +101,8 @@ class SessionReader:
             self.pointer_row(label)
             return None
         if row[2] == ALIAS:
-            found = self.moves_of(label)
-            return found[-1] if found else None
+            moves = self.moves_of(label)
+            return moves[-1] if moves else None
         return self._newest(label, row)
 
     def _newest(self, label: str, row: tuple[Any, ...]) -> MoveRecord:
@@ -120,13 +120,13 @@ class SessionReader:
     def moves_of(self, label: str) -> list[MoveRecord]:
         """Return all moves of a label, oldest first, checked."""
         sql = "SELECT number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? AND label=? ORDER BY number"
-        found = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
+        moves = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
         before = b""
-        for place, record in enumerate(found, 1):
-            whole = record.number == place and chain.move_hash(self.tenant, before, record) == record.hash
-            self.check(whole, f"move {place} of session {decode_text(label)!r}")
+        for place, record in enumerate(moves, 1):
+            intact = record.number == place and chain.move_hash(self.tenant, before, record) == record.hash
+            self.check(intact, f"move {place} of session {decode_text(label)!r}")
             before = record.hash
-        return found
+        return moves
 
     def facts(self, record: MoveRecord) -> SessionMetadata:
         """Return the facts of a move."""
@@ -140,8 +140,8 @@ class SessionReader:
         )
 
     def _alias_at(self, name: str, number: int, digest: bytes) -> AliasRecord:
-        found = self.aliases_of(name)
-        newest = found[-1] if found else None
+        changes = self.aliases_of(name)
+        newest = changes[-1] if changes else None
         if newest is None or newest.number != number or newest.hash != digest:
             self.damaged(f"the alias {decode_text(name)!r} is lost")
         return newest
@@ -149,19 +149,19 @@ class SessionReader:
     def aliases_of(self, name: str) -> list[AliasRecord]:
         """Return all changes of an alias, oldest first, checked."""
         sql = "SELECT number, target, reason, at_ms, hash FROM alias WHERE tenant=? AND name=? ORDER BY number"
-        found = [AliasRecord(name, *row) for row in self.db.rows(sql, (self.tenant, name))]
+        changes = [AliasRecord(name, *row) for row in self.db.rows(sql, (self.tenant, name))]
         before = b""
-        for place, record in enumerate(found, 1):
-            whole = record.number == place and chain.alias_hash(self.tenant, before, record) == record.hash
-            self.check(whole, f"change {place} of alias {decode_text(name)!r}")
+        for place, record in enumerate(changes, 1):
+            intact = record.number == place and chain.alias_hash(self.tenant, before, record) == record.hash
+            self.check(intact, f"change {place} of alias {decode_text(name)!r}")
             before = record.hash
-        return found
+        return changes
 
     def aliases(self, *, every: bool) -> list[Alias]:
         """Return the aliases that hold, or every change there was; by name."""
         names = self.db.rows("SELECT DISTINCT name FROM alias WHERE tenant=? ORDER BY name", (self.tenant,))
-        found = [self.aliases_of(str(name)) for (name,) in names]
-        records = [record for changes in found for record in (changes if every else changes[-1:])]
+        histories = [self.aliases_of(str(name)) for (name,) in names]
+        records = [record for changes in histories for record in (changes if every else changes[-1:])]
         return [self.alias(record) for record in records if every or record.target is not None]
 
     def alias(self, record: AliasRecord) -> Alias:
@@ -169,9 +169,9 @@ class SessionReader:
         target = decode_text(record.target) if record.target is not None else None
         return Alias(decode_text(record.name), target, decode_text(record.reason), record.at_ms)
 
-    def check(self, whole: bool, what: str) -> None:
+    def check(self, intact: bool, what: str) -> None:
         """Raise LedgerDamaged unless the rows that were read are intact."""
-        if not whole:
+        if not intact:
             self.damaged(f"{what} does not match its hash")
 
     def whole_numbers(self, *values: object) -> None:

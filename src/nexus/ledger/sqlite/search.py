@@ -12,7 +12,7 @@ from nexus.types.ledger_entries import MessageRef
 
 _SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
 
-_LOST = """
+_LOST_SESSIONS = """
 SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1)
 WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 """
@@ -37,12 +37,12 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         if (query.roles and role not in query.roles) or not _within(ranges, thread, seq):
             continue
         labels = _sessions_with(reader, thread, seq)
-        shown = tuple(label for label, status in labels if query.every or status != "deleted")
-        if labels and not shown:
+        visible_labels = tuple(label for label, status in labels if query.every or status != "deleted")
+        if labels and not visible_labels:
             continue
         passed += 1
         if passed > query.offset:
-            hits.append(_hit(reader, thread, seq, order_in, shown))
+            hits.append(_hit(reader, thread, seq, order_in, visible_labels))
         if len(hits) == query.limit:
             break
     return hits
@@ -65,23 +65,23 @@ def _within(ranges: dict[int, tuple[int, int]] | None, thread: int, seq: int) ->
 
 def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:
     """Return the sessions whose path contains an entry, directly or through a fork, with their status."""
-    found: list[tuple[str, str]] = []
+    sessions: list[tuple[str, str]] = []
     waiting = [thread]
     while waiting:
         at = waiting.pop()
         sql = "SELECT label, status FROM session WHERE tenant=? AND thread=?"
-        found += [(decode_text(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
+        sessions += [(decode_text(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
         # A fork of a fork has no more of this thread than the fork has.
         sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND NOT erased"
         forks = [fork for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
         reader.whole_numbers(*forks)
         waiting += forks
-    return sorted(found)
+    return sorted(sessions)
 
 
 def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> SearchHit:
-    own = next(part for part in reader.path(thread) if part.thread == thread)
-    entry = next(iter(reader.read(own, seq - 1, seq)), None)
+    segment = next(part for part in reader.path(thread) if part.thread == thread)
+    entry = next(iter(reader.read(segment, seq - 1, seq)), None)
     row = next((row for row in entry.rows if row.place.ord == order), None) if entry is not None else None
     if entry is None or row is None:
         reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
@@ -92,17 +92,17 @@ def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, .
 
 def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
     """Return the sessions, newest first, with counts of their whole paths."""
-    lost = reader.db.value(_LOST, (reader.tenant,))
-    if lost is not None:
-        reader.damaged(f"the pointer of session {decode_text(str(lost))!r} is lost")
-    found: list[SessionInfo] = []
+    lost_label = reader.db.value(_LOST_SESSIONS, (reader.tenant,))
+    if lost_label is not None:
+        reader.damaged(f"the pointer of session {decode_text(str(lost_label))!r} is lost")
+    infos: list[SessionInfo] = []
     totals = _Totals(reader)
     for (label,) in reader.db.rows(_SESSIONS, (reader.tenant,)):
         move = reader.move_of(label)
         facts = reader.facts(move) if move is not None else None
         if move is not None and facts is not None and move.thread is not None and (every or facts.status == "active"):
-            found.append(_info(reader, label, move.thread, facts, totals))
-    return sorted(found, key=lambda info: (-info.last_ms, info.label))
+            infos.append(_info(reader, label, move.thread, facts, totals))
+    return sorted(infos, key=lambda info: (-info.last_ms, info.label))
 
 
 class _Totals:
@@ -125,15 +125,15 @@ class _Totals:
             " LEFT JOIN message m ON m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq"
             " WHERE e.tenant=? AND e.thread=? GROUP BY e.seq ORDER BY e.seq"
         )
-        found: tuple[list[int], list[int], list[int], list[int]] = ([], [0], [0], [])
+        sums: tuple[list[int], list[int], list[int], list[int]] = ([], [0], [0], [])
         for seq, at_ms, count, dear in self._reader.db.rows(sql, key):
             self._reader.whole_numbers(seq, at_ms, count, dear)
-            found[0].append(seq)
-            found[1].append(found[1][-1] + count)
-            found[2].append(found[2][-1] + dear)
-            found[3].append(at_ms)
-        self._known[thread] = found
-        return found
+            sums[0].append(seq)
+            sums[1].append(sums[1][-1] + count)
+            sums[2].append(sums[2][-1] + dear)
+            sums[3].append(at_ms)
+        self._known[thread] = sums
+        return sums
 
 
 def _info(reader: Reader, label: str, thread: int, facts: SessionMetadata, totals: _Totals) -> SessionInfo:
@@ -166,9 +166,9 @@ def known_keys(reader: Reader, session: str) -> dict[str, int]:
     thread = reader.thread_of(session)
     sql = "SELECT key, seq FROM idempotency WHERE tenant=? AND thread=? AND seq<=?"
     parts = reader.path(thread) if thread is not None else []
-    found = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, part.high))]
-    reader.whole_numbers(*[seq for _, seq in found])
-    return {decode_text(str(key)): seq for key, seq in found}
+    rows = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, part.high))]
+    reader.whole_numbers(*[seq for _, seq in rows])
+    return {decode_text(str(key)): seq for key, seq in rows}
 
 
 def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
@@ -177,6 +177,6 @@ def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
         "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
         " WHERE t.tenant=? ORDER BY t.id"
     )
-    found = [(thread, seq) for thread, seq in reader.db.rows(sql, (encode_text(key), reader.tenant))]
-    reader.whole_numbers(*[number for row in found for number in row])
-    return found
+    uses = [(thread, seq) for thread, seq in reader.db.rows(sql, (encode_text(key), reader.tenant))]
+    reader.whole_numbers(*[number for row in uses for number in row])
+    return uses

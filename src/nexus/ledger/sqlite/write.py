@@ -32,8 +32,8 @@ class Writing(SessionWriter):
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
         memo = self._memo()
-        known = memo.get((self.tenant, session))
-        thread = memo.pop((self.tenant, known), None) if known is not None else None
+        cached = memo.get((self.tenant, session))
+        thread = memo.pop((self.tenant, cached), None) if cached is not None else None
         thread = thread or self._target(session, facts)
         number = thread.id
         if not commit.entries:
@@ -45,7 +45,7 @@ class Writing(SessionWriter):
             rows = message_rows(entry, blobs)
             body = body_json(entry.body)
             payload = payload_hash(entry, rows, body)
-            if self._known(thread, session, entry, payload):
+            if self._is_repeat(thread, session, entry, payload):
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
@@ -86,15 +86,17 @@ class Writing(SessionWriter):
             )
             # The rows of one statement have numbers in a row: each is one more than the largest there is.
             first = db.last_row() - len(record.messages) + 1
-            found = [(first + place, text) for place, text in enumerate(texts) if text.strip()]
-            db.run_many("INSERT INTO search(rowid, text) VALUES (?,?)", found)
+            searchable = [(first + place, text) for place, text in enumerate(texts) if text.strip()]
+            db.run_many("INSERT INTO search(rowid, text) VALUES (?,?)", searchable)
             for row in record.messages:
                 for sha256 in blobs_of(row[7]):
                     use = (self.tenant, sha256, *where[1:])
                     db.run("INSERT OR IGNORE INTO blob_use VALUES (?,?,?,?)", use)
-        called = [(*where[:2], c.call_id, record.seq, c.ord, c.part, c.name, c.is_result, c.is_error) for c in calls]
-        if called:
-            db.run_many("INSERT INTO tool_call VALUES (?,?,?,?,?,?,?,?,?)", called)
+        call_values = [
+            (*where[:2], c.call_id, record.seq, c.ord, c.part, c.name, c.is_result, c.is_error) for c in calls
+        ]
+        if call_values:
+            db.run_many("INSERT INTO tool_call VALUES (?,?,?,?,?,?,?,?,?)", call_values)
         for key in record.keys:
             values = (*where[:2], key.key, record.seq, key.payload)
             db.run("INSERT INTO idempotency VALUES (?,?,?,?,?)", values)
@@ -168,7 +170,7 @@ class Writing(SessionWriter):
                     "planned: another compaction, undo, pin or clear came first. Nothing was stored; plan again"
                 )
 
-    def _known(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
+    def _is_repeat(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
         """Return True if all the entry's keys are bound to this payload.
 
         Raises IdempotencyConflict for another payload.
@@ -176,14 +178,14 @@ class Writing(SessionWriter):
         if not entry.keys:
             return False
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=?"
-        found: list[bytes | None] = [
+        payloads: list[bytes | None] = [
             self.db.value(sql, (self.tenant, thread.id, encode_text(key))) for key in entry.keys
         ]
-        if not any(found):
+        if not any(payloads):
             return thread.parent is not None and self._inherited(thread.id, entry, payload)
-        if all(stored == payload for stored in found):
+        if all(stored == payload for stored in payloads):
             return True
-        used = {key: stored == payload for key, stored in zip(entry.keys, found, strict=True) if stored}
+        used = {key: stored == payload for key, stored in zip(entry.keys, payloads, strict=True) if stored}
         raise IdempotencyConflict(session, min(used, key=used.__getitem__), alike=all(used.values()))
 
     def _inherited(self, thread: int, entry: NewEntry, payload: bytes) -> bool:
@@ -193,8 +195,8 @@ class Writing(SessionWriter):
         """
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         for part in self.reader.path(thread)[:-1]:
-            found = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
-            if found and all(stored == payload for stored in found):
+            uses = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
+            if uses and all(stored == payload for stored in uses):
                 return True
         return False
 
@@ -206,8 +208,8 @@ class Writing(SessionWriter):
             wrong = replay.wrong_undo(entry, self.reader.marks(thread))
         elif entry.kind in ("pin", "unpin"):
             place = replay.place_of(entry)
-            found = self.reader.entries(thread, place.seq - 1, place.seq) if 0 < place.seq < seq else []
-            there = any(row.place == place for one in found for row in one.rows)
+            entries = self.reader.entries(thread, place.seq - 1, place.seq) if 0 < place.seq < seq else []
+            there = any(row.place == place for found_entry in entries for row in found_entry.rows)
             wrong = "" if there else f"there is no message {place.ord} in entry {place.seq}"
         else:
             wrong = replay.wrong_fields(entry, seq)

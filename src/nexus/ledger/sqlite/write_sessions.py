@@ -89,7 +89,7 @@ class SessionWriter:
         thread: int | None,
         reason: str,
         facts: SessionMetadata | None,
-        known: Collection[tuple[str, int, str]] = (),
+        known_parents: Collection[tuple[str, int, str]] = (),
     ) -> MoveRecord:
         """Append a pointer update of an encoded label; without `facts` it keeps its metadata.
 
@@ -98,7 +98,7 @@ class SessionWriter:
         old = self.reader.moves_of(label)
         before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
         facts = checked(facts) if facts is not None else before_facts
-        if parent_of(facts) not in (parent_of(before_facts), *known):
+        if parent_of(facts) not in (parent_of(before_facts), *known_parents):
             self._check_parent(label, facts)
         before = old[-1].hash if old else b""
         columns = (label, len(old) + 1, thread, to_json(facts), encode_text(reason), self.clock_ms())
@@ -133,18 +133,18 @@ class SessionWriter:
     def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
         """Append moves and alias changes; see `LedgerStore.move`."""
         self.db.memo.clear()
-        done: list[RefUpdate] = []
+        updates: list[RefUpdate] = []
         newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
-        known = [parent_of(self.reader.facts(one)) for one in newest if one is not None]
+        known_parents = [parent_of(self.reader.facts(record)) for record in newest if record is not None]
         for new in moves:
             label = encode_text(new.label)
             self._expect(label, new.expected_number)
             if new.thread is not None:
                 self.check_thread(new.thread)
-            done.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known)))
+            updates.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known_parents)))
         for alias in aliases:
             self._alias(alias)
-        return done
+        return updates
 
     def _expect(self, label: str, expected: int | None) -> None:
         """Raise SessionMoved unless the label's newest move has the expected number."""
@@ -191,16 +191,16 @@ class SessionWriter:
             return
         at, deep = encode_text(facts.parent_session), 0
         while at:
-            found = self.reader.resolve(at)
-            if found is None and deep:
+            parent = self.reader.resolve(at)
+            if parent is None and deep:
                 break
-            if found is None:
+            if parent is None:
                 raise BadReference(
                     f"there is no session {decode_text(at)!r} that could have spawned {decode_text(label)!r}"
                 )
-            if found == label or deep > MOST_PARENTS:
+            if parent == label or deep > MOST_PARENTS:
                 raise BadReference(f"session {decode_text(label)!r} would be spawned by itself; nothing was stored")
-            move = self.reader.move_of(found)
+            move = self.reader.move_of(parent)
             at = encode_text(self.reader.facts(move).parent_session) if move is not None else ""
             deep += 1
         thread = self.reader.thread_of(facts.parent_session)

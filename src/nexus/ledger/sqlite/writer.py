@@ -94,8 +94,8 @@ class Writer:
                 raise WriterClosed
             self._queue.put(work)  # pyright: ignore[reportArgumentType]
             if self._thread is None:
-                given = (self._db, self._seat, self._queue)
-                self._thread = threading.Thread(target=_loop, args=given, name="nexus-ledger-writer", daemon=True)
+                arguments = (self._db, self._seat, self._queue)
+                self._thread = threading.Thread(target=_loop, args=arguments, name="nexus-ledger-writer", daemon=True)
                 self._thread.start()
 
 

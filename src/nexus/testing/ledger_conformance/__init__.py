@@ -62,7 +62,7 @@ def run(make_backend: Callable[[], Backend]) -> Report:
 
 def check_name(words: str) -> Check:
     """Return the check whose name contains these words. Raises KeyError unless there is exactly one."""
-    found = [check for check in CHECKS if words in check.name]
-    if len(found) != 1:
-        raise KeyError(f"{len(found)} checks have {words!r} in their names")
-    return found[0]
+    matches = [check for check in CHECKS if words in check.name]
+    if len(matches) != 1:
+        raise KeyError(f"{len(matches)} checks have {words!r} in their names")
+    return matches[0]

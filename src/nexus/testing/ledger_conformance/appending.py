@@ -68,12 +68,12 @@ def every_field(case: Case) -> None:
         Note("memory", "a note", "MEMORY.md"),
         Unknown("audio", '{"type":"audio","x":[1]}'),
     )
-    said = Message("assistant", parts, "id-1", 77, "run-1", "human", "model-1", '{"a": [1]}')
+    message = Message("assistant", parts, "id-1", 77, "run-1", "human", "model-1", '{"a": [1]}')
     body = {"stop_reason": "end", "usage": {"input_tokens": 3}, "list": [1, None, True, 2**40]}
-    done = put(case.store, "main", NewEntry("messages", with_sizes("first", said), body, 99, opens_turn=True))
-    (read,) = case.store.entries(done.thread)
-    equal([row.message for row in read.rows], [user("first"), said], "the messages")
-    equal([row.size for row in read.rows], [size_of(user("first")), size_of(said)], "their counts")
+    committed = put(case.store, "main", NewEntry("messages", with_sizes("first", message), body, 99, opens_turn=True))
+    (read,) = case.store.entries(committed.thread)
+    equal([row.message for row in read.rows], [user("first"), message], "the messages")
+    equal([row.size for row in read.rows], [size_of(user("first")), size_of(message)], "their counts")
     equal([row.place for row in read.rows], [MessageRef(1, 0), MessageRef(1, 1)], "their places")
     equal((read.seq, read.kind, read.turn, read.at_ms), (1, "messages", 1, 99), "the entry")
     equal(read.body, body, "the entry's body")
@@ -86,18 +86,18 @@ def hostile_text(case: Case) -> None:
     names = (HOSTILE, HOSTILE.replace("\x00", ""), HOSTILE.replace("\x00", "\x1a0000"), "\ud800", "\x1ad800")
     for number, name in enumerate(names):
         facts = SessionMetadata(title=name, persona=name, task=name, origin=name, routing_key=name)
-        said = Message("user", (Text(name), ToolCall(name, name, name)), name, 1, name, name, name, name)
-        new = NewEntry("messages", with_sizes(said), {name: [name, number]}, keys=(name,))
-        done = store.commit(name, Commit((new,), assembly=manifest(name, number)), facts)
-        (read,) = store.entries(done.thread)
-        equal((read.rows[0].message, read.body), (said, new.body), f"what was appended to session {name!r}")
+        message = Message("user", (Text(name), ToolCall(name, name, name)), name, 1, name, name, name, name)
+        new = NewEntry("messages", with_sizes(message), {name: [name, number]}, keys=(name,))
+        committed = store.commit(name, Commit((new,), assembly=manifest(name, number)), facts)
+        (read,) = store.entries(committed.thread)
+        equal((read.rows[0].message, read.body), (message, new.body), f"what was appended to session {name!r}")
         equal(store.known_keys(name), {name: 1}, f"the keys of session {name!r}")
-        equal(store.holders(name), [(done.thread, 1)], f"the holders of the key {name!r}")
+        equal(store.holders(name), [(committed.thread, 1)], f"the holders of the key {name!r}")
         moves = store.moves(name)
         equal([(move.label, move.facts) for move in moves], [(name, facts)], f"the moves of session {name!r}")
-        last = store.last_assembly(done.thread, name)
+        last = store.last_assembly(committed.thread, name)
         equal(last.manifest if last else None, manifest(name, number).manifest, f"the manifest of view {name!r}")
-        store.move([NewRefUpdate(name, done.thread, name)], [Alias(f"alias of {name}", name, name)])
+        store.move([NewRefUpdate(name, committed.thread, name)], [Alias(f"alias of {name}", name, name)])
         equal(store.resolve(f"alias of {name}"), name, "where an alias leads")
         reasons = [alias.reason for alias in store.aliases() if alias.target == name]
         equal(reasons, [name], "the reason of an alias")
@@ -142,7 +142,7 @@ def unreadable_values(case: Case) -> None:
         Message("user", (Text("x"),), meta={}),  # pyright: ignore[reportArgumentType]
         Message("user", None),  # pyright: ignore[reportArgumentType]
     )
-    entries = [NewEntry(messages=(SizedMessage(one, TokenSize(1, 1, 1)),)) for one in wrong]
+    entries = [NewEntry(messages=(SizedMessage(message, TokenSize(1, 1, 1)),)) for message in wrong]
     entries += [NewEntry(body=deep), NewEntry(body=None), NewEntry(body=[1])]  # pyright: ignore[reportArgumentType]
     for new in entries:
         with raises(BadEntry, f"an entry with {new.messages or type(new.body)}"):
@@ -153,27 +153,27 @@ def unreadable_values(case: Case) -> None:
 @checks.add
 def same_ids(case: Case) -> None:
     """Ids of messages and of tool calls may occur more than once."""
-    said = (
+    messages = (
         user("one", id="same"),
         assistant("", ToolCall("call", "f", "{}"), ToolCall("call", "g", "{}"), id="same"),
         tool("call", "first", id="same"),
         tool("call", "second", id="same"),
     )
     for _ in range(2):
-        append(case.store, "main", *said)
-    read = [row.message for one in entries(case.store, "main") for row in one.rows]
-    equal(read, [*said, *said], "the messages")
+        append(case.store, "main", *messages)
+    read = [row.message for stored in entries(case.store, "main") for row in stored.rows]
+    equal(read, [*messages, *messages], "the messages")
 
 
 @checks.add
 def images_once(case: Case) -> None:
     """An image is stored once, however often it is shown, and comes back in messages and results of tools."""
-    shown = Image("image/png", data="QUJD" * 100)
-    said = (Message("user", (shown, shown)), Message("tool", (ToolResult("c", (Text("see"), shown)),)))
+    image = Image("image/png", data="QUJD" * 100)
+    messages = (Message("user", (image, image)), Message("tool", (ToolResult("c", (Text("see"), image)),)))
     for session in ("main", "main", "other"):
-        append(case.store, session, *said)
-    read = [row.message for one in entries(case.store, "main") for row in one.rows]
-    equal(read, [*said, *said], "the messages")
+        append(case.store, session, *messages)
+    read = [row.message for stored in entries(case.store, "main") for row in stored.rows]
+    equal(read, [*messages, *messages], "the messages")
     blobs = [record for record in case.store.dump() if isinstance(record, BlobRecord)]
     equal([blob.data for blob in blobs], [b"QUJD" * 100], "the stored images")
 
@@ -181,10 +181,10 @@ def images_once(case: Case) -> None:
 @checks.add
 def empty_content(case: Case) -> None:
     """Entries without messages, messages without parts and parts without text are kept."""
-    said = (Message("user", ()), user(""), Message("assistant", (Text(""), Text(""))), Message("system", ()))
-    put(case.store, "main", entry(), entry(*said))
-    read = [[row.message for row in one.rows] for one in entries(case.store, "main")]
-    equal(read, [[], list(said)], "the messages")
+    messages = (Message("user", ()), user(""), Message("assistant", (Text(""), Text(""))), Message("system", ()))
+    put(case.store, "main", entry(), entry(*messages))
+    read = [[row.message for row in stored.rows] for stored in entries(case.store, "main")]
+    equal(read, [[], list(messages)], "the messages")
     equal(put(case.store, "bare"), Committed(2, 0, 0, 0), "a commit of nothing")
     equal(list(case.store.entries(2)), [], "the entries of a session without any")
     equal(case.store.head(2), (0, case.store.thread(2).root_hash), "its head")
@@ -195,11 +195,11 @@ def ranges(case: Case) -> None:
     """Entries are numbered from 1 without gaps, and a range of them is a slice of the whole."""
     for number in range(6):
         append(case.store, "main", f"{number}")
-    whole = entries(case.store, "main")
-    equal([one.seq for one in whole], [1, 2, 3, 4, 5, 6], "the numbers")
+    all_entries = entries(case.store, "main")
+    equal([stored.seq for stored in all_entries], [1, 2, 3, 4, 5, 6], "the numbers")
     for after in range(8):
         for until in (None, *range(8)):
-            wanted = [one for one in whole if after < one.seq <= (99 if until is None else until)]
+            wanted = [stored for stored in all_entries if after < stored.seq <= (99 if until is None else until)]
             equal(list(case.store.entries(1, after, until)), wanted, f"the entries after {after} until {until}")
 
 
@@ -211,7 +211,7 @@ def clocks(case: Case) -> None:
         append(case.store, "main", f"at {now}")
     append(case.store, "main", "as told", at_ms=3)
     read = entries(case.store, "main")
-    equal([one.at_ms for one in read], [5_000, 1_000, 9_000, 0, 3], "the times")
+    equal([stored.at_ms for stored in read], [5_000, 1_000, 9_000, 0, 3], "the times")
     equal(texts(case.store, "main"), ["at 5000", "at 1000", "at 9000", "at 0", "as told"], "the order")
     equal(case.store.moves("main")[0].at_ms, 5_000, "when the session was made")
 
@@ -239,7 +239,7 @@ def turns(case: Case) -> None:
         equal(put(case.store, "main", new), Committed(1, number, 1, turn), f"the commit of entry {number}")
         row = case.store.thread(1)
         equal((row.turn, row.open_turn), (turn, open_turn), f"turn, and whether it is open, after entry {number}")
-    equal([one.turn for one in case.store.entries(1)], [turn for _, turn, _ in steps], "the entries' turns")
+    equal([stored.turn for stored in case.store.entries(1)], [turn for _, turn, _ in steps], "the entries' turns")
 
 
 @checks.add
@@ -262,8 +262,8 @@ def instructions(case: Case) -> None:
     append(case.store, "main", system, system, "hello", system)
     append(case.store, "main", system)
     append(case.store, "without", "hello", system)
-    found = [(row.place, row.message) for row in case.store.instructions(1)]
-    equal(found, [(MessageRef(1, 0), system), (MessageRef(1, 1), system)], "the instructions")
+    actual = [(row.place, row.message) for row in case.store.instructions(1)]
+    equal(actual, [(MessageRef(1, 0), system), (MessageRef(1, 1), system)], "the instructions")
     equal(list(case.store.instructions(2)), [], "the instructions of a session that begins otherwise")
     put(case.store, "empty")
     equal(list(case.store.instructions(3)), [], "the instructions of an empty session")
@@ -275,8 +275,8 @@ def chained(case: Case) -> None:
     put(case.store, "main", entry("one", "two"), mark("clear"), entry("three", keys=("k",)))
     before = chain.root_hash("local", 1)
     equal(case.store.path(1)[0].root, before, "the root hash")
-    found = [record for record in case.store.dump() if isinstance(record, EntryRecord)]
-    for record, read in zip(found, case.store.entries(1), strict=True):
+    records = [record for record in case.store.dump() if isinstance(record, EntryRecord)]
+    for record, read in zip(records, case.store.entries(1), strict=True):
         columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
         before = chain.entry_hash(before, "local", columns, record.messages)
         equal((record.hash, read.hash), (before, before), f"the hash of entry {record.seq}")
@@ -296,8 +296,14 @@ def unknown_thread(case: Case) -> None:
     for read in reads:
         with raises(NoSuchSession, "reading thread 7"):
             read(7)
-    found = (store.resolve("no"), store.thread_of("no"), store.session("no"), store.moves("no"), store.known_keys("no"))
-    equal(found, (None, None, None, [], {}), "what is known of a session that is not there")
+    actual = (
+        store.resolve("no"),
+        store.thread_of("no"),
+        store.session("no"),
+        store.moves("no"),
+        store.known_keys("no"),
+    )
+    equal(actual, (None, None, None, [], {}), "what is known of a session that is not there")
     equal((store.holders("k"), store.calibration("p", "m")), ([], None), "what is known of a key and of a model")
     append(store, "main", "hello")
     thread = thread_of(store, "main")

@@ -85,7 +85,7 @@ def order_of_records(case: Case) -> None:
     equal(len(kinds), 9, "how many kinds of records there are")
     equal(len(set(keys)), len(keys), "how many records have a place of their own")
     names = [[key.key for key in record.keys] for record in records if isinstance(record, EntryRecord)]
-    equal(names, [sorted(one) for one in names], "the order of an entry's keys")
+    equal(names, [sorted(keys_of_entry) for keys_of_entry in names], "the order of an entry's keys")
 
 
 def _key(record: Record) -> tuple[int | str, ...]:
@@ -115,10 +115,10 @@ def same_records(case: Case) -> None:
     _same(list(case.store.dump()), wanted)
 
 
-def _same(found: Sequence[Record], wanted: Sequence[Record]) -> None:
-    for number, (one, other) in enumerate(zip(found, wanted, strict=False)):
-        equal(one, other, f"record {number}")
-    equal(len(found), len(wanted), "the number of records")
+def _same(actual: Sequence[Record], wanted: Sequence[Record]) -> None:
+    for number, (record, other) in enumerate(zip(actual, wanted, strict=False)):
+        equal(record, other, f"record {number}")
+    equal(len(actual), len(wanted), "the number of records")
 
 
 @checks.add
@@ -250,8 +250,8 @@ def damage(case: Case) -> None:
         list(case.store.entries(1))
     with raises(LedgerDamaged, "finding a tampered message"):
         case.store.search(Query("two"))
-    equal([one.seq for one in case.store.entries(1, 0, 1)], [1], "the entries before it")
-    equal([one.seq for one in case.store.entries(1, 2, 3)], [3], "the entries after it")
+    equal([stored.seq for stored in case.store.entries(1, 0, 1)], [1], "the entries before it")
+    equal([stored.seq for stored in case.store.entries(1, 2, 3)], [3], "the entries after it")
     equal(texts(case.store, "other"), ["fine"], "another session")
 
 
@@ -268,9 +268,9 @@ def lost_entries(case: Case) -> None:
     ]
     case.store.load(repaired)
     read = list(case.store.entries(1))
-    found = [(one.seq, one.kind, one.turn, len(one.rows)) for one in read]
-    equal(found, [(1, "messages", 1, 1), (2, "lost", 2, 0), (3, "messages", 3, 1)], "the entries")
-    equal([one.hash for one in read], [one.hash for one in source.entries(1)], "their chain values")
+    actual = [(stored.seq, stored.kind, stored.turn, len(stored.rows)) for stored in read]
+    equal(actual, [(1, "messages", 1, 1), (2, "lost", 2, 0), (3, "messages", 3, 1)], "the entries")
+    equal([stored.hash for stored in read], [stored.hash for stored in source.entries(1)], "their chain values")
     equal(case.store.marks(1), [], "the marks")
     equal(append(case.store, "main", "on").head, 4, "the head after it went on")
     _same([record for record in case.store.dump() if isinstance(record, EntryRecord)][:3], _entries(repaired))

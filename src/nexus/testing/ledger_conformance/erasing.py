@@ -28,8 +28,8 @@ def erased_entries_stay_erased(case: Case) -> None:
     erased = store.erase([2], ["secret label"])
     wanted = EraseResult((2,), 2, 3, 0, erased.needles, 0)
     equal(erased, wanted, "the proof")
-    left = [record for record in store.dump() if b"secret" in msgspec.json.encode(record)]
-    equal(left, [], "the records that still have a word of it")
+    remaining = [record for record in store.dump() if b"secret" in msgspec.json.encode(record)]
+    equal(remaining, [], "the records that still have a word of it")
     equal((store.thread_of("secret label"), store.moves("secret label")), (None, []), "its session")
     equal(store.search(Query("secret")), [], "what a search finds of it")
     equal(store.holders("secret key"), [], "the holders of its key")
@@ -90,13 +90,15 @@ def images_in_use(case: Case) -> None:
     """An image goes with the last message that shows it."""
     store = case.store
     shared = Message("user", (Image("image/png", data="c2hhcmVk"),))
-    own = Message("user", (Image("image/png", data="b3du"),))
+    own_message = Message("user", (Image("image/png", data="b3du"),))
     append(store, "main", shared)
-    append(store, "other", shared, own)
+    append(store, "other", shared, own_message)
     equal(store.erase([2], ["other"]).blobs, 1, "the images deleted with the first session")
     blobs = [record.data for record in store.dump() if isinstance(record, BlobRecord)]
     equal(blobs, [b"c2hhcmVk"], "the images left")
-    equal([row.message for one in entries(store, "main") for row in one.rows], [shared], "the message that shows it")
+    equal(
+        [row.message for stored in entries(store, "main") for row in stored.rows], [shared], "the message that shows it"
+    )
     equal(store.erase([1], ["main"]).blobs, 1, "the images deleted with the last session")
     equal([record for record in store.dump() if isinstance(record, BlobRecord)], [], "the images left")
 
@@ -128,10 +130,10 @@ def everything(case: Case) -> None:
     before = list(other.dump())
     erased = case.store.erase(None)
     equal((erased.threads, erased.entries, erased.messages, erased.blobs), ((1, 2), 1, 2, 1), "the proof")
-    left = list(case.store.dump())
-    equal(left[:1], [Header(tenant="local")], "the header of what is left")
+    remaining = list(case.store.dump())
+    equal(remaining[:1], [Header(tenant="local")], "the header of what is left")
     equal([(row.id, row.erased, row.messages) for row in case.store.threads()], [(2, True, 0)], "the threads left")
-    equal(len(left), 2, "how many records are left")
+    equal(len(remaining), 2, "how many records are left")
     equal((case.store.aliases(every=True), case.store.calibration("p", "m")), ([], None), "aliases and calibration")
     equal(list(other.dump()), before, "what the other tenant has")
     put(case.store, "main", entry("anew", keys=("k",)))

@@ -29,10 +29,10 @@ class Caught(Generic[Error]):
         self._error = error
 
 
-def equal(found: Any, wanted: Any, what: str) -> None:
+def equal(actual: Any, wanted: Any, what: str) -> None:
     """Raise AssertionError unless the two are equal."""
-    if found != wanted:
-        raise AssertionError(f"{what}: expected {_shown(wanted)}, found {_shown(found)}")
+    if actual != wanted:
+        raise AssertionError(f"{what}: expected {_abbreviated(wanted)}, found {_abbreviated(actual)}")
 
 
 def holds(condition: bool, what: str) -> None:
@@ -55,6 +55,6 @@ def raises(kind: type[Error], what: str) -> Generator[Caught[Error]]:
     raise AssertionError(f"{what}: expected {kind.__name__}, and no error was raised")
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}… ({len(text)} characters)"

@@ -38,10 +38,10 @@ def every_place(case: Case) -> None:
     store = case.store
     for number in range(1, 4):
         append(store, "main", f"{number}")
-    whole = entries(store, "main")
+    all_entries = entries(store, "main")
     for at_seq in range(4):
         thread = store.fork(f"at {at_seq}", "main", at_seq)
-        equal(list(store.entries(thread)), whole[:at_seq], f"the entries of a fork at {at_seq}")
+        equal(list(store.entries(thread)), all_entries[:at_seq], f"the entries of a fork at {at_seq}")
         equal(store.head(thread)[0], at_seq, f"the head of a fork at {at_seq}")
         equal(append(store, f"at {at_seq}", "on").head, at_seq + 1, f"the head after a fork at {at_seq} went on")
     equal(store.thread(2).root_hash, store.thread(1).root_hash, "the root hash of a fork before the first entry")
@@ -63,7 +63,7 @@ def rewind(case: Case) -> None:
     equal(store.fork("main", "main", 1, reason="rewind"), 2, "the new thread")
     append(store, "main", "other two")
     equal(texts(store, "main"), ["one", "other two"], "the session's texts")
-    old = [row.message.text() for one in store.entries(1) for row in one.rows]
+    old = [row.message.text() for stored in store.entries(1) for row in stored.rows]
     equal(old, ["one", "two", "three"], "the texts of the old thread")
     moves = [(move.number, move.thread, move.reason) for move in store.moves("main")]
     equal(moves, [(1, 1, "created"), (2, 2, "rewind")], "the session's moves")
@@ -81,10 +81,10 @@ def forks_of_forks(case: Case) -> None:
         store.fork(f"{number}", f"{number - 1}", number)
         append(store, f"{number}", f"{number}")
     equal(texts(store, "100"), [f"{number}" for number in range(101)], "the texts of the last fork")
-    equal([one.seq for one in entries(store, "100")], list(range(1, 102)), "their numbers")
+    equal([stored.seq for stored in entries(store, "100")], list(range(1, 102)), "their numbers")
     equal(texts(store, "50"), [f"{number}" for number in range(51)], "the texts of the fork in the middle")
     middle = thread_of(store, "100")
-    equal([one.seq for one in store.entries(middle, 40, 43)], [41, 42, 43], "a range of the path")
+    equal([stored.seq for stored in store.entries(middle, 40, 43)], [41, 42, 43], "a range of the path")
     store.fork("early", "100", 3)
     equal(texts(store, "early"), ["0", "1", "2"], "the texts of a fork that begins far up")
     append(store, "early", "on")
@@ -102,8 +102,8 @@ def forks_are_no_deeper_than_needed(case: Case) -> None:
     store.fork("first", "main", 0)
     append(store, "main", "other two")
     store.fork("second", "main", 2)
-    found = [(row.parent, row.fork_seq) for row in store.threads()]
-    equal(found, [(None, 0), *[(1, 1)] * 50, (1, 0), (51, 2)], "what each thread continues, and after which entry")
+    actual = [(row.parent, row.fork_seq) for row in store.threads()]
+    equal(actual, [(None, 0), *[(1, 1)] * 50, (1, 0), (51, 2)], "what each thread continues, and after which entry")
     equal(texts(store, "second"), ["one", "other two"], "the texts of the last fork")
 
 
@@ -135,10 +135,10 @@ def path_of_segments(case: Case) -> None:
     for session, places in wanted.items():
         thread = thread_of(store, session)
         head, _ = store.head(thread)
-        found = [
+        actual = [
             (part.thread, seq) for part in store.path(thread) for seq in range(part.low + 1, min(part.high, head) + 1)
         ]
-        equal(found, places, f"the path of {session}")
+        equal(actual, places, f"the path of {session}")
         for part in store.path(thread):
             equal(part.root, store.thread(part.thread).root_hash, f"what stands before thread {part.thread}")
 
@@ -156,8 +156,8 @@ def turn_at_the_fork(case: Case) -> None:
         deeper = store.thread(store.fork("deeper", "branch", at_seq))
         equal((deeper.turn, deeper.open_turn), state, f"the same of a fork of the fork at {at_seq}")
     store.fork("branch", "main", 5)
-    done = put(store, "branch", mark("completed"), entry("three"))
-    equal(done.turn, 3, "the turn that a fork at turn 2 opens")
+    committed = put(store, "branch", mark("completed"), entry("three"))
+    equal(committed.turn, 3, "the turn that a fork at turn 2 opens")
 
 
 @checks.add
@@ -181,7 +181,7 @@ def facts_of_forks(case: Case) -> None:
     store.fork("titled", "main", 1, reason="retry", facts=SessionMetadata(title="Titled"))
     store.fork("titled", "main", 0)
     store.fork("main", "main", 0)
-    found = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.moves(name)]
+    actual = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.moves(name)]
     main = SessionMetadata(title="Main", status="archived")
     wanted = [
         ("fork", SessionMetadata()),
@@ -190,7 +190,7 @@ def facts_of_forks(case: Case) -> None:
         ("created", main),
         ("fork", main),
     ]
-    equal(found, wanted, "reasons and facts")
+    equal(actual, wanted, "reasons and facts")
     with raises(BadReference, "a fork whose facts name a parent that is not there"):
         store.fork("new", "main", 0, facts=SessionMetadata(parent_session="nobody"))
     equal(len(store.threads()), 5, "the number of threads")

@@ -28,10 +28,10 @@ WAIT_SECONDS = 30.0
 """How long a check waits for its own threads before it says that they hang."""
 
 
-def with_sizes(*said: Message | str) -> tuple[SizedMessage, ...]:
+def with_sizes(*contents: Message | str) -> tuple[SizedMessage, ...]:
     """Return messages with counts that follow from their text; plain text is a user's message."""
-    messages = [user(one) if isinstance(one, str) else one for one in said]
-    return tuple(SizedMessage(one, size_of(one)) for one in messages)
+    messages = [user(content) if isinstance(content, str) else content for content in contents]
+    return tuple(SizedMessage(content, size_of(content)) for content in messages)
 
 
 def size_of(message: Message) -> TokenSize:
@@ -40,9 +40,9 @@ def size_of(message: Message) -> TokenSize:
     return TokenSize(length + 1, length + 3, length + 2, 1)
 
 
-def entry(*said: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
+def entry(*contents: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
     """Return an entry of messages, which starts a turn by default."""
-    return NewEntry("messages", with_sizes(*said), {}, at_ms, opens_turn, tuple(keys))
+    return NewEntry("messages", with_sizes(*contents), {}, at_ms, opens_turn, tuple(keys))
 
 
 def mark(kind: EntryKind, **body: int | str) -> NewEntry:
@@ -55,9 +55,9 @@ def compaction(covers_from: int, covers_to: int, first_kept: int) -> NewEntry:
     return mark("compaction", covers_from=covers_from, covers_to=covers_to, first_kept=first_kept, summary="so far")
 
 
-def append(store: LedgerStore, session: str, *said: Message | str, key: str = "", at_ms: int = 0) -> Committed:
+def append(store: LedgerStore, session: str, *contents: Message | str, key: str = "", at_ms: int = 0) -> Committed:
     """Append messages as one entry that opens a turn."""
-    return put(store, session, entry(*said, keys=(key,) if key else (), at_ms=at_ms))
+    return put(store, session, entry(*contents, keys=(key,) if key else (), at_ms=at_ms))
 
 
 def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionMetadata | None = None) -> Committed:
@@ -77,10 +77,10 @@ def manifest(view: str, number: int, at_ms: int = 7) -> AssemblyRow:
 
 def thread_of(store: LedgerStore, session: str) -> int:
     """Return the session's thread, which must be there."""
-    found = store.thread_of(session)
-    holds(found is not None, f"expected a thread for session {session!r}, found none")
-    assert found is not None
-    return found
+    thread = store.thread_of(session)
+    holds(thread is not None, f"expected a thread for session {session!r}, found none")
+    assert thread is not None
+    return thread
 
 
 def entries(store: LedgerStore, session: str) -> list[Entry]:
@@ -91,7 +91,7 @@ def entries(store: LedgerStore, session: str) -> list[Entry]:
 
 def texts(store: LedgerStore, session: str) -> list[str]:
     """Return the texts of all messages on the session's path."""
-    return [row.message.text() for one in entries(store, session) for row in one.rows]
+    return [row.message.text() for stored in entries(store, session) for row in stored.rows]
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
@@ -107,9 +107,9 @@ def together(*calls: Callable[[], object]) -> list[object]:
             results[place] = error
 
     threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls))]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(WAIT_SECONDS)
-        holds(not one.is_alive(), f"expected every call to return, found one that hangs after {WAIT_SECONDS:.0f} s")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+        holds(not thread.is_alive(), f"expected every call to return, found one that hangs after {WAIT_SECONDS:.0f} s")
     return results

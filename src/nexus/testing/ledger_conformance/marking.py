@@ -39,15 +39,15 @@ def newest_first(case: Case) -> None:
     store = case.store
     steps = (entry("one"), mark("pin", seq=1, ord=0), mark("completed"), compaction(1, 1, 2), entry("two"))
     put(store, "main", *steps, mark("failed"), mark("undone", of=4), mark("clear"), mark("unpin", seq=1, ord=0))
-    found = [(one.seq, one.kind) for one in store.marks(1)]
+    actual = [(stored.seq, stored.kind) for stored in store.marks(1)]
     wanted = [(9, "unpin"), (8, "clear"), (7, "undone"), (4, "compaction"), (2, "pin")]
-    equal(found, wanted, "the marks")
-    whole = {one.seq: one for one in store.entries(1)}
-    equal(store.marks(1), [whole[seq] for seq, _ in wanted], "the marks, compared with the entries")
+    equal(actual, wanted, "the marks")
+    by_seq = {stored.seq: stored for stored in store.entries(1)}
+    equal(store.marks(1), [by_seq[seq] for seq, _ in wanted], "the marks, compared with the entries")
     store.fork("branch", "main", 6)
     put(store, "branch", mark("clear"))
-    found = [(one.seq, one.kind) for one in store.marks(2)]
-    equal(found, [(7, "clear"), (4, "compaction"), (2, "pin")], "the fork's marks")
+    actual = [(stored.seq, stored.kind) for stored in store.marks(2)]
+    equal(actual, [(7, "clear"), (4, "compaction"), (2, "pin")], "the fork's marks")
 
 
 @checks.add
@@ -58,11 +58,11 @@ def undo_and_redo(case: Case) -> None:
     steps = ((4, 2), (5, 4), (6, 2), (2, 0), (8, 2), (7, 4))
     for number, (of, live) in enumerate(steps, 5):
         put(store, "main", mark("undone", of=of))
-        found = replay.live_checkpoints(store.marks(1)).mark
-        equal(found.seq if found else 0, live, f"the live compaction after undo {number} of entry {of}")
+        live_mark = replay.live_checkpoints(store.marks(1)).mark
+        equal(live_mark.seq if live_mark else 0, live, f"the live compaction after undo {number} of entry {of}")
     for at_seq, live in ((5, 2), (6, 4), (8, 0)):
-        found = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).mark
-        equal(found.seq if found else 0, live, f"the live compaction of a fork at {at_seq}")
+        live_mark = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).mark
+        equal(live_mark.seq if live_mark else 0, live, f"the live compaction of a fork at {at_seq}")
 
 
 @checks.add
@@ -99,7 +99,7 @@ def wrong_compaction(case: Case) -> None:
     equal(store.head(1)[0], 3, "the head after compactions that were refused")
     for number, places in enumerate(((1, 1, 2), (1, 0, 1), (1, 3, 4), (1, 6, 8)), 4):
         equal(put(store, "main", compaction(*places)).head, number, f"the head after a compaction of {places}")
-    read = [one.body["summary"] for one in store.marks(1)]
+    read = [stored.body["summary"] for stored in store.marks(1)]
     equal(read, ["so far"] * 4, "the summaries")
 
 
@@ -112,8 +112,8 @@ def pins(case: Case) -> None:
     equal(replay.live_checkpoints(store.marks(1)).pins, (MessageRef(3, 0),), "the pins")
     wanted = {1: (), 2: (MessageRef(1, 1),), 3: (MessageRef(1, 1),), 4: (MessageRef(1, 1), MessageRef(3, 0))}
     for at_seq, places in wanted.items():
-        found = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).pins
-        equal(found, places, f"the pins of a fork at {at_seq}")
+        actual = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).pins
+        equal(actual, places, f"the pins of a fork at {at_seq}")
     store.fork("branch", "main", 1)
     for session, seq, order in (("main", 1, 2), ("main", 2, 0), ("main", 9, 0), ("main", 0, 0), ("branch", 3, 0)):
         for wrong in (mark("pin", seq=seq, ord=order), mark("unpin", seq=seq, ord=order)):
@@ -142,8 +142,8 @@ def cuts(case: Case) -> None:
     record_call(store, "main", cut("v", 2, 2))
     record_call(store, "main", cut("w", 1, 3))
     record_call(store, "main")
-    found = (store.last_cut(1, "v"), store.last_cut(1, "w"), store.last_cut(1, "x"))
-    equal(found, (cut("v", 2, 2), cut("w", 1, 3), None), "the newest cut of each view")
+    actual = (store.last_cut(1, "v"), store.last_cut(1, "w"), store.last_cut(1, "x"))
+    equal(actual, (cut("v", 2, 2), cut("w", 1, 3), None), "the newest cut of each view")
     every = (store.cuts(1, "v"), store.cuts(1, "w"), store.cuts(1, "x"))
     equal(every, ([cut("v", 1, 0), cut("v", 2, 2)], [cut("w", 1, 3)], []), "all cuts of each view")
 
@@ -181,8 +181,8 @@ def manifests(case: Case) -> None:
     store.commit("main", Commit(new, assembly=manifest("v", 1)))
     record_call(store, "main", row=manifest("w", 2))
     record_call(store, "main", row=manifest("v", 3))
-    found = [(row.view, row.seq, row.manifest["number"], row.at_ms) for row in store.assemblies(1)]
-    equal(found, [("v", 2, 1, 7), ("w", 4, 2, 7), ("v", 5, 3, 7)], "the manifests")
+    actual = [(row.view, row.seq, row.manifest["number"], row.at_ms) for row in store.assemblies(1)]
+    equal(actual, [("v", 2, 1, 7), ("w", 4, 2, 7), ("v", 5, 3, 7)], "the manifests")
     ranges = [[row.seq for row in store.assemblies(1, after, until)] for after, until in ((2, None), (0, 4), (2, 4))]
     equal(ranges, [[4, 5], [2, 4], [4]], "the manifests of a range")
     newest = store.last_assembly(1, "v")
@@ -190,8 +190,8 @@ def manifests(case: Case) -> None:
     equal(store.last_assembly(1, "x"), None, "the newest manifest of a view without any")
     store.fork("branch", "main", 4)
     record_call(store, "branch", row=manifest("w", 4))
-    found = [(row.view, row.seq, row.manifest["number"]) for row in store.assemblies(2)]
-    equal(found, [("v", 2, 1), ("w", 4, 2), ("w", 5, 4)], "the fork's manifests")
+    actual = [(row.view, row.seq, row.manifest["number"]) for row in store.assemblies(2)]
+    equal(actual, [("v", 2, 1), ("w", 4, 2), ("w", 5, 4)], "the fork's manifests")
     newest = store.last_assembly(2, "v")
     equal(newest.seq if newest else None, 2, "where the fork's newest manifest of the view stands")
 
@@ -202,11 +202,11 @@ def inputs(case: Case) -> None:
     store = case.store
     system, tools = "the rules \ud83d".encode("utf-8", "surrogatepass"), b"[]"
     names = {"system": hashlib.sha256(system).hexdigest(), "tools": hashlib.sha256(tools).hexdigest()}
-    for session, named in (("main", names), ("main", names), ("other", {"tools": names["tools"]})):
-        row = AssemblyRow("v", {"inputs": named}, 7)
-        store.commit(session, Commit((entry("said"),), assembly=row, blobs=(system, tools)[-len(named) :]))
-    found = {record.sha256: record.data for record in store.dump() if isinstance(record, BlobRecord)}
-    equal(found, {names["system"]: system, names["tools"]: tools}, "the inputs stored")
+    for session, input_hashes in (("main", names), ("main", names), ("other", {"tools": names["tools"]})):
+        row = AssemblyRow("v", {"inputs": input_hashes}, 7)
+        store.commit(session, Commit((entry("said"),), assembly=row, blobs=(system, tools)[-len(input_hashes) :]))
+    blobs = {record.sha256: record.data for record in store.dump() if isinstance(record, BlobRecord)}
+    equal(blobs, {names["system"]: system, names["tools"]: tools}, "the inputs stored")
     equal((store.blob(names["system"]), store.blob("0" * 64)), (system, None), "an input by its hash")
     store.commit("main", Commit((entry("said", keys=("k",)),)))
     store.commit("main", Commit((entry("said", keys=("k",)),), assembly=manifest("v", 1), blobs=(b"never",)))

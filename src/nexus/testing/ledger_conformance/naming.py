@@ -34,19 +34,19 @@ def pointer_moves(case: Case) -> None:
     append(store, "other", "two")
     case.clock.now_ms += 5
     archived = SessionMetadata(title="Done", status="archived")
-    done = store.move([NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)])
+    updates = store.move([NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)])
     wanted = [
         RefUpdate("main", 2, 1, archived, "archived", START_MS + 5),
         RefUpdate("main", 3, 2, archived, "merged", START_MS + 5),
     ]
-    equal(done, wanted, "the moves made")
+    equal(updates, wanted, "the moves made")
     equal(store.moves("main"), [RefUpdate("main", 1, 1, SessionMetadata(), "created", START_MS), *wanted], "all moves")
     equal((store.session("main"), store.thread_of("main")), (wanted[1], 2), "the newest move, and the thread")
     for expected in (0, 2, 4):
         with raises(HeadMoved, f"a move after number {expected}") as caught:
             store.move([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
-        told = (caught.error.session, caught.error.expected, caught.error.actual)
-        equal(told, ("main", expected, 3), "what the error says")
+        conflict = (caught.error.session, caught.error.expected, caught.error.actual)
+        equal(conflict, ("main", expected, 3), "what the error says")
     equal(len(store.moves("other")), 1, "the moves of the other session of a refused call")
     store.move([NewRefUpdate("new", 1, "named", expected_number=0)])
     equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
@@ -78,9 +78,9 @@ def archived(case: Case) -> None:
     store.move([NewRefUpdate("deleted", 3, "deleted", SessionMetadata(status="deleted"))])
     equal(append(store, "archived", "two").head, 2, "the head of the archived session")
     equal([info.label for info in store.sessions()], ["active"], "the active sessions")
-    found = {info.label: info.status for info in store.sessions(every=True)}
+    statuses = {info.label: info.status for info in store.sessions(every=True)}
     wanted = {"active": "active", "archived": "archived", "deleted": "deleted"}
-    equal(found, wanted, "all sessions")
+    equal(statuses, wanted, "all sessions")
     equal(store.thread_of("deleted"), 3, "the thread of the deleted session")
 
 
@@ -96,13 +96,13 @@ def listed(case: Case) -> None:
     store.fork("early", "main", 1)
     case.clock.now_ms = START_MS + 9
     append(store, "newest", "x")
-    found = {info.label: info for info in store.sessions()}
+    infos = {info.label: info for info in store.sessions()}
     branch = SessionInfo("branch", 2, "", 2, 2, 6 + 8, 10, 30, open_turn=True, parent_session="main")
-    equal(found["branch"], branch, "the fork")
+    equal(infos["branch"], branch, "the fork")
     main = SessionInfo("main", 1, "T", 2, 2, 6 + 6, 10, START_MS, open_turn=True, persona="p")
-    equal(found["main"], main, "the source")
+    equal(infos["main"], main, "the source")
     equal([info.label for info in store.sessions()], ["newest", "main", "branch", "early"], "the order")
-    early = found["early"]
+    early = infos["early"]
     equal((early.messages, early.turns, early.open_turn), (1, 1, True), "the counts of a fork that did not go on")
 
 
@@ -129,18 +129,18 @@ def aliases(case: Case) -> None:
     append(store, "main", "one", key="k")
     store.move([], [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter")])
     for name in ("m", "mm"):
-        found = (store.resolve(name), store.thread_of(name), store.known_keys(name), store.session(name))
-        equal(found, ("main", 1, {"k": 1}, None), f"what {name} stands for")
+        actual = (store.resolve(name), store.thread_of(name), store.known_keys(name), store.session(name))
+        equal(actual, ("main", 1, {"k": 1}, None), f"what {name} stands for")
         append(store, name, f"by {name}")
     equal(store.fork("mm", "m", 2), 2, "the thread of a rewind by alias")
     equal(texts(store, "main"), ["one", "by m"], "the session's texts")
-    held = [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter", START_MS)]
-    equal(store.aliases(), held, "the aliases")
+    expected = [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter", START_MS)]
+    equal(store.aliases(), expected, "the aliases")
     case.clock.now_ms += 5
     back = Alias("m", None, "back", START_MS + 5)
     store.move([], [back])
     equal((store.resolve("m"), store.resolve("mm")), (None, None), "what they stand for, taken back")
-    equal(store.aliases(every=True), [held[0], back, held[1]], "every change")
+    equal(store.aliases(every=True), [expected[0], back, expected[1]], "every change")
     store.move([], [Alias("m", "main", "again")])
     equal(store.resolve("mm"), "main", "what an alias of an alias stands for when that is there again")
     for target in ("nobody", "mmm"):
@@ -205,8 +205,8 @@ def parents(case: Case) -> None:
     append(store, "main", assistant("", ToolCall("call-2", "spawn", "{}")))
     facts = SessionMetadata(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
     put(store, "sub", entry("digging"), facts=facts)
-    found = store.session("sub")
-    equal(found.facts if found else None, facts, "the facts")
+    update = store.session("sub")
+    equal(update.facts if update else None, facts, "the facts")
     before = list(store.dump())
     wrong = (
         replace(facts, parent_session="nobody"),
@@ -214,13 +214,13 @@ def parents(case: Case) -> None:
         replace(facts, parent_call_id="call-2"),
         replace(facts, parent_call_id="call-9"),
     )
-    for one in wrong:
-        with raises(BadReference, f"a commit with {one}"):
-            put(store, "new", entry("one"), facts=one)
-        with raises(BadReference, f"a move with {one}"):
-            store.move([NewRefUpdate("sub", thread_of(store, "sub"), "no", one)])
-        with raises(BadReference, f"a fork with {one}"):
-            store.fork("new", "main", 1, facts=one)
+    for metadata in wrong:
+        with raises(BadReference, f"a commit with {metadata}"):
+            put(store, "new", entry("one"), facts=metadata)
+        with raises(BadReference, f"a move with {metadata}"):
+            store.move([NewRefUpdate("sub", thread_of(store, "sub"), "no", metadata)])
+        with raises(BadReference, f"a fork with {metadata}"):
+            store.fork("new", "main", 1, facts=metadata)
     equal(list(store.dump()), before, "what is stored")
     store.move([], [Alias("alias of main", "main", "")])
     by_alias = SessionMetadata(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")

@@ -72,13 +72,15 @@ def some_keys(case: Case) -> None:
 @checks.add
 def key_twice_in_a_commit(case: Case) -> None:
     """A key works once within a commit too: the same payload is passed over, another one refuses the whole."""
-    done = put(case.store, "main", entry("one", keys=("k",)), entry("two"), entry("one", keys=("k",)))
-    equal((done.added, texts(case.store, "main")), (2, ["one", "two"]), "what was added")
+    committed = put(case.store, "main", entry("one", keys=("k",)), entry("two"), entry("one", keys=("k",)))
+    equal((committed.added, texts(case.store, "main")), (2, ["one", "two"]), "what was added")
     with raises(IdempotencyConflict, "one key for two payloads"):
         put(case.store, "main", entry("three", keys=("n",)), entry("four", keys=("n",)))
     equal(put(case.store, "main", entry("five", keys=("m", "m"))).added, 1, "entries added under a key named twice")
-    known = {"k": 1, "m": 3}
-    equal((texts(case.store, "main"), case.store.known_keys("main")), (["one", "two", "five"], known), "what is stored")
+    expected = {"k": 1, "m": 3}
+    equal(
+        (texts(case.store, "main"), case.store.known_keys("main")), (["one", "two", "five"], expected), "what is stored"
+    )
 
 
 @checks.add
@@ -137,8 +139,8 @@ def expected_head(case: Case) -> None:
     for expected in (0, 1, 3):
         with raises(HeadMoved, f"head {expected} expected") as caught:
             store.commit("main", Commit((entry("three"),), expected_head=expected))
-        told = (caught.error.session, caught.error.expected, caught.error.actual)
-        equal(told, ("main", expected, 2), "what the error says")
+        conflict = (caught.error.session, caught.error.expected, caught.error.actual)
+        equal(conflict, ("main", expected, 2), "what the error says")
     equal(texts(store, "main"), ["one", "two"], "what is stored")
 
 

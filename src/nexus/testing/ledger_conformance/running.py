@@ -99,7 +99,7 @@ class Report(Struct, frozen=True):
 
     def __str__(self) -> str:
         lines = [f"{len(self.passed)} of {len(self.passed) + len(self.failed)} checks passed"]
-        return "\n".join([*lines, *(f"FAILED {name}\n       {said}" for name, said in self.failed)])
+        return "\n".join([*lines, *(f"FAILED {name}\n       {message}" for name, message in self.failed)])
 
 
 def run_checks(checks: Iterable[Check], make_backend: Callable[[], Backend]) -> Report:

@@ -62,25 +62,25 @@ def phrases(case: Case) -> None:
 @checks.add
 def without_spaces(case: Case) -> None:
     """A run of Chinese, Japanese or Korean characters is a phrase, found inside longer text."""
-    said = (
+    contents = (
         "我们在北京大学见面", "北大在京", "東京タワーに行く", "서울에서 만나요", "the 北京 office", "𠀀𠀁 rare",
         "사원", "ガラスがある",
     )  # fmt: skip
-    for text in said:
+    for text in contents:
         append(case.store, "main", text)
     wanted = {
-        "北京": [said[4], said[0]],
-        "京大": [said[0]],
+        "北京": [contents[4], contents[0]],
+        "京大": [contents[0]],
         "大京": [],
-        "京": [said[4], said[2], said[1], said[0]],
-        "タワー": [said[2]],
-        "서울": [said[3]],
-        "ガラス": [said[7]],
+        "京": [contents[4], contents[2], contents[1], contents[0]],
+        "タワー": [contents[2]],
+        "서울": [contents[3]],
+        "ガラス": [contents[7]],
         "すが": [],
-        "スが": [said[7]],
-        "北京 office": [said[4]],
-        "北 大": [said[1], said[0]],
-        "𠀁": [said[5]],
+        "スが": [contents[7]],
+        "北京 office": [contents[4]],
+        "北 大": [contents[1], contents[0]],
+        "𠀁": [contents[5]],
     }
     for query, texts in wanted.items():
         equal(search_texts(case.store, query), texts, f"the messages with {query!r}")
@@ -89,28 +89,28 @@ def without_spaces(case: Case) -> None:
 @checks.add
 def many_scripts(case: Case) -> None:
     """Every word of a message finds it, whatever its script."""
-    said = (
+    contents = (
         "Мой чай и ёлка", "Ελληνικά ᾠδή ΤΈΛΟΣ", "Tiếng Việt rất đẹp", "Łódź straße ǅ İstanbul", "हिन्दी में लिखा", "สวัสดี ครับ",
         "مُحَمَّد يكتب", "שָׁלוֹם עולם", "Հայերեն ქართული", "தமிழ் எழுத்து", "x² ½ ① №7 ﬁn",
     )  # fmt: skip
-    for text in said:
+    for text in contents:
         append(case.store, "main", text)
-    for text in said:
-        for word in (*text.split(), text):
-            equal(search_texts(case.store, word), [text], f"the messages with {word!r}")
+    for text in contents:
+        for query in (*text.split(), text):
+            equal(search_texts(case.store, query), [text], f"the messages with {query!r}")
 
 
 @checks.add
 def parts_and_roles(case: Case) -> None:
     """Words are found in text, thinking, calls' names and arguments and results of tools, for the roles asked for."""
-    said = (
+    contents = (
         user("zebra asked"),
         Message("assistant", (Thinking("a zebra?"), Text("thought"), ToolCall("c", "find_zebra", "{}"))),
         Message("assistant", (Text("called"), ToolCall("d", "find", '{"animal": "zebra", "n": 9'))),
         tool("d", "one zebra"),
         Message("tool", (ToolResult("d", (Text("none"),)),), meta='{"note": "zebra"}', source="zebra"),
     )
-    for message in said:
+    for message in contents:
         append(case.store, "main", message)
     texts = [
         "one zebra",

@@ -53,8 +53,8 @@ def tenants(case: Case) -> None:
         ("calibrations", other.calibrations(), []),
         ("dump", list(other.dump()), [Header(tenant="other")]),
     )
-    for method, found, wanted in nothing:
-        equal(found, wanted, f"what {method} gives a tenant that has nothing")
+    for method, actual, wanted in nothing:
+        equal(actual, wanted, f"what {method} gives a tenant that has nothing")
     reads: tuple[Callable[[int], object], ...] = (
         other.thread,
         other.head,
@@ -125,13 +125,17 @@ def many_threads(case: Case) -> None:
 
     for result in together(*(write(worker) for worker in range(8))):
         holds(not isinstance(result, Exception), f"expected no error, found {result!r}")
-    said = texts(case.store, "main")
-    equal(sorted(said), sorted(f"{worker}/{number}" for worker in range(8) for number in range(50)), "the texts")
-    equal([one.seq for one in entries(case.store, "main")], list(range(1, 401)), "the numbers")
-    equal([one.turn for one in entries(case.store, "main")], list(range(1, 401)), "the turns")
+    stored_texts = texts(case.store, "main")
+    equal(
+        sorted(stored_texts), sorted(f"{worker}/{number}" for worker in range(8) for number in range(50)), "the texts"
+    )
+    equal([stored.seq for stored in entries(case.store, "main")], list(range(1, 401)), "the numbers")
+    equal([stored.turn for stored in entries(case.store, "main")], list(range(1, 401)), "the turns")
     for worker in range(8):
-        own = [text for text in said if text.startswith(f"{worker}/")]
-        equal(own, [f"{worker}/{number}" for number in range(50)], f"the order of what thread {worker} appended")
+        thread_texts = [text for text in stored_texts if text.startswith(f"{worker}/")]
+        equal(
+            thread_texts, [f"{worker}/{number}" for number in range(50)], f"the order of what thread {worker} appended"
+        )
 
 
 @checks.add
@@ -165,14 +169,14 @@ def calibrations(case: Case) -> None:
     store.calibrate("p", "m", StoredCalibration(70, 2))
     store.calibrate("p", "other", StoredCalibration(80, 3))
     store.calibrate("q\x00\ud800", "m", StoredCalibration(90, 4))
-    found = [store.calibration(*name) for name in (("p", "m"), ("p", "other"), ("q\x00\ud800", "m"), ("q", "m"))]
+    actual = [store.calibration(*name) for name in (("p", "m"), ("p", "other"), ("q\x00\ud800", "m"), ("q", "m"))]
     wanted = [
         StoredCalibration(70, 2, START_MS),
         StoredCalibration(80, 3, START_MS),
         StoredCalibration(90, 4, START_MS),
         None,
     ]
-    equal(found, wanted, "the calibrations")
+    equal(actual, wanted, "the calibrations")
     names = [("p", "m"), ("p", "other"), ("q\x00\ud800", "m")]
     listed = [(*name, calibration) for name, calibration in zip(names, wanted, strict=False)]
     equal(store.calibrations(), listed, "the list of calibrations")
@@ -234,13 +238,15 @@ def opened_again(case: Case) -> None:
     case.store.move([], [Alias("m", "main", "")])
     before = list(case.store.dump())
     case.close()
-    again = case.open()
-    found = list(again.dump())
+    reopened = case.open()
+    actual = list(reopened.dump())
     wanted = (before,) if case.backend.durable else (before, [Header(tenant="local")])
-    holds(found in wanted, f"expected one of {wanted}, found {found}")
-    if found == before:
+    holds(actual in wanted, f"expected one of {wanted}, found {actual}")
+    if actual == before:
         equal(
-            (texts(again, "m"), append(again, "main", "one", key="k").added), (["one"], 0), "texts, and entries added"
+            (texts(reopened, "m"), append(reopened, "main", "one", key="k").added),
+            (["one"], 0),
+            "texts, and entries added",
         )
 
 
