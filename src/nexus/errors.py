@@ -76,15 +76,11 @@ from typing import Any
 
 
 class NexusError(Exception):
-    """Base of all errors of this package. `exit_code` is what the command line returns for it."""
-
-    exit_code = 1
+    """Base of all errors of this package."""
 
 
 class BudgetTooSmall(NexusError):
     """System, tools, current event, last group and pins alone exceed the budget (see docs/fitting.md)."""
-
-    exit_code = 3
 
     def __init__(self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int]) -> None:
         self.available_tokens = available_tokens
@@ -107,8 +103,6 @@ class BudgetTooSmall(NexusError):
 class ContextOverflow(NexusError):
     """A call did not fit, and neither did its smaller retries; nothing was stored. `attempts` are the calls made."""
 
-    exit_code = 3
-
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
         last = self.attempts[-1] if self.attempts else None
@@ -123,25 +117,17 @@ class ContextOverflow(NexusError):
 class BadBudget(NexusError, ValueError):
     """A budget or reserve that is negative, zero, or leaves nothing of the window."""
 
-    exit_code = 2
-
 
 class BadModelEntry(NexusError, ValueError):
     """The user's own entry for a model has an unknown field or an impossible value."""
-
-    exit_code = 2
 
 
 class BadCall(NexusError, ValueError):
     """What is to be simulated or reckoned has negative tokens, a false order, or marks that the provider refuses."""
 
-    exit_code = 2
-
 
 class BadConfig(NexusError, ValueError):
     """A configuration file cannot be used; `key` is empty where it cannot be read at all."""
-
-    exit_code = 2
 
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
@@ -150,8 +136,6 @@ class BadConfig(NexusError, ValueError):
 
 class OverCap(NexusError):
     """A text is over its cap, in characters, and the configuration says that nothing may be left out."""
-
-    exit_code = 4
 
     def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
         self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
@@ -164,19 +148,13 @@ class OverCap(NexusError):
 class BadSetting(NexusError, ValueError):
     """A setting has none of its possible values; the text lists them."""
 
-    exit_code = 2
-
 
 class BadEvent(NexusError, ValueError):
     """An event that is given as messages holds results of tools, and a user's message after them at most."""
 
-    exit_code = 2
-
 
 class BadTool(NexusError, ValueError):
     """A tool definition is of none of the providers' forms."""
-
-    exit_code = 4
 
 
 class ToolCallFailed(NexusError):
@@ -186,19 +164,13 @@ class ToolCallFailed(NexusError):
 class UnknownTool(ToolCallFailed):
     """No tool of that name is registered; the text lists those that are."""
 
-    exit_code = 2
-
 
 class BadArguments(ToolCallFailed, ValueError):
     """A call's arguments are no JSON object, or not what the tool takes. The tool was not called."""
 
-    exit_code = 2
-
 
 class BadFact(NexusError, ValueError):
     """A text that memory does not take: empty, too long, known already. Nothing was written."""
-
-    exit_code = 2
 
 
 class SecretFound(BadFact):
@@ -215,8 +187,6 @@ class SecretFound(BadFact):
 class NoSuchFact(NexusError, ValueError):
     """No fact is meant, or more than one: `numbers` has those that could be. Nothing was changed."""
 
-    exit_code = 2
-
     def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
         self.numbers = tuple(numbers)
         super().__init__(text)
@@ -229,19 +199,13 @@ class MemoryBusy(NexusError):
 class EmptyEvent(NexusError):
     """The event has no text, no image and no result of an open call."""
 
-    exit_code = 2
-
 
 class UnknownProfile(NexusError):
     """No profile of that name; the text lists those that exist."""
 
-    exit_code = 2
-
 
 class BadProfile(NexusError, ValueError):
     """A profile's file cannot be used: `file`, the `key` in it, and what was `expected` there."""
-
-    exit_code = 4
 
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
@@ -252,8 +216,6 @@ class BadProfile(NexusError, ValueError):
 class BadPolicy(NexusError):
     """A policy cannot be used: `file`, the `key` in it, and what was `expected` there. No context is made meanwhile."""
 
-    exit_code = 4
-
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
         where = f"{file}: {key}" if key else file
@@ -263,19 +225,13 @@ class BadPolicy(NexusError):
 class BadSessionKey(NexusError, ValueError):
     """A session's label has a known prefix and no name that can be one, or is of no session for that role."""
 
-    exit_code = 2
-
 
 class EmptyTask(NexusError, ValueError):
     """A worker's prompt was asked for without a task."""
 
-    exit_code = 2
-
 
 class NotAllowed(NexusError):
     """The policy does not allow the role, session or toolset that a call asks for. Nothing was made."""
-
-    exit_code = 2
 
 
 class ToolNotAllowed(NotAllowed):
@@ -292,13 +248,9 @@ class ToolNotAllowed(NotAllowed):
 class UnknownFormat(NexusError):
     """A session file's format was not recognised; `--format` forces one."""
 
-    exit_code = 4
-
 
 class UnreadableFile(NexusError):
     """A file cannot be opened or holds nothing of its declared format."""
-
-    exit_code = 4
 
 
 class BadTurnLog(UnreadableFile):
@@ -308,25 +260,17 @@ class BadTurnLog(UnreadableFile):
 class BadImage(NexusError):
     """An image is of a type, size or state that no provider accepts."""
 
-    exit_code = 4
-
 
 class BadReply(NexusError):
     """A reply is neither a provider's response nor an AgentResult."""
-
-    exit_code = 4
 
 
 class BadContext(NexusError):
     """A saved context, or a block of a tagged dialogue, cannot be read back."""
 
-    exit_code = 4
-
 
 class BadSkill(NexusError):
     """A skill's file has no front matter that can be read, or a skill cannot be made. `line` is in the file, from 1."""
-
-    exit_code = 4
 
     def __init__(self, text: str, line: int = 1) -> None:
         self.line = line
@@ -336,19 +280,13 @@ class BadSkill(NexusError):
 class NoSuchSkill(NexusError):
     """No skill of that name; `nexus skill list` lists them."""
 
-    exit_code = 2
-
 
 class WorkspaceMissing(NexusError):
     """The workspace folder does not exist; `nexus init` makes one."""
 
-    exit_code = 4
-
 
 class PackageMissing(NexusError, ImportError):
     """An optional package is needed and not installed; the text has the command that installs it."""
-
-    exit_code = 2
 
     def __init__(self, package: str, needed_by: str, extra: str) -> None:
         self.package = package
@@ -364,19 +302,13 @@ class CredentialError(NexusError):
 class BadCredential(CredentialError, ValueError):
     """A name, a variable's name or a value that cannot be one. Nothing was stored."""
 
-    exit_code = 2
-
 
 class NoCredential(CredentialError):
     """Nothing is configured under that name, or the place that is has no value."""
 
-    exit_code = 2
-
 
 class CredentialsDamaged(CredentialError):
     """The list of credentials is no regular file or not in its form. It was not touched; values are elsewhere."""
-
-    exit_code = 4
 
 
 class CredentialsNotSaved(CredentialError):
@@ -404,8 +336,6 @@ class SummaryCallTooLarge(SummarizerFailed):
 
 class LedgerError(NexusError):
     """Base of what can go wrong with stored history."""
-
-    exit_code = 5
 
 
 class LedgerDamaged(LedgerError):
@@ -471,19 +401,13 @@ class CompactionSuperseded(LedgerError):
 class BadEntry(LedgerError, ValueError):
     """An entry to append names positions that do not fit the session. Nothing was stored."""
 
-    exit_code = 2
-
 
 class BadReference(LedgerError, ValueError):
     """A session, thread, turn, call or alias that is named is not there, or leads back to itself. Nothing was stored."""
 
-    exit_code = 2
-
 
 class ForksDepend(LedgerError):
     """Other sessions continue what was to be deleted for good; the text names them. Nothing was deleted."""
-
-    exit_code = 2
 
 
 class EraseIncomplete(LedgerError):
@@ -512,5 +436,3 @@ class LedgerGone(LedgerError):
 
 class NoSuchSession(LedgerError):
     """No session has that label; `nexus sessions` lists them."""
-
-    exit_code = 2

@@ -13,7 +13,8 @@ import pytest
 import nexus.cli
 from contracts.modules import PACKAGE, ROOT
 from nexus import errors
-from nexus.cli import BESIDE, COMMANDS
+from nexus.cli import COMMANDS, SHARED_MODULES
+from nexus.cli._exit_codes import exit_code
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
@@ -53,7 +54,7 @@ def common_section() -> str:
 
 def test_the_list_of_commands_is_the_list_of_command_modules() -> None:
     modules = {path.stem.removesuffix("_command") for path in (PACKAGE / "cli").glob("*_command.py")}
-    assert {name.replace("-", "_") for name in COMMANDS if name not in BESIDE} == modules
+    assert {name.replace("-", "_") for name in COMMANDS if name not in SHARED_MODULES} == modules
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -118,7 +119,7 @@ def test_every_exit_code_is_in_the_help_and_in_the_docs() -> None:
     kinds = [
         value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.NexusError)
     ]
-    codes = {0, 2, *(kind.exit_code for kind in kinds)}
+    codes = {0, 2, *(exit_code(kind) for kind in kinds)}
     shown = " ".join((nexus.cli.cli.help or "").split())
     page = CLI_PAGE.read_text("utf-8")
     for code in sorted(codes):

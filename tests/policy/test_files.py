@@ -217,9 +217,9 @@ def test_an_explanation_lists_each_tool_as_in_or_out_with_its_reason_also_of_a_p
     path.write_text(ALL)
     lines = [line for line in nx.explain("s", 1).lines if line.kind == "tool"]
     assert [(line.state, line.name, line.reason) for line in lines] == [
-        ("in", "read_file", "offered with this call"),
-        ("out", "run_command", "not in toolset 'look'"),
-        ("out", "write_file", "not in toolset 'look'"),
+        ("included", "read_file", "offered with this call"),
+        ("omitted", "run_command", "not in toolset 'look'"),
+        ("omitted", "write_file", "not in toolset 'look'"),
     ]
     assert [line.tokens for line in lines[1:]] == [0, 0]
     assert all(line.full_tokens > 0 for line in lines)

@@ -53,19 +53,23 @@ def _system(ctx: AssembledContext, counter: TokenCounter) -> Iterator[ExplainedL
             yield from _tools(ctx, item, counter)
         elif block is None:
             why = "what stands around everything in a request"
-            yield ExplainedLine("in", "framing", "system", item.name, why, item.tokens, item.tokens, source=item.source)
+            yield ExplainedLine(
+                "included", "framing", "system", item.name, why, item.tokens, item.tokens, source=item.source
+            )
         elif block.omitted_chars:
             why = f"{block.omitted_chars:,} characters are beyond the size cap"
-            yield block_line("clipped", item, why, block.text)
+            yield block_line("truncated", item, why, block.text)
         else:
-            yield block_line("in", item, "sent with every call", block.text)
+            yield block_line("included", item, "sent with every call", block.text)
     for tool in ctx.provenance.denied_tools:
         specs = canonical([tool.definition])
         whole = to_provider_tokens(
             tools_tokens([spec.definition() for spec in specs], counter), ctx.provenance.manifest.factor
         )
         text = " ".join(" ".join(spec.description.split()) for spec in specs)[:EXCERPT_CHARS]
-        yield ExplainedLine("out", "tool", "system", tool.name, tool.why, 0, whole, source="nexus:policy", text=text)
+        yield ExplainedLine(
+            "omitted", "tool", "system", tool.name, tool.why, 0, whole, source="nexus:policy", text=text
+        )
 
 
 def _ahead(ctx: AssembledContext) -> Iterator[ExplainedLine]:
@@ -75,9 +79,11 @@ def _ahead(ctx: AssembledContext) -> Iterator[ExplainedLine]:
         block = blocks.get((item.source, item.name))
         if block is None:
             why = "what stands around the messages before the conversation"
-            yield ExplainedLine("in", "framing", "ahead", item.name, why, item.tokens, item.tokens, source=item.source)
+            yield ExplainedLine(
+                "included", "framing", "ahead", item.name, why, item.tokens, item.tokens, source=item.source
+            )
         else:
-            yield block_line("in", item, "a message before the conversation", block.text)
+            yield block_line("included", item, "a message before the conversation", block.text)
 
 
 def _tools(ctx: AssembledContext, item: TokenLine, counter: TokenCounter) -> Iterator[ExplainedLine]:
@@ -85,23 +91,23 @@ def _tools(ctx: AssembledContext, item: TokenLine, counter: TokenCounter) -> Ite
     sizes = [tools_tokens([tool.definition()], counter) for tool in tools]
     for tool, tokens in zip(tools, share(item.tokens, sizes), strict=True):
         why, text = "offered with this call", " ".join(tool.description.split())[:EXCERPT_CHARS]
-        yield ExplainedLine("in", "tool", "system", tool.name, why, tokens, tokens, source=item.source, text=text)
+        yield ExplainedLine("included", "tool", "system", tool.name, why, tokens, tokens, source=item.source, text=text)
 
 
 def _current(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
     """The blocks of the message, those that it does without, and the event."""
     for block in ctx.provenance.already_in_history:
         why = "already in the history: it is not repeated"
-        yield ExplainedLine("in", "block", "current", block.name, why, 0, 0, source=block.source)
+        yield ExplainedLine("included", "block", "current", block.name, why, 0, 0, source=block.source)
     for block in ctx.provenance.omitted_blocks:
         whole = to_provider_tokens(counter.count(block.text), ctx.provenance.manifest.factor)
         yield ExplainedLine(
-            "out", "block", "current", block.name, "no room beside what is never cut", 0, whole, source=block.source
+            "omitted", "block", "current", block.name, "no room beside what is never cut", 0, whole, source=block.source
         )
     *placed, event = _items(ctx, "current")
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
     for item in placed:
-        yield block_line("in", item, "chosen for this message", blocks[item.source, item.name].text)
+        yield block_line("included", item, "chosen for this message", blocks[item.source, item.name].text)
     shown = fitted.visible[fitted.closing_count :]
     window = fitted.window
     sizes = [window.weight(message, message_tokens(message, counter)) for message in shown]
@@ -110,7 +116,7 @@ def _current(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) ->
         whole = to_provider_tokens(window.weight(given, message_tokens(given, counter)), ctx.provenance.manifest.factor)
         short = message.parts != given.parts and whole > tokens
         why = "the event; shortened, the ledger will have the whole" if short else "the event"
-        state: State = "clipped" if short else "in"
+        state: State = "truncated" if short else "included"
         yield ExplainedLine(
             state, "event", "current", message.role, why, tokens, whole if short else tokens, text=excerpt(message)
         )

@@ -57,7 +57,7 @@ class HistoryExplainer:
                     before = False
                 if leading:
                     why = "session instructions: a block of the system slot"
-                    yield message_line("in", row, why, 0, 0)
+                    yield message_line("included", row, why, 0, 0)
                 elif row.place in opening:
                     yield opening[row.place]
                     yield from self._noted(row)
@@ -110,7 +110,9 @@ class HistoryExplainer:
             if item.source == "nexus:session-start":
                 why = "the first message: never cut, never summarised"
                 text = self.window.header.started
-                yield ExplainedLine("in", "marker", "history", item.name, why, item.tokens, item.tokens, text=text)
+                yield ExplainedLine(
+                    "included", "marker", "history", item.name, why, item.tokens, item.tokens, text=text
+                )
 
     def _summary(self, tokens: int) -> list[ExplainedLine]:
         mark = self._mark()
@@ -119,7 +121,7 @@ class HistoryExplainer:
         covered = f"stands for entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
         why = f"{covered}: compaction at entry {mark.seq}"
         text = " ".join(str(mark.body.get("summary", "")).split())[:EXCERPT_CHARS]
-        return [ExplainedLine("in", "summary", "history", "summary", why, tokens, tokens, text=text)]
+        return [ExplainedLine("included", "summary", "history", "summary", why, tokens, tokens, text=text)]
 
     def _marker(self, tokens: int) -> list[ExplainedLine]:
         cut = self.window.cut
@@ -127,7 +129,9 @@ class HistoryExplainer:
             return []
         why = f"{self._cut()} left out {cut.left_out_messages:,} messages before what follows"
         return [
-            ExplainedLine("in", "marker", "history", "marker", why, tokens, tokens, text=cut.marker[:EXCERPT_CHARS])
+            ExplainedLine(
+                "included", "marker", "history", "marker", why, tokens, tokens, text=cut.marker[:EXCERPT_CHARS]
+            )
         ]
 
     def _shown(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
@@ -175,11 +179,11 @@ class HistoryExplainer:
 
     def _kept(self, row: StoredMessage, why: str, tokens: int, *, short: bool = False) -> ExplainedLine:
         if not short:
-            return message_line("in", row, why, tokens, tokens)
+            return message_line("included", row, why, tokens, tokens)
         whole = max(self.to_provider_tokens(self.window.weight(row.message, row.size)), tokens)
         call = next((result.call_id for result in row.message.results()), "")
         way = f"nexus history SESSION --call {call}" if call else "nexus history SESSION"
-        return message_line("clipped", row, f"{why}; shortened, the whole: {way}", tokens, whole)
+        return message_line("truncated", row, f"{why}; shortened, the whole: {way}", tokens, whole)
 
     def _is_clipped(self, row: StoredMessage) -> bool:
         """Whether a result in the message is shortened: tokens may also be gone because images are notes."""
@@ -194,7 +198,7 @@ class HistoryExplainer:
         for image in images_of(row.message):
             whole = self.to_provider_tokens(self.window.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
-            yield ExplainedLine("out", "image", "history", name, why, 0, whole, place=row.place)
+            yield ExplainedLine("omitted", "image", "history", name, why, 0, whole, place=row.place)
 
     def _dropped(self, row: StoredMessage) -> ExplainedLine:
         """A message that the repair leaves out of what is shown."""
@@ -204,30 +208,32 @@ class HistoryExplainer:
             why = "a result without a call, or a second one for it: no provider accepts that"
         elif parts and all(isinstance(part, Thinking) for part in parts):
             why = "thinking alone"
-        return message_line("not shown", row, why, 0, self.to_provider_tokens(row.size.on(self.window.wire)))
+        return message_line("not applicable", row, why, 0, self.to_provider_tokens(row.size.on(self.window.wire)))
 
     def _hidden(self, row: StoredMessage) -> ExplainedLine:
         """A message before what is shown: summarised, cleared away, or left out by a cut."""
         window, mark = self.window, self._mark()
         whole = self.to_provider_tokens(window.weight(row.message, row.size))
         if row.place in self.ctx.provenance.covered_by_blocks:
-            return message_line("in", row, "as text in the shared memory", 0, 0)
+            return message_line("included", row, "as text in the shared memory", 0, 0)
         one_turn = self.ctx.provenance.manifest.form in ONE_TURN
         if mark is not None and mark.body and _covered(mark, row.place):
             if window.summary_tokens or one_turn:
-                return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, whole)
+                return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, whole)
             return message_line(
-                "out", row, f"{self._cut()} left out the summary (compaction at entry {mark.seq})", 0, whole
+                "omitted", row, f"{self._cut()} left out the summary (compaction at entry {mark.seq})", 0, whole
             )
         cleared = next((one.seq for one in self.marks if one.kind == "clear" and one.seq > row.place.seq), 0)
         if cleared:
-            return message_line("not shown", row, f"cleared at entry {cleared}", 0, whole)
+            return message_line("not applicable", row, f"cleared at entry {cleared}", 0, whole)
         if mark is not None and row.place < visible_start(mark):
-            return message_line("not shown", row, f"before what the compaction at entry {mark.seq} covers", 0, whole)
+            return message_line(
+                "not applicable", row, f"before what the compaction at entry {mark.seq} covers", 0, whole
+            )
         cut = window.cut
         if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
-            return message_line("out", row, self._not_told(row), 0, whole)
-        return message_line("out", row, f"{self._cut()}: over the budget", 0, whole)
+            return message_line("omitted", row, self._not_told(row), 0, whole)
+        return message_line("omitted", row, f"{self._cut()}: over the budget", 0, whole)
 
     def _not_told(self, row: StoredMessage) -> str:
         """Why a message before the turn is not among those that a block tells of."""

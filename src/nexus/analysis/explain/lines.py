@@ -11,7 +11,7 @@ from nexus.context import TokenLine
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Thinking, ToolCall, ToolResult
 
-State: TypeAlias = Literal["in", "clipped", "summarised", "out", "not shown"]
+State: TypeAlias = Literal["included", "truncated", "summarized", "omitted", "not applicable"]
 Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "message", "image", "supplied", "event"]
 
 EXCERPT_CHARS = 120
@@ -106,4 +106,4 @@ def message_line(state: State, row: StoredMessage, why: str, tokens: int, whole:
 def supplied_line(message: Message, tokens: int) -> ExplainedLine:
     """What stands among the messages and is none of the ledger's."""
     why = "supplied: a call has no result" if message.role == "tool" else "supplied: a conversation starts with a user"
-    return ExplainedLine("in", "supplied", "history", message.role, why, tokens, tokens, text=excerpt(message))
+    return ExplainedLine("included", "supplied", "history", message.role, why, tokens, tokens, text=excerpt(message))
