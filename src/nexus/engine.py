@@ -30,7 +30,7 @@ from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
 from nexus.ledger.operations import Ledger
-from nexus.ledger.recorded_calls import call_before, recorded_call
+from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
@@ -362,6 +362,20 @@ class Engine:
         """
         return replay_call(self.replay_deps, recorded_call(self.store, session, turn, call), unverified=unverified).ctx
 
+    def recorded_call(self, session: str, turn: int, call: int | None = None) -> RecordedCall:
+        """Return a recorded call of a turn, its last one without `call`, for the functions of `nexus.analysis.replay`.
+
+        Raises NoSuchSession, BadReference.
+        """
+        return recorded_call(self.store, session, turn, call)
+
+    def previous_call(self, call: RecordedCall) -> RecordedCall:
+        """Return the call that was recorded before this one. Raises BadReference if it is the first."""
+        before = call_before(self.store, call)
+        if before is None:
+            raise BadReference(f"{call.label} is the first: there is no call before it")
+        return before
+
     def resolve(self, model: str) -> Model:
         """The facts of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
@@ -405,10 +419,8 @@ class Engine:
 
         Raises NoSuchSession, BadReference, CannotReplay.
         """
-        new = recorded_call(self.store, session, turn if later is None else later)
-        old = call_before(self.store, new) if later is None else recorded_call(self.store, session, turn)
-        if old is None:
-            raise BadReference(f"{new.label} is the first: there is no call before it")
+        new = self.recorded_call(session, turn if later is None else later)
+        old = self.previous_call(new) if later is None else self.recorded_call(session, turn)
         return diff_calls(self.replay_deps, replay_call(self.replay_deps, old), replay_call(self.replay_deps, new))
 
     def what_if(self, session: str, turn: int, change: ReplayOverrides, *, call: int | None = None) -> AssembledContext:

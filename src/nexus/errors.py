@@ -34,9 +34,7 @@ from typing import Any
 
 
 class NexusError(Exception):
-    """Base of all errors of this package; `exit_code` is for the command line."""
-
-    exit_code = 1
+    """Base of all errors of this package."""
 
 
 # Calls, tokens and providers
@@ -44,8 +42,6 @@ class NexusError(Exception):
 
 class BudgetTooSmall(NexusError):
     """The parts that are never cut exceed the budget (docs/fitting.md). Nothing was sent."""
-
-    exit_code = 3
 
     def __init__(self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int]) -> None:
         self.available_tokens = available_tokens
@@ -68,8 +64,6 @@ class BudgetTooSmall(NexusError):
 class ContextOverflow(NexusError):
     """A call and its smaller retries (`attempts`) did not fit. Nothing was stored."""
 
-    exit_code = 3
-
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
         last = self.attempts[-1] if self.attempts else None
@@ -86,49 +80,33 @@ class ContextOverflow(NexusError):
 class BadBudget(NexusError, ValueError):
     """A budget or reserve is negative, zero, or takes the whole window."""
 
-    exit_code = 2
-
 
 class BadModelEntry(NexusError, ValueError):
     """The user's entry for a model has an unknown field or an impossible value."""
-
-    exit_code = 2
 
 
 class BadCall(NexusError, ValueError):
     """A call for the cache simulation has negative tokens, a wrong order, or breakpoints that the provider rejects."""
 
-    exit_code = 2
-
 
 class EmptyEvent(NexusError):
     """The event has no text, image, attachment or result of an open call."""
-
-    exit_code = 2
 
 
 class BadEvent(NexusError, ValueError):
     """An event of messages contains anything but tool results and one user message after them."""
 
-    exit_code = 2
-
 
 class BadReply(NexusError):
     """A reply is neither a provider's response nor an AgentResult."""
-
-    exit_code = 4
 
 
 class BadContext(NexusError):
     """A saved context, or a block of a tagged dialogue, is damaged or of another version."""
 
-    exit_code = 4
-
 
 class PackageMissing(NexusError, ImportError):
     """An optional package is not installed; the message has the command that installs it."""
-
-    exit_code = 2
 
     def __init__(self, package: str, needed_by: str, extra: str) -> None:
         self.package = package
@@ -143,8 +121,6 @@ class PackageMissing(NexusError, ImportError):
 class BadTool(NexusError, ValueError):
     """A tool definition is in none of the providers' formats, or its schema is invalid."""
 
-    exit_code = 4
-
 
 class ToolCallFailed(NexusError):
     """A tool gave no result: it raised an error (the `__cause__`), or cannot be called."""
@@ -153,13 +129,9 @@ class ToolCallFailed(NexusError):
 class UnknownTool(ToolCallFailed):
     """No tool of that name is registered; the message lists those that are."""
 
-    exit_code = 2
-
 
 class BadArguments(ToolCallFailed, ValueError):
     """A call's arguments are not a JSON object or not the tool's. The tool was not called."""
-
-    exit_code = 2
 
 
 # Policy, profiles and sessions
@@ -167,8 +139,6 @@ class BadArguments(ToolCallFailed, ValueError):
 
 class BadPolicy(NexusError):
     """A policy file is invalid: its `key` and the `expected` value. No context is made until it is fixed."""
-
-    exit_code = 4
 
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
@@ -178,8 +148,6 @@ class BadPolicy(NexusError):
 
 class NotAllowed(NexusError):
     """The policy denies the role, session or toolset of a call. Nothing was made."""
-
-    exit_code = 2
 
 
 class ToolNotAllowed(NotAllowed):
@@ -196,13 +164,9 @@ class ToolNotAllowed(NotAllowed):
 class UnknownProfile(NexusError):
     """No profile has that name; the message lists those that exist."""
 
-    exit_code = 2
-
 
 class BadProfile(NexusError, ValueError):
     """A profile file is invalid: its `key` and the `expected` value."""
-
-    exit_code = 4
 
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
@@ -213,13 +177,9 @@ class BadProfile(NexusError, ValueError):
 class BadSessionKey(NexusError, ValueError):
     """A session label has a known prefix and an invalid name, or does not admit the role."""
 
-    exit_code = 2
-
 
 class EmptyTask(NexusError, ValueError):
     """A worker has no task."""
-
-    exit_code = 2
 
 
 # Workspace: configuration, files, skills, memory
@@ -228,13 +188,9 @@ class EmptyTask(NexusError, ValueError):
 class WorkspaceMissing(NexusError):
     """The workspace folder does not exist (`nexus init` creates one)."""
 
-    exit_code = 4
-
 
 class BadConfig(NexusError, ValueError):
     """A configuration file is invalid; `key` is empty if it cannot be read at all."""
-
-    exit_code = 2
 
     def __init__(self, file: str, key: str, expected: str) -> None:
         self.file, self.key, self.expected = file, key, expected
@@ -244,13 +200,9 @@ class BadConfig(NexusError, ValueError):
 class BadSetting(NexusError, ValueError):
     """A setting is not one of its possible values; the message lists them."""
 
-    exit_code = 2
-
 
 class OverCap(NexusError):
     """A text is over its cap, in characters, and the configuration forbids truncation."""
-
-    exit_code = 4
 
     def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
         self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
@@ -263,13 +215,9 @@ class OverCap(NexusError):
 class UnknownFormat(NexusError):
     """A session file's format was not recognized; `--format` forces one."""
 
-    exit_code = 4
-
 
 class UnreadableFile(NexusError):
     """A file cannot be opened or is not in its declared format."""
-
-    exit_code = 4
 
 
 class BadTurnLog(UnreadableFile):
@@ -279,13 +227,9 @@ class BadTurnLog(UnreadableFile):
 class BadImage(NexusError):
     """An image has a type, size or content that no provider accepts."""
 
-    exit_code = 4
-
 
 class BadSkill(NexusError):
     """A skill file is invalid, or a skill cannot be created; `line` counts from 1."""
-
-    exit_code = 4
 
     def __init__(self, text: str, line: int = 1) -> None:
         self.line = line
@@ -295,13 +239,9 @@ class BadSkill(NexusError):
 class NoSuchSkill(NexusError):
     """No skill has that name (`nexus skill list` lists them)."""
 
-    exit_code = 2
-
 
 class BadFact(NexusError, ValueError):
     """A text for memory is empty, too long or a duplicate. Nothing was written."""
-
-    exit_code = 2
 
 
 class SecretFound(BadFact):
@@ -317,8 +257,6 @@ class SecretFound(BadFact):
 
 class NoSuchFact(NexusError, ValueError):
     """No fact matches, or several do (`numbers`). Nothing was changed."""
-
-    exit_code = 2
 
     def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
         self.numbers = tuple(numbers)
@@ -339,19 +277,13 @@ class CredentialError(NexusError):
 class BadCredential(CredentialError, ValueError):
     """A credential's name, variable or value is invalid. Nothing was stored."""
 
-    exit_code = 2
-
 
 class NoCredential(CredentialError):
     """A credential is not configured, or its store has no value."""
 
-    exit_code = 2
-
 
 class CredentialsDamaged(CredentialError):
     """The list of credentials is damaged. It was not changed; values are stored elsewhere."""
-
-    exit_code = 4
 
 
 class CredentialsNotSaved(CredentialError):
@@ -382,8 +314,6 @@ class SummaryCallTooLarge(SummarizerFailed):
 
 class LedgerError(NexusError):
     """Base of errors about stored history."""
-
-    exit_code = 5
 
 
 class LedgerDamaged(LedgerError):
@@ -456,25 +386,17 @@ class CompactionSuperseded(LedgerError):
 class BadEntry(LedgerError, ValueError):
     """An entry refers to positions that do not fit the session. Nothing was stored."""
 
-    exit_code = 2
-
 
 class BadReference(LedgerError, ValueError):
     """A session, thread, turn, call or alias does not exist or leads back to itself. Nothing was stored."""
-
-    exit_code = 2
 
 
 class NoSuchSession(LedgerError):
     """No session has that label (`nexus sessions` lists them)."""
 
-    exit_code = 2
-
 
 class ForksDepend(LedgerError):
     """Other sessions continue the history to be deleted; the message lists them. Nothing was deleted."""
-
-    exit_code = 2
 
 
 class EraseIncomplete(LedgerError):

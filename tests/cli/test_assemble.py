@@ -135,7 +135,7 @@ def test_platform_and_actions_stand_with_the_message_and_an_action_needs_its_pla
     worker = ("-s", "worker:a", "--role", "worker", "--task", "Count.")
     assert "imessage" not in run("assemble", "Hello", *AT, *there, *worker, "--as", "openai", folder=empty).out
     alone = run("assemble", "Hello", "--action", "reply", folder=empty)
-    assert (alone.code, "give --platform too" in alone.err) == (2, True)
+    assert (alone.code, "--action requires --platform" in alone.err) == (2, True)
 
 
 def test_time_zone_and_channel_stand_with_the_message(empty: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_model_without_prices_has_relative_costs_alone(talk: Path, empty: Path
     assert run("import", talk, "--session", "main", folder=empty).code == 0
     ran = run("cache-sim", "main", "-m", "no-such-model", folder=empty)
     assert ran.code == 0
-    assert "No price is known" in ran.out
+    assert "Prices unknown" in ran.out
     assert "USD" not in ran.out
     value = run("cache-sim", "main", "-m", "no-such-model", "--json", folder=empty).json
     assert {row["input_dollars"] for row in value["policies"]} == {None}
@@ -79,7 +79,7 @@ def test_an_empty_session_is_said_to_have_no_calls(empty: Path, tmp_path: Path) 
     assert run("import", file, "--session", "quiet", folder=empty).code == 0
     ran = run("cache-sim", "quiet", folder=empty)
     assert ran.code == 0
-    assert "there is no call to simulate" in ran.out
+    assert "No calls to simulate" in ran.out
     assert "policy" not in ran.out
     value = run("cache-sim", "quiet", "--json", folder=empty).json
     assert (value["calls"], value["cheapest_marks"]) == (0, None)
@@ -89,7 +89,7 @@ def test_a_budget_that_nothing_fits_refuses_every_call_but_those_of_no_trimming(
     assert run("import", talk, "--session", "s", folder=empty).code == 0
     ran = run("cache-sim", "s", "--budget", "1", folder=empty)
     assert ran.code == 0
-    assert "nexus: 2 calls refused" in ran.out
+    assert "nexus: 2 calls rejected" in ran.out
     value = run("cache-sim", "s", "--budget", "1", "--json", folder=empty).json
     assert [row["refused"] for row in value["policies"]] == [2, 2, 2, 0]
     assert value["policies"][0]["relative_cost"] is None
@@ -98,7 +98,7 @@ def test_a_budget_that_nothing_fits_refuses_every_call_but_those_of_no_trimming(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("none",), "there is no session 'none'"),
+        (("none",), "session 'none' not found"),
         (("main", "--budget", "0"), "--budget"),
         (("main", "--budget", "-5"), "--budget"),
         (("main", "--interval", "-1"), "--interval"),
@@ -107,7 +107,7 @@ def test_a_budget_that_nothing_fits_refuses_every_call_but_those_of_no_trimming(
         (("main", "--ttl", "2h"), "--ttl"),
         (("main", "--provider", "nobody"), "--provider"),
         (("main", "--provider", "openai", "-m", "claude-sonnet-4-5"), "claude-sonnet-4-5 is a model of anthropic"),
-        (("main", "--provider", "openai", "--ttl", "1h"), "only Anthropic's marks"),
+        (("main", "--provider", "openai", "--ttl", "1h"), "no choice of cache lifetime"),
     ],
     ids=str,
 )

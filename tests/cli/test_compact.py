@@ -27,19 +27,19 @@ def test_it_tells_the_figures_and_the_summary_and_undo_takes_it_back(tmp_path: P
     assert "would become a summary of at most" in foretold.out
     done = run("compact", "main", "focus on decisions", "-w", "w", "--budget", "8000", folder=folder)
     assert done.code == 0 and "messages are now a summary of" in done.out
-    assert "Never book a night train." in done.out and "`nexus undo` takes it back" in done.out
+    assert "Never book a night train." in done.out and "Revert it: nexus undo" in done.out
     shown = run("assemble", "and now?", "-s", "main", "-w", "w", "--budget", "8000", "--as", "openai", folder=folder)
     assert "[Previous conversation summary]" in shown.out
-    assert "is undone" in run("undo", "main", "-w", "w", folder=folder).out
+    assert "undone" in run("undo", "main", "-w", "w", folder=folder).out
     told = json.loads(run("compact", "main", "-w", "w", "--budget", "8000", "--json", folder=folder).out)
-    assert told["by"] == "extractive" and told["tokens_after"] < told["tokens_before"]
+    assert told["method"] == "extractive" and told["tokens_after"] < told["tokens_before"]
 
 
 def test_what_cannot_be_compacted_is_said_in_one_line(tmp_path: Path) -> None:
     folder = talked(tmp_path, turns=0)
     assert run("init", "w", folder=folder).code == 0
     missing = run("compact", "main", "-w", "w", folder=folder)
-    assert missing.code == 2 and "there is no session 'main'" in missing.err
+    assert missing.code == 2 and "session 'main' not found" in missing.err
     assert run("import", "talk.json", "-w", "w", "--session", "main", folder=folder).code == 0
     done = run("compact", "main", "-w", "w", folder=folder)
     assert done.code == 0 and "nothing was stored: nothing to summarize" in done.out
@@ -54,4 +54,4 @@ def test_a_server_that_is_not_there_is_told_and_the_summary_is_made_by_rule(tmp_
     assert run("import", "talk.json", "-w", "w", "--session", "main", folder=folder).code == 0
     asked = ("--summarizer", "none", "--base-url", "http://127.0.0.1:9/v1")
     done = run("compact", "main", "-w", "w", "--budget", "8000", *asked, folder=folder)
-    assert done.code == 0 and "Not taken from none: SummarizerFailed" in done.out and "by extractive" in done.out
+    assert done.code == 0 and "Summary by none rejected: SummarizerFailed" in done.out and "by extractive" in done.out

@@ -96,7 +96,7 @@ def test_wrong_usage_ends_with_2(example: Path, options: tuple[str, ...]) -> Non
 def test_a_cut_and_its_size_are_said_below_the_picture(example: Path) -> None:
     ran = run("context", "--budget", "8000", folder=example)
     value = run("context", "--budget", "8000", "--json", folder=example).json
-    assert f"cuts {value['cut']['left_out_messages']:,} older messages" in ran.out
+    assert f"omits {value['cut']['left_out_messages']:,} older messages" in ran.out
 
 
 def test_piped_output_has_no_colours_no_emoji_and_no_line_over_the_width(example: Path) -> None:

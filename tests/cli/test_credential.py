@@ -50,7 +50,7 @@ def test_a_value_is_read_from_standard_input_and_its_last_line_end_is_none_of_it
 ) -> None:
     for given in (CANARY, f"{CANARY}\n", f"{CANARY}\r\n", f"\ufeff{CANARY}\n"):
         done = nexus_here("credential", "set", "twitter", stdin=given.encode())
-        assert (done.code, done.out, done.err) == (0, "Credential twitter is in the system's keyring.\n", "")
+        assert (done.code, done.out, done.err) == (0, "Credential twitter: stored in the system's keyring.\n", "")
         assert list(ring.values.values()) == [CANARY]
     nexus_here("credential", "set", "pem", stdin=b"-----BEGIN-----\nabc\n-----END-----\n")
     assert "-----BEGIN-----\nabc\n-----END-----" in ring.values.values()
@@ -80,7 +80,7 @@ def test_a_value_is_asked_for_on_a_terminal_and_not_echoed(tmp_path: Path) -> No
     os.close(near)
     assert child.wait(600) == 0
     assert b"Value of twitter" in seen
-    assert b"Credential twitter is in the system's keyring." in seen
+    assert b"Credential twitter: stored in the system's keyring." in seen
     assert CANARY.encode() not in seen
 
 
@@ -89,7 +89,7 @@ def test_a_value_as_an_argument_is_refused_and_not_repeated(nexus_here: Nexus, r
     for json in ([], ["--json"]):
         done = nexus_here("credential", "set", "twitter", *extra, *json)
         assert done.code == 2
-        assert "a value is never given as an argument" in done.err
+        assert "value not stored: an argument would be visible" in done.err
         assert CANARY not in done.out + done.err
     assert ring.values == {}
 
@@ -134,7 +134,7 @@ def test_without_any_the_list_says_how_to_get_one(tmp_path: Path, monkeypatch: p
     assert "nexus credential set NAME" in run("credential", "list", folder=tmp_path).out
     assert run("credential", "list", "--json", folder=tmp_path).json == []
     done = run("credential", "check", folder=tmp_path)
-    assert (done.code, done.out) == (0, "There are no credentials to check.\n")
+    assert (done.code, done.out) == (0, "No credentials to check.\n")
 
 
 def test_a_check_fails_where_a_value_is_missing_or_marked_as_broken(nexus_here: Nexus, ring: Working) -> None:
@@ -155,7 +155,7 @@ def test_a_check_fails_where_a_value_is_missing_or_marked_as_broken(nexus_here: 
 def test_removing_says_whether_a_value_was_deleted(nexus_here: Nexus, ring: Working) -> None:
     nexus_here("credential", "set", "twitter", stdin=b"x")
     done = nexus_here("credential", "remove", "twitter")
-    assert done.out == "Credential twitter is off the list; its value is deleted.\n"
+    assert done.out == "Credential twitter: removed; its value is deleted.\n"
     assert ring.values == {}
     nexus_here("credential", "set", "twitter", "--variable", "MY_KEY")
     assert nexus_here("credential", "remove", "twitter", "--json").json == {"name": "twitter", "valueDeleted": False}

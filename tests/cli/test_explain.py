@@ -36,7 +36,7 @@ def test_replay_prints_the_body_and_says_on_standard_error_that_it_is_proven(tal
     assert done.code == 0
     assert json.loads(done.out)["messages"][-1]["content"][-1]["text"].endswith("go \x1b[31m")
     assert "call 1 of 2 of turn 15 of session 'main'" in done.err
-    assert "proven" in done.err
+    assert "verified" in done.err
     told = json.loads(run("replay", "main", "15", "--json", folder=talk).out)
     assert (told["proven"], told["call"], told["calls"], told["form"]) == (True, 2, 2, "anthropic")
     assert "input" in json.loads(run("replay", "main", "15", "--as", "responses", folder=talk).out)
@@ -110,9 +110,9 @@ def test_a_call_that_cannot_be_proven_ends_with_5_and_is_shown_when_asked_for(ta
     done = run("replay", "main", "3", "--ledger", "other.db", folder=talk)
     assert (done.code, done.out) == (5, "")
     assert "blocks (" in done.err
-    shown = run("replay", "main", "3", "--ledger", "other.db", "--unproven", folder=talk)
+    shown = run("replay", "main", "3", "--ledger", "other.db", "--unverified", folder=talk)
     assert shown.code == 0
-    assert "NOT PROVEN" in shown.err
-    assert "Warning" in run("explain", "main", "3", "--ledger", "other.db", "--unproven", folder=talk).out
+    assert "NOT VERIFIED" in shown.err
+    assert "Warning" in run("explain", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).out
     assert run("diff", "main", "3", "--ledger", "other.db", folder=talk).code == 5
-    assert "not proven" in run("diff", "main", "3", "--ledger", "other.db", "--unproven", folder=talk).err
+    assert "not verified" in run("diff", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).err

@@ -71,10 +71,10 @@ def test_history_writes_the_images_of_a_session_as_files(empty: Path) -> None:
     assert ran.code == 0 and "see" in ran.out and "\x1b" not in ran.err
     assert sorted(path.name for path in (empty / "shots").iterdir()) == ["1.0-1.png", "3.0-1.png"]
     assert (empty / "shots" / "1.0-1.png").read_bytes() == data
-    assert "is only an address: https://x.y/" in ran.err and "the data of image 3.0-2 is damaged" in ran.err
+    assert "is only an address: https://x.y/" in ran.err and "Image 3.0-2 not written: its data is damaged" in ran.err
     (empty / "shots" / "1.0-1.png").write_bytes(b"mine")
     again = run("history", "s", "--call", "c1", "--images", "shots", folder=empty)
-    assert "3.0-1.png is there already" in again.err and "1.0-1" not in again.err
+    assert "3.0-1.png exists" in again.err and "1.0-1" not in again.err
     assert run("history", "s", "--images", "shots", folder=empty).code == 0
     assert (empty / "shots" / "1.0-1.png").read_bytes() == b"mine"
     (empty / "file").write_text("")

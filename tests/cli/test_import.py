@@ -67,7 +67,9 @@ def test_json_lists_what_was_imported_and_what_was_not(empty: Path, talk: Path, 
     (tmp_path / "bad.json").write_text("{bad")
     ran = run("import", talk, tmp_path / "bad.json", "--json", folder=empty)
     assert ran.code == 4
-    assert [(one["session"], one["added"], one["dry_run"]) for one in ran.json["imported"]] == [("talk", 5, False)]
+    assert [(one["session"], one["added_entries"], one["dry_run"]) for one in ran.json["imported"]] == [
+        ("talk", 5, False)
+    ]
     assert [Path(one["file"]).name for one in ran.json["failed"]] == ["bad.json"]
 
 
@@ -75,7 +77,7 @@ def test_importing_twice_adds_nothing(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
     before = rows_of(empty)
     again = run("import", talk, "--json", folder=empty)
-    assert [(one["added"], one["known"]) for one in again.json["imported"]] == [(0, 5)]
+    assert [(one["added_entries"], one["known_entries"]) for one in again.json["imported"]] == [(0, 5)]
     assert rows_of(empty) == before
 
 
@@ -101,7 +103,7 @@ def test_a_file_that_grew_adds_just_the_rest(empty: Path, tmp_path: Path, before
     path = json_lines(tmp_path / "log.jsonl", before)
     run("import", path, folder=empty)
     ran = run("import", json_lines(path, 4), "--json", folder=empty)
-    assert [(one["added"], one["known"]) for one in ran.json["imported"]] == [(4 - before, before)]
+    assert [(one["added_entries"], one["known_entries"]) for one in ran.json["imported"]] == [(4 - before, before)]
     assert texts(empty, "s1") == ["Which index?", "GIN.", "Why?", "Size."]
 
 
@@ -111,7 +113,7 @@ def test_a_conversation_that_grew_adds_just_the_rest(empty: Path, talk: Path) ->
         talk, {"messages": [*TALK, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes."}]}
     )
     ran = run("import", talk, "--json", folder=empty)
-    assert [(one["added"], one["known"]) for one in ran.json["imported"]] == [(2, 5)]
+    assert [(one["added_entries"], one["known_entries"]) for one in ran.json["imported"]] == [(2, 5)]
     assert texts(empty, "talk")[-3:] == ["GIN.", "Sure?", "Yes."]
 
 

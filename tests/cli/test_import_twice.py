@@ -134,9 +134,9 @@ def test_an_import_into_an_archived_session_adds_and_says_that_it_is_archived(em
     ran = run("import", path, folder=empty)
     assert (ran.code, dry.out.replace("would add", "added")) == (0, ran.out)
     assert "added 2 steps" in ran.out
-    assert "the session is archived, so it is not listed; `nexus session restore NAME` brings it back" in ran.out
+    assert "session archived, so it is not listed (restore it: nexus session restore NAME)" in ran.out
     (one, *_) = run("import", path, "--json", folder=empty).json["imported"]
-    assert (one["status"], one["refused"]) == ("archived", 0)
+    assert (one["status"], one["rejected"]) == ("archived", 0)
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=str)
@@ -151,14 +151,18 @@ def test_nothing_is_added_to_a_deleted_session_or_beside_it_and_that_is_said(
     assert "nexus session restore" in ran.err
     assert rows_of(empty) == before
     (one,) = run("import", path, *options, "--json", folder=empty).json["imported"]
-    assert (one["status"], one["added"], one["known"], one["refused"]) == ("deleted", 0, 2, 6)
+    assert (one["status"], one["added_entries"], one["known_entries"], one["rejected"]) == ("deleted", 0, 2, 6)
 
 
 def test_after_it_is_restored_all_of_the_file_is_added(empty: Path, tmp_path: Path) -> None:
     path = grown(empty, tmp_path, "delete")
     run("session", "restore", "s", folder=empty)
     ran = run("import", path, "--json", folder=empty)
-    assert [(one["session"], one["added"]) for one in ran.json["imported"]] == [("s", 2), ("s~1", 2), ("s+scout", 2)]
+    assert [(one["session"], one["added_entries"]) for one in ran.json["imported"]] == [
+        ("s", 2),
+        ("s~1", 2),
+        ("s+scout", 2),
+    ]
 
 
 def test_a_deleted_session_whose_file_has_nothing_new_is_no_error(empty: Path, tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_a_deleted_session_whose_file_has_nothing_new_is_no_error(empty: Path, t
     run("session", "delete", "s", folder=empty)
     ran = run("import", path, folder=empty)
     assert (ran.code, ran.err) == (0, "")
-    assert "the session was deleted" in ran.out
+    assert "session deleted (restore it" in ran.out
 
 
 def test_a_fork_that_was_deleted_gets_nothing_and_the_others_get_theirs(empty: Path, tmp_path: Path) -> None:
@@ -177,7 +181,7 @@ def test_a_fork_that_was_deleted_gets_nothing_and_the_others_get_theirs(empty: P
     written(path, "s", "u1 a1 u2 a2 u3 a3", fork="u8 a8 u9 a9")
     ran = run("import", path, "--json", folder=empty)
     assert ran.code == 2
-    told = [(one["session"], one["added"], one["refused"], one["status"]) for one in ran.json["imported"]]
+    told = [(one["session"], one["added_entries"], one["rejected"], one["status"]) for one in ran.json["imported"]]
     assert told == [("s", 2, 0, "active"), ("s~1", 0, 2, "deleted")]
 
 
@@ -202,7 +206,7 @@ def test_what_only_the_original_has_is_added_beside_the_copy(
     path = written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2", **parts)
     ran = run("import", path, "--json", folder=empty)
     first = ran.json["imported"][0]
-    assert (first["session"], first["added"]) == ("later", 0)
+    assert (first["session"], first["added_entries"]) == ("later", 0)
     name = "first~1" if "fork" in parts else "first+scout"
     (one,) = [one for one in run("sessions", "--json", folder=empty).json if one["label"] == name]
     assert (one["messages"], one["parent_session"]) == ((4, "") if "fork" in parts else (2, "later"))
@@ -223,8 +227,8 @@ def test_a_fork_of_a_file_is_not_mixed_with_a_session_that_has_its_name(empty: P
     run("import", path, folder=empty)
     run("fork", "s~1", "s", folder=empty)
     ran = run("import", written(path, "s", "u1 a1 u2 a2", fork="u8 a8"), "--json", folder=empty)
-    assert [(one["session"], one["added"]) for one in ran.json["imported"]] == [("s", 0), ("s~1-2", 2)]
-    assert run("import", path, "--json", folder=empty).json["imported"][0]["added"] == 0
+    assert [(one["session"], one["added_entries"]) for one in ran.json["imported"]] == [("s", 0), ("s~1-2", 2)]
+    assert run("import", path, "--json", folder=empty).json["imported"][0]["added_entries"] == 0
     assert {one["label"] for one in run("sessions", "--json", folder=empty).json} == {"s", "s~1", "s~1-2"}
 
 

@@ -82,7 +82,7 @@ def test_the_ledger_is_named_before_or_after_the_job_or_found_here(example: Path
 def test_verify_says_that_a_ledger_is_sound_or_lists_all_damage_with_exit_code_5(example: Path) -> None:
     ran = run("ledger", "verify", folder=example)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.endswith("is sound.\n")
+    assert ran.out.endswith("is intact.\n")
     ran = run("ledger", "verify", folder=broken(example))
     assert ran.code == 5
     assert "entry 9 of thread 1 does not match its hash (lost: " in ran.out
@@ -96,20 +96,20 @@ def test_more_damage_than_fits_on_a_screen_is_counted(example: Path) -> None:
     sql(example / FILE, "UPDATE entry SET at_ms=at_ms+1")
     ran = run("ledger", "verify", folder=example)
     whole = run("ledger", "verify", "--json", folder=example)
-    assert f"and {len(whole.json['damages']) - ledger_command.SHOWN:,} more" in ran.out
-    assert len(ran.out.splitlines()) == ledger_command.SHOWN + 3
+    assert f"and {len(whole.json['damages']) - ledger_command.SHOWN_DAMAGES:,} more" in ran.out
+    assert len(ran.out.splitlines()) == ledger_command.SHOWN_DAMAGES + 3
 
 
 def test_a_backup_is_made_restored_and_the_ledger_before_is_kept(example: Path) -> None:
     ran = run("ledger", "backup", "b.db", folder=example)
-    assert ran.out == f"b.db: {(example / 'b.db').stat().st_size:,} bytes, checked.\n"
+    assert ran.out == f"b.db: {(example / 'b.db').stat().st_size:,} bytes, verified.\n"
     broken(example)
     ran = run("ledger", "restore", "b.db", "--json", folder=example)
     assert ran.json["path"] == str(example / FILE)
     assert run("ledger", "verify", folder=example).code == 0
     assert run("ledger", "verify", "--ledger", ran.json["aside"], folder=example).code == 5
     ran = run("ledger", "restore", "b.db", folder=example)
-    assert "The one before is now" in ran.out
+    assert "Previous ledger: " in ran.out
     assert run("ledger", "backup", "b.db", "--force", "--json", folder=example).json["version"] == VERSION
 
 
@@ -146,7 +146,7 @@ def test_figures_are_printed_and_the_same_as_json(example: Path) -> None:
     shown = run("ledger", "stats", "--json", folder=example).json
     text = run("ledger", "stats", folder=example).out
     assert f"entries      {shown['entries']:,}" in text
-    assert f"messages     {shown['messages']:,} of {shown['tokens']:,} base tokens" in text
+    assert f"messages     {shown['messages']:,}, {shown['tokens']:,} base tokens" in text
     assert shown["sessions"] == {"active": 1}
     assert run("sessions", "--json", folder=example).json[0]["messages"] == shown["messages"]
 
@@ -225,7 +225,7 @@ def test_no_command_writes_over_the_ledger_that_it_reads(example: Path, command:
 
 
 def test_a_ledger_of_this_version_needs_no_migration(example: Path) -> None:
-    assert f"has version {VERSION}, as it should" in run("ledger", "migrate", folder=example).out
+    assert f"has the current version, {VERSION}." in run("ledger", "migrate", folder=example).out
     assert run("ledger", "migrate", "--dry-run", "--json", folder=example).json["dryRun"] is True
 
 
@@ -243,8 +243,8 @@ def test_the_doctor_prints_a_line_for_each_finding_and_fails_only_for_bad_ones(e
 
 CASES: list[tuple[tuple[str, ...], int, str]] = [
     (("verify",), 4, "is not there"), (("backup", "b.db"), 4, "is not there"), (("stats",), 4, "is not there"),
-    (("export", "x.jsonl"), 4, "is not there"), (("migrate",), 4, "is not there"), (("repair", "n.db"), 4, "is not there"),
-    (("restore", "absent.db"), 4, "is not there"), (("import", "absent.jsonl"), 4, "cannot be read"), (("doctor",), 5, ""),
+    (("export", "x.jsonl"), 4, "not found"), (("migrate",), 4, "is not there"), (("repair", "n.db"), 4, "is not there"),
+    (("restore", "absent.db"), 4, "is not there"), (("import", "absent.jsonl"), 4, "not found"), (("doctor",), 5, ""),
     (("backup",), 2, "Missing argument"), (("nonsense",), 2, "No such command"),
 ]  # fmt: skip
 
@@ -290,7 +290,7 @@ def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path
     os.close(theirs)
     assert b"Checking" in os.read(mine, 100_000)
     os.close(mine)
-    assert done.stdout.endswith(b"is sound.\n")
+    assert done.stdout.endswith(b"is intact.\n")
     assert ESCAPE.encode() not in done.stdout
 
 

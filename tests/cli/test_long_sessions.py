@@ -12,14 +12,14 @@ import pytest
 
 import nexus
 from cli.running import run
-from nexus.cli import listing, table
-from nexus.ledger import replay
+from nexus.cli import _tables
+from nexus.ledger import operations, replay
 from nexus.ledger.replay import RecordedToolCall, Turn
 from nexus.render.export import as_values
 
-FORMS = [("history", "main"), ("history", "main", "--json"), ("history", "main", "--compacted", "--json"),
+FORMS = [("history", "main"), ("history", "main", "--json"), ("history", "main", "--from-summary", "--json"),
          ("history", "main", "--as", "openai"), ("history", "main", "--as", "anthropic"), ("session", "turns", "main"),
-         ("history", "main", "--as", "markdown"), ("history", "main", "--compacted"), ("session", "calls", "main"),
+         ("history", "main", "--as", "markdown"), ("history", "main", "--from-summary"), ("session", "calls", "main"),
          ("session", "turns", "main", "--json"), ("session", "calls", "main", "--json")]  # fmt: skip
 
 
@@ -29,15 +29,15 @@ def test_the_size_of_a_block_does_not_show(
 ) -> None:
     whole = run(*command, folder=example)
     assert whole.code == 0
-    monkeypatch.setattr(listing, "BLOCK", 7)
-    monkeypatch.setattr(table, "BLOCK", 1_000)
+    monkeypatch.setattr(operations, "READ_ENTRIES", 7)
+    monkeypatch.setattr(_tables, "ROWS_PER_BLOCK", 1_000)
     assert run(*command, folder=example) == whole
 
 
 def test_turns_calls_and_entries_are_those_of_the_ledger(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nexus.open(workspace=example) as nx:
         entries = nx.entries("main")
-    monkeypatch.setattr(listing, "BLOCK", 5)
+    monkeypatch.setattr(operations, "READ_ENTRIES", 5)
     shown = {name: run("session", name, "main", "--json", folder=example).json for name in ("turns", "calls")}
     assert msgspec.convert(shown["turns"], list[Turn]) == replay.turns(entries)
     assert msgspec.convert(shown["calls"], list[RecordedToolCall]) == replay.calls(entries)
@@ -47,7 +47,7 @@ def test_turns_calls_and_entries_are_those_of_the_ledger(example: Path, monkeypa
 @pytest.mark.parametrize("last", [1, 2, 10, 72, 73, 74, 1_000])
 def test_the_last_turns_are_the_end_of_all_turns(example: Path, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = run("session", "turns", "main", "--json", folder=example).json
-    monkeypatch.setattr(listing, "BLOCK", 3)
+    monkeypatch.setattr(operations, "READ_ENTRIES", 3)
     shown = run("session", "turns", "main", "--last", str(last), "--json", folder=example).json
     assert shown == everything[-last:]
 
@@ -59,7 +59,7 @@ def test_damage_near_the_end_is_said_before_anything_is_shown(
     db: Any = apsw.Connection(str(example / ".nexus" / "ledger.db"))
     db.execute("UPDATE entry SET at_ms=at_ms+1 WHERE seq=300").fetchall()
     db.close()
-    monkeypatch.setattr(listing, "BLOCK", 50)
+    monkeypatch.setattr(operations, "READ_ENTRIES", 50)
     ran = run(*command, folder=example)
     assert ran.code == 5
     assert "entry 300 of thread 1" in ran.err

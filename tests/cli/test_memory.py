@@ -14,14 +14,14 @@ def test_show_lists_facts_with_the_numbers_that_forget_takes(example: Path) -> N
     assert re.search(r"^ +8  Learned +2026-09-15  A cancelled concurrent build", shown.out, re.MULTILINE)
     gone = run("memory", "forget", "8", folder=example)
     assert gone.code == 0
-    assert gone.out.startswith("Forgotten, and kept in memory/HISTORY.md: 2026-09-15 A cancelled concurrent build")
+    assert gone.out.startswith("Moved to memory/HISTORY.md: 2026-09-15 A cancelled concurrent build")
     assert "A cancelled concurrent build" not in (example / "memory/MEMORY.md").read_text()
     assert "A cancelled concurrent build" in run("memory", "show", "--history", folder=example).out
     assert "A cancelled concurrent build" in run("memory", "search", "cancelled", folder=example).out
 
 
 def test_add_makes_the_file_and_says_under_which_number_the_fact_is(empty: Path) -> None:
-    assert "There is no fact in memory/MEMORY.md yet" in run("memory", "show", folder=empty).out
+    assert "No facts in memory/MEMORY.md yet" in run("memory", "show", folder=empty).out
     done = run("memory", "add", "The", "index", "is GIN.", folder=empty)
     assert re.fullmatch(r"Fact 1 in memory/MEMORY.md: \d{4}-\d\d-\d\d The index is GIN.\n", done.out)
     again = run("memory", "add", "the INDEX is gin.", "--json", folder=empty)
@@ -65,7 +65,7 @@ def test_search_with_sessions_finds_messages_too(example: Path) -> None:
     assert all("bigram" in hit["text"].lower() for hit in found["sessions"])
     assert "main entry" in run("memory", "search", "bigrams", "--sessions", folder=example).out
     assert run("memory", "search", "bigrams", "--json", folder=example).json["sessions"] == []
-    assert "Nothing has a word of" in run("memory", "search", "nowhere_at_all", folder=example).out
+    assert "No matches for" in run("memory", "search", "nowhere_at_all", folder=example).out
     assert run("memory", "search", "?!", folder=example).code == 2
 
 

@@ -58,7 +58,7 @@ def test_it_needs_no_workspace_and_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_what_was_learned_about_counting_is_listed_by_provider_and_model(empty: Path) -> None:
-    assert "Nothing learned yet" in run("models", "--calibrated", folder=empty).out
+    assert "No calibrations yet" in run("models", "--calibrated", folder=empty).out
     assert run("models", "--calibrated", "--json", folder=empty).json == []
     with nexus.open(empty) as nx:
         nx.store.calibrate("openai", "gpt-4o", StoredCalibration(61, 12, 1_760_000_000_000))

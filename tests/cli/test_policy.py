@@ -42,7 +42,7 @@ def bound(empty: Path) -> Path:
 
 def test_show_says_that_nobody_is_bound_where_there_is_no_policy(empty: Path) -> None:
     ran = run("policy", "show", folder=empty)
-    assert ran.out == "There is no policy: nobody is bound. Looked for ~/.nexus/policy.toml and .nexus/policy.toml.\n"
+    assert ran.out == "No policy: no restrictions apply. Files: ~/.nexus/policy.toml and .nexus/policy.toml.\n"
     assert run("policy", "show", "--json", folder=empty).json == []
 
 
@@ -57,8 +57,8 @@ def test_show_lists_every_rule(bound: Path) -> None:
 def test_check_says_that_a_policy_is_fine_and_warns_of_patterns_that_match_nothing(bound: Path) -> None:
     ran = run("policy", "check", "--tools", "tools.json", folder=bound)
     assert ran.out.splitlines() == [
-        ".nexus/policy.toml: fine (2 toolsets, 1 principals, 1 roles)",
-        "Warning: .nexus/policy.toml: of toolset 'look' nothing matches 'reed_*'",
+        ".nexus/policy.toml: ok (2 toolsets, 1 principals, 1 roles)",
+        "Warning: .nexus/policy.toml: pattern 'reed_*' of toolset 'look' matches no tool",
     ]
     assert run("policy", "check", "--json", folder=bound).json == {"policies": [".nexus/policy.toml"], "warnings": []}
 
@@ -88,7 +88,7 @@ def test_test_shows_role_session_toolset_permissions_and_each_tool_with_its_reas
     assert rows[:5] == [
         ["role", "worker"], ["person", "ann"], ["session", "worker:test"], ["toolset", "full"], ["permissions", "read"],
     ]  # fmt: skip
-    assert "run_command  out    role worker is denied 'run_*'" in out
+    assert "run_command  denied   role worker is denied 'run_*'" in out
     told = run("policy", "test", "--principal", "telegram:42", "--tools", "tools.json", "--json", folder=bound).json
     assert (told["role"], told["session"], told["tools"]) == ("manager", "dm:ann", ["read_file", "run_command"])
 
@@ -97,7 +97,7 @@ def test_test_of_one_tool_ends_with_1_where_it_is_not_allowed(bound: Path) -> No
     assert run("policy", "test", "--as", "telegram:42", "--tool", "run_command", folder=bound).code == 0
     ran = run("policy", "test", "--as", "discord:7", "--tool", "run_command", folder=bound)
     assert ran.code == 1
-    assert ran.out.splitlines()[-1] == "run_command  out    not in toolset 'look'"
+    assert ran.out.splitlines()[-1] == "run_command  denied  not in toolset 'look'"
 
 
 @pytest.mark.parametrize("principal", ["a\nb", "\x1b[31m", "x" * 5_000, "ann", "*", "../..", "\u202ered"])
@@ -113,10 +113,10 @@ def test_promote_renames_and_says_so(bound: Path) -> None:
     run("assemble", "hi", "-s", "dm:telegram:42", "--save", "one.json", folder=bound)
     reply = {"type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "ok"}]}
     assert run("record", "one.json", write_json(bound / "reply.json", reply), folder=bound).code == 0
-    ran = run("policy", "promote", "telegram:42", folder=bound)
-    assert ran.out == "Session 'dm:telegram:42' is 'dm:ann' now; the old name leads there.\n"
-    assert run("policy", "promote", "telegram:42", "--json", folder=bound).json["kind"] == "nothing"
-    assert run("policy", "promote", "telegram:42", "bob", folder=bound).code == 2
+    ran = run("policy", "link", "telegram:42", folder=bound)
+    assert ran.out == "Renamed session 'dm:telegram:42' to 'dm:ann'; 'dm:telegram:42' is an alias now.\n"
+    assert run("policy", "link", "telegram:42", "--json", folder=bound).json["kind"] == "nothing"
+    assert run("policy", "link", "telegram:42", "bob", folder=bound).code == 2
 
 
 def test_assemble_takes_who_speaks_and_goes_to_their_session_with_their_tools(bound: Path) -> None:
@@ -160,4 +160,4 @@ def test_assemble_bounds_by_a_toolset_and_refuses_an_unknown_one(bound: Path) ->
 def test_options_of_a_new_call_are_refused_for_a_recorded_one(bound: Path) -> None:
     ran = run("assemble", "--turn", "1", "--role", "worker", folder=bound)
     assert ran.code == 2
-    assert "--role is for a new call" in ran.err
+    assert "--role cannot be combined with --turn" in ran.err

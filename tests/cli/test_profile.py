@@ -38,23 +38,23 @@ def test_list_shows_ready_profiles_and_files_with_where_they_come_from(mine: Pat
     lines = [line.split("  ") for line in ran.out.splitlines()]
     assert [line[0] for line in lines[1:]] == [*sorted(PROFILES), "bad", "evil", "mine"]
     assert ".nexus/profiles/mine.toml  roles" in ran.out
-    assert "cannot be used: system: expected names of sources, not 'rulez'" in ran.out
-    assert "cannot be used: not run: Python files count in your own folder" in ran.out
+    assert "invalid: system: expected names of sources, not 'rulez'" in ran.out
+    assert "invalid: not run: Python files count in your own folder" in ran.out
     assert ran.err == (
         "Warning: .nexus/profiles/layered.toml: not used: a built-in profile has the same name and comes first\n"
     )
     value = run("profile", "list", "--json", folder=mine).json
     row = next(row for row in value["profiles"] if row["name"] == "mine")
-    assert (row["kind"], row["from"], row["form"]) == ("workspace", ".nexus/profiles/mine.toml", "roles")
+    assert (row["kind"], row["from"], row["message_format"]) == ("workspace", ".nexus/profiles/mine.toml", "roles")
     assert row["system"][:3] == ["subagent", "mood", "rules"]
     assert len(value["warnings"]) == 1
 
 
 def test_show_prints_sources_in_order_with_slot_volatility_and_tokens(mine: Path) -> None:
     out = run("profile", "show", "mine", folder=mine).out.splitlines()
-    assert out[0] == "mine (.nexus/profiles/mine.toml), form roles: layered, with the mood before the rules"
-    assert out[1].split() == ["slot", "source", "changes", "tokens", "holds"]
-    assert out[3].split() == ["system", "mood", "with", "each", "turn", "0", "(nothing", "now)"]
+    assert out[0] == "mine (.nexus/profiles/mine.toml), format roles: layered, with the mood before the rules"
+    assert out[1].split() == ["slot", "source", "changes", "tokens", "blocks", "from"]
+    assert out[3].split() == ["system", "mood", "with", "each", "turn", "0", "(none", "now)"]
     assert out[4].split() == ["system", "rules", "with", "files", "938", "AGENTS.md"]
     assert [line.split()[0] for line in out[2:]] == ["system"] * 13 + ["history"] + ["current"] * 6
     rows = run("profile", "show", "mine", "--json", folder=mine).json["rows"]
@@ -84,14 +84,14 @@ def test_check_without_a_name_checks_all_files_and_fails_where_one_is_broken(min
     put(mine / ".nexus" / "profiles" / "bad.toml", "system = 3")
     ran = run("profile", "check", folder=mine)
     assert ran.code == 4
-    assert ran.out.splitlines()[-1] == ".nexus/profiles/bad.toml: cannot be used: system: expected a list, not a number"
+    assert ran.out.splitlines()[-1] == ".nexus/profiles/bad.toml: invalid: system: expected a list, not a number"
     assert [row["name"] for row in run("profile", "check", "--json", folder=mine).json["broken"]] == ["bad"]
     assert run("profile", "check", "bad", folder=mine).code == 4
     assert run("profile", "check", "nobody", folder=mine).code == 2
 
 
 def test_check_without_files_says_so(example: Path) -> None:
-    assert run("profile", "check", folder=example).out.startswith("There is no file of a profile; ")
+    assert run("profile", "check", folder=example).out.startswith("No profile files ")
 
 
 def test_a_file_that_is_named_by_its_path_is_used_wherever_it_stands(example: Path, tmp_path: Path) -> None:
@@ -154,8 +154,10 @@ def test_blocks_of_the_application_are_given_by_name(mine: Path) -> None:
     text = ran.json["nexus"]["current"][0]["parts"]
     assert any(part.get("text") == "[Mood — from the application]\ncalm = fine" for part in text)
     assert any(one["origin"] == "fed:x" for one in ran.json["nexus"]["warnings"])
-    assert "is no NAME=TEXT" in run("assemble", "hi", "--block", "mood", folder=mine).err
-    assert "--block is for a new call" in run("assemble", "--turn", "1", "--block", "mood=x", folder=mine).err
+    assert "is not NAME=TEXT" in run("assemble", "hi", "--block", "mood", folder=mine).err
+    assert (
+        "--block cannot be combined with --turn" in run("assemble", "--turn", "1", "--block", "mood=x", folder=mine).err
+    )
 
 
 def test_names_and_texts_of_files_have_no_power_over_a_terminal(example: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.running import TRACEBACK, Ran, run
-from nexus.cli.skill_making import skill_text
+from nexus.cli.skill_command import skill_text
 from nexus.workspace.skills.skill_file import UNWRITTEN, printable_line, validate_skill
 from nexus.workspace.skills.usage import MAX_NAMES, record_use, used_skills
 from workspace.skills.making import skill, written
@@ -110,7 +110,7 @@ def test_use_works_where_nothing_can_be_noted_and_says_so_on_standard_error(ws: 
     assert not (tmp_path / ".nexus").exists()
     (ws / ".nexus" / "used.json").mkdir()
     ran = nexus(ws, "use", "past-conversations")
-    assert (ran.code, "Warning: not noted as used" in ran.err) == (0, True)
+    assert (ran.code, "Warning: use not recorded" in ran.err) == (0, True)
     assert files(ws / ".nexus") == ["used.json"]
 
 
@@ -174,7 +174,7 @@ def test_new_refuses_what_is_there_and_a_description_that_is_too_long(ws: Path) 
     path = skill(ws, "mine")
     before = path.read_text()
     ran = nexus(ws, "new", "mine")
-    assert (ran.code, "was not touched" in ran.err, path.read_text()) == (4, True, before)
+    assert (ran.code, "exists" in ran.err, path.read_text()) == (4, True, before)
     assert nexus(ws, "new", "other", "--description", "d" * 1_025).code == 4
     assert not (ws / "skills" / "other").exists()
 

@@ -30,7 +30,7 @@ def test_it_shows_places_capabilities_credentials_and_what_is_missing(here: Path
     lines = status(here).out.split("\n")
     assert lines[:3] == [
         f"workspace   {here}",
-        f"ledger      {here / '.nexus' / 'ledger.db'}{'' if (here / '.nexus' / 'ledger.db').exists() else ' (not made yet)'}",
+        f"ledger      {here / '.nexus' / 'ledger.db'}{'' if (here / '.nexus' / 'ledger.db').exists() else ' (not created yet)'}",
         "model       claude-sonnet-4-5",
     ]
     assert lines[4:] == [
@@ -43,7 +43,7 @@ def test_it_shows_places_capabilities_credentials_and_what_is_missing(here: Path
         "  1 configured",
         "",
         "Skills that cannot be used",
-        "skill  why",
+        "skill  reason",
         "news   variable NEWS_API_KEY is not set",
         "",
     ]

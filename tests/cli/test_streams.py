@@ -197,4 +197,4 @@ def test_a_working_directory_that_was_deleted_is_one_clear_line(tmp_path: Path, 
     started = [sys.executable, "-c", script, *command]
     ran = subprocess.run(started, cwd=gone, env=environment(), capture_output=True, check=False, timeout=600)
     assert ran.returncode != 0
-    assert ran.stderr == b"nexus: the folder that this runs in was deleted: change to one that is there\n"
+    assert ran.stderr == b"nexus: current folder not found: it was deleted (change to an existing folder)\n"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.cli import table
-from nexus.cli.table import cells, print_table, wrapped
+from nexus.cli import _tables
+from nexus.cli._tables import cell_width, print_table, wrap_text
 
 NAMES = ("name", "count", "text")
 ROWS = [("a", "1", "short"), ("会議", "22", "会議の記録 and more"), ("👍", "333", "x" * 30)]
@@ -39,14 +39,14 @@ def test_columns_stand_below_their_names_also_behind_wide_characters(capsys: pyt
     print_table(NAMES, ROWS, numbers=("count",))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "name  count  text"
-    assert {cells(line[: line.index(row[2])]) for line, row in zip(lines[1:], ROWS, strict=True)} == {13}
+    assert {cell_width(line[: line.index(row[2])]) for line, row in zip(lines[1:], ROWS, strict=True)} == {13}
 
 
 def test_a_terminal_that_is_too_narrow_breaks_long_texts_between_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = printed(monkeypatch, 32)
-    assert max(map(cells, lines)) <= 32
+    assert max(map(cell_width, lines)) <= 32
     assert "".join(lines[1:]).count("x") == 30
     assert [line for line in lines if line.endswith(("会議の記録 and more", "short"))] == [lines[1], lines[2]]
 
@@ -67,7 +67,7 @@ def test_where_the_output_is_no_terminal_a_row_is_one_line_however_long(capsys: 
 def test_many_rows_are_all_printed_and_read_as_they_are_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "BLOCK", 3)
+    monkeypatch.setattr(_tables, "ROWS_PER_BLOCK", 3)
     wide = [(f"n{at}", str(10**at), "t") for at in range(10)]
     print_table(NAMES, iter(wide), numbers=("count",))
     shown = [tuple(line.split()) for line in capsys.readouterr().out.splitlines()]
@@ -86,6 +86,6 @@ def test_a_cell_has_no_power_over_the_terminal(capsys: pytest.CaptureFixture[str
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("C", "M")), max_size=60), st.integers(2, 20))
 def test_a_wrapped_text_is_whole_and_no_line_is_wider_than_it_may_be(text: str, width: int) -> None:
-    lines = wrapped(text, width)
+    lines = wrap_text(text, width)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert all(cells(line) <= width for line in lines)
+    assert all(cell_width(line) <= width for line in lines)

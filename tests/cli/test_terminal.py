@@ -15,7 +15,7 @@ import pytest
 import nexus
 from cli.running import environment, run, write_json
 from nexus.assembly.record import with_sizes
-from nexus.cli import assemble_command, grid
+from nexus.cli import _context_grid, assemble_command
 from nexus.ledger.sessions import SessionMetadata
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, ToolCall, assistant, tool, user
@@ -26,7 +26,7 @@ COUNTER = get_counter("estimate")
 
 SHOWING = [
     ("sessions",), ("history", EVIL), ("history", EVIL, "--as", "markdown"), ("search", "index"), ("search", EVIL),
-    ("session", "show", EVIL), ("session", "turns", EVIL), ("session", "calls", EVIL), ("session", "moves", EVIL),
+    ("session", "show", EVIL), ("session", "turns", EVIL), ("session", "calls", EVIL), ("session", "reflog", EVIL),
     ("session", "ancestry", EVIL), ("session", "aliases"), ("pin", EVIL), ("context", EVIL), ("context", f"new{EVIL}"),
     ("context", "--model", EVIL), ("assemble", EVIL, "-s", EVIL), ("assemble", EVIL, "-m", EVIL), ("models", EVIL),
     ("assemble", EVIL, "-s", EVIL, "--as", "text"), ("ledger", "stats"), ("ledger", "stats", "--tenant", EVIL),
@@ -164,10 +164,10 @@ def test_the_picture_of_a_window_fits_and_names_every_block_on_any_terminal(exam
     with nexus.open(workspace=example) as nx:
         ctx = nx.assemble("Next?", session="main")
     out = Console(width=width, color_system=None, record=True, file=StringIO())
-    out.print(grid.picture(ctx, plain=True, width=width))
+    out.print(_context_grid.context_grid(ctx, plain=True, width=width))
     lines = out.export_text().splitlines()
     assert max(map(len, lines)) <= width
     cells = "".join(line for line in lines if set(line) <= set("WPSMEr.") and len(line) in (30, 60))
-    assert len(cells) == grid.CELLS
+    assert len(cells) == _context_grid.CELLS
     shown = "".join("".join(lines).split())
     assert [item.name for item in ctx.accounting.token_breakdown if item.name.split()[0] not in shown] == []

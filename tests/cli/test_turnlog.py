@@ -115,8 +115,8 @@ def test_a_session_of_another_form_comes_back_from_its_turn_log_with_nothing_los
 def test_strict_says_on_standard_error_what_is_left_out(example: Path) -> None:
     """Decided on 001: "`--strict` leaves it out and says what is lost"."""
     strict = run("history", "main", "--as", "turnlog", "--strict", folder=example)
-    assert "left out: ids of calls (75)" in strict.err
-    assert "left out: images (1)" in strict.err
+    assert "omitted: ids of calls (75)" in strict.err
+    assert "omitted: images (1)" in strict.err
     assert "nexus" not in {name for entry in strict.json for name in entry}
     assert run("history", "main", "--strict", folder=example).code == 2
 
@@ -172,7 +172,7 @@ def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
             "warning: entry 0, index 1, line 2: requirement 4: the first entry is not a system entry",
             "error: entry 1, index 0, line 12: requirement 1: index 0 after index 1",
             "error: entry 2, index 3, line 23: requirement 5: role tool\\x1b is not one of system, user and assistant",
-            "log.json is no valid turn log: 2 errors, 1 warnings",
+            "log.json is not a valid turn log: 2 errors, 1 warnings",
         ],
     )
     told = run("validate", "log.json", "--json", folder=empty)
@@ -201,6 +201,6 @@ def test_a_file_that_is_not_there_is_unreadable(empty: Path) -> None:
 def test_of_another_format_it_is_said_what_the_file_holds(empty: Path, talk: Path) -> None:
     done = run("validate", talk, folder=empty)
     assert done.code == 0
-    assert done.out == f"{talk} is no turn log but openai: 1 conversations, 5 messages, 0 problems\n"
+    assert done.out == f"{talk} is not a turn log but openai: 1 conversations, 5 messages, 0 problems\n"
     assert run("validate", talk, "--format", "turnlog", folder=empty).code == 1
     assert not (empty / ".nexus" / "ledger.db").exists()

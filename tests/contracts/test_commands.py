@@ -12,7 +12,8 @@ import click
 import nexus.cli
 from contracts.modules import PACKAGE, ROOT
 from nexus import errors
-from nexus.cli import BESIDE, COMMANDS
+from nexus.cli import COMMANDS, SHARED_MODULES
+from nexus.cli._exit_codes import exit_code
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
@@ -52,7 +53,7 @@ def common_section() -> str:
 
 def test_the_list_of_commands_is_the_list_of_command_modules() -> None:
     modules = {path.stem.removesuffix("_command") for path in (PACKAGE / "cli").glob("*_command.py")}
-    assert {name.replace("-", "_") for name in COMMANDS if name not in BESIDE} == modules
+    assert {name.replace("-", "_") for name in COMMANDS if name not in SHARED_MODULES} == modules
 
 
 def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argument() -> None:
@@ -122,7 +123,7 @@ def test_every_exit_code_is_in_the_help_and_in_the_docs() -> None:
     kinds = [
         value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.NexusError)
     ]
-    codes = {0, 2, *(kind.exit_code for kind in kinds)}
+    codes = {0, 2, *(exit_code(kind) for kind in kinds)}
     shown = " ".join((nexus.cli.cli.help or "").split())
     page = CLI_PAGE.read_text("utf-8")
     for code in sorted(codes):

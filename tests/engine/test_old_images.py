@@ -218,14 +218,14 @@ def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
         images = [line for line in told.lines if line.kind == "image"]
         assert len(images) == sum(noted(made[number - 1])) > 0
         for line in images:
-            assert (line.state, line.name, line.tokens) == ("out", "image/png 1200x900", 0)
+            assert (line.state, line.name, line.tokens) == ("omitted", "image/png 1200x900", 0)
             assert (
                 line.full_tokens >= 1_120
                 and "belongs to an older turn" in line.reason
                 and "--images FOLDER" in line.reason
             )
         assert sum(line.tokens for line in told.lines) == told.used
-        assert not [line for line in told.lines if line.kind == "message" and line.state == "clipped"]
+        assert not [line for line in told.lines if line.kind == "message" and line.state == "truncated"]
         later = nx.explain("main")
         assert [line for line in later.lines if line.kind == "image"]
 

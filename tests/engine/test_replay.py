@@ -185,8 +185,8 @@ def listed_once(nx: Engine, session: str, told: Explanation, head: int) -> None:
     path = [row.place for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
     assert places == path
     assert sum(line.tokens for line in told.lines) == told.used
-    assert all(line.tokens == line.full_tokens for line in told.lines if line.state == "in")
-    assert all(line.tokens == 0 for line in told.lines if line.state in ("out", "summarised", "not shown"))
+    assert all(line.tokens == line.full_tokens for line in told.lines if line.state == "included")
+    assert all(line.tokens == 0 for line in told.lines if line.state in ("omitted", "summarized", "not applicable"))
     assert all(line.tokens <= line.full_tokens for line in told.lines)
 
 
@@ -391,7 +391,7 @@ def test_the_next_call_is_explained_and_an_event_that_is_too_large_says_so() -> 
         request = Request(Event((Text("hi"),)), available_tokens=900, model="gpt-4o")
         told = nx.explain_request(request)
         listed_once(nx, "main", told, nx.store.head(1)[0])
-        assert told.tokens("out") > 1_000
+        assert told.tokens("omitted") > 1_000
         with pytest.raises(NoSuchSession):
             nx.explain("nobody")
 

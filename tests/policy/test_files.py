@@ -215,9 +215,9 @@ def test_explanation_lists_tools_with_reasons_for_past_calls_too(root: Path, hom
     path.write_text(ALL)
     lines = [line for line in nx.explain("s", 1).lines if line.kind == "tool"]
     assert [(line.state, line.name, line.reason) for line in lines] == [
-        ("in", "read_file", "offered"),
-        ("out", "run_command", "not in toolset 'look'"),
-        ("out", "write_file", "not in toolset 'look'"),
+        ("included", "read_file", "offered"),
+        ("omitted", "run_command", "not in toolset 'look'"),
+        ("omitted", "write_file", "not in toolset 'look'"),
     ]
     assert [line.tokens for line in lines[1:]] == [0, 0]
     assert all(line.full_tokens > 0 for line in lines)

@@ -1,7 +1,6 @@
-"""The command `nexus`. Commands are imported when they are called, so `nexus --help` answers at once.
+"""The command `nexus`.
 
-Exit codes: 0 done; 1 another error; 2 wrong usage or an unknown name; 3 the budget is too small; 4 unreadable input;
-5 the ledger; 130 stopped.
+Commands are imported when they are called, so that `nexus --help` answers at once. Exit codes: `_exit_codes.py`.
 """
 
 from __future__ import annotations
@@ -18,59 +17,59 @@ import click
 from nexus import __version__
 
 COMMANDS: dict[str, str] = {
-    "init": "Make a workspace with starter files and a ledger.",
-    "import": "Read real sessions: Claude Code, OpenAI or Anthropic files.",
+    "init": "Create a workspace with starter files and a ledger.",
+    "import": "Import sessions of Claude Code, OpenAI, Anthropic or turn logs.",
     "sessions": "List the sessions of a ledger.",
-    "session": "Look at one session, rename, archive or delete it.",
-    "history": "Show everything that was said in a session.",
+    "session": "Show, rename, merge, archive or delete one session.",
+    "history": "Show all messages of a session.",
     "validate": "Check a turn log against the requirements of its format.",
     "search": "Find messages by their words.",
-    "assemble": "Make the context of the next call.",
+    "assemble": "Assemble the context of the next call.",
     "record": "Store the reply to an assembled context.",
-    "explain": "Show what became of each block, tool and message of a call.",
-    "replay": "Make a recorded call again, proven by its hash.",
-    "diff": "Show how a call's prompt differs from an earlier one.",
-    "context": "Show what fills the window of the next call.",
-    "profile": "List, show and check profiles: what stands where in a context.",
-    "skill": "List, show, use, check and begin skills.",
-    "fork": "Make a session that goes on from an earlier place.",
-    "rewind": "Take a session back to an earlier place.",
-    "compact": "Put a summary in the place of older messages.",
-    "undo": "Undo the compaction that holds.",
-    "redo": "Take an undo back.",
-    "pin": "Keep a message, or list what is kept.",
-    "unpin": "Take a pin back.",
-    "status": "Show what works here: capabilities, credentials, what is missing.",
-    "credential": "Set, list, check and remove credentials; values are never shown.",
-    "cache-sim": "Show what a session costs with a prompt cache, by how it is trimmed.",
-    "memory": "Show, find, add and forget what the agent remembers.",
-    "config": "Show the configuration and where each value comes from.",
-    "policy": "Show, check and try the policy: who may do what.",
-    "hook": "List plugins, what they add to contexts, and what is wrong with them.",
-    "models": "List models with their windows and prices.",
+    "explain": "Show what a call includes, truncates and omits, and why.",
+    "replay": "Rebuild a recorded call and verify it by its hash.",
+    "diff": "Compare a call's prompt with an earlier one.",
+    "context": "Show what fills the context window of the next call.",
+    "profile": "List, show and check profiles.",
+    "skill": "List, show, use, check and create skills.",
+    "fork": "Start a new session from an earlier message.",
+    "rewind": "Move a session back to an earlier message.",
+    "compact": "Replace older messages with a summary.",
+    "undo": "Undo the current compaction.",
+    "redo": "Redo the compaction that was undone last.",
+    "pin": "Pin a message, or list the pins.",
+    "unpin": "Remove a pin.",
+    "status": "Show the environment: tools, credentials, missing requirements.",
+    "credential": "Set, list, check and remove credentials.",
+    "cache-sim": "Simulate prompt-cache cost under different truncation policies.",
+    "memory": "Show, search, add and forget facts.",
+    "config": "Show the configuration and the source of each value.",
+    "policy": "Show, check and test the policy: who may do what.",
+    "plugin": "List plugins, what they provide, and their errors.",
+    "models": "List models with context windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }
 
-BESIDE = {"rewind": "fork", "redo": "undo", "unpin": "pin"}
-"""Commands that stand in another one's module, under their own name."""
+SHARED_MODULES = {"rewind": "fork", "redo": "undo", "unpin": "pin"}
+"""Commands defined in another command's module, under their own name."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and imports a command when it is called."""
+    """A group that lists its commands from a table and imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The commands in the order of a first use."""
+        """Return the commands in the order of a first use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command, imported now."""
+        """Import and return the command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"nexus.cli.{BESIDE.get(cmd_name, cmd_name).replace('-', '_')}_command")
-        return getattr(module, cmd_name if cmd_name in BESIDE else "command")
+        module = import_module(f"nexus.cli.{SHARED_MODULES.get(cmd_name, cmd_name).replace('-', '_')}_command")
+        return getattr(module, cmd_name if cmd_name in SHARED_MODULES else "command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """The list of commands, from the table above."""
+        """Write the list of commands from the table."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -78,18 +77,18 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="nexus")
 def cli() -> None:
-    """The context engine for LLM agents: decides what the model sees, for every call, and can prove it.
+    """Context engine for LLM agents: assemble, record, explain and replay the context of every call.
 
-    Exit codes: 0 done, 1 another error, 2 wrong usage or an unknown name, 3 the budget is too small,
-    4 unreadable input, 5 the ledger, 130 stopped.
+    Exit codes: 0 done, 1 another error, 2 wrong usage or unknown name, 3 budget too small, 4 unreadable input,
+    5 ledger error, 130 stopped.
     """
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Runs the command line and exits. Errors become one clear line and an exit code, never a traceback."""
+    """Run the command line and exit. Errors are one line and an exit code, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # What a terminal's encoding lacks, and what is no text at all, shows as an escape.
+            # Characters that the terminal's encoding lacks, and lone surrogates, are printed as escapes.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(args)
@@ -98,7 +97,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     except OSError as error:
         _abandon_output()
         if error.errno != errno.EPIPE:
-            click.echo(f"nexus: the output cannot be written: {error.strerror or error}", err=True)
+            click.echo(f"nexus: output not written: {error.strerror or error}", err=True)
         code = 0 if error.errno == errno.EPIPE else 1
     except KeyboardInterrupt:
         _abandon_output()
@@ -108,48 +107,49 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _run(args: list[str] | None) -> int:
-    from nexus.errors import NexusError, UnreadableFile
+    from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
+    from nexus.errors import NexusError
 
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
-        done = cli.main(args, prog_name="nexus", standalone_mode=False)
+        result = cli.main(args, prog_name="nexus", standalone_mode=False)
     except NexusError as error:
-        _say(error, str(error), f"nexus: {error}", as_json=as_json)
-        return error.exit_code
+        _print_error(error, str(error), f"nexus: {error}", as_json=as_json)
+        return exit_code(type(error))
     except click.ClickException as error:
-        told = StringIO()
-        error.show(told)
-        _say(error, error.format_message(), told.getvalue().rstrip("\n"), as_json=as_json)
+        text = StringIO()
+        error.show(text)
+        _print_error(error, error.format_message(), text.getvalue().rstrip("\n"), as_json=as_json)
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("nexus: stopped", err=True)
-        return 130
-    except SystemExit:  # click ends so when the reader of the output left, which is no error
+        return STOPPED
+    except SystemExit:  # click exits when the reader of the output left, which is not an error
         return 0
     except OSError as error:
         if error.filename is not None:
-            text = f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
-        elif isinstance(error, FileNotFoundError):  # writing never says that; asking for the working directory does
-            text = "the folder that this runs in was deleted: change to one that is there"
-        else:  # not a file that was named: the output itself
+            message = f"'{os.fsdecode(error.filename)}' not accessible: {error.strerror}"
+        elif isinstance(error, FileNotFoundError):  # only reading the working directory raises this without a name
+            message = "current folder not found: it was deleted (change to an existing folder)"
+        else:  # without a file name it is the output itself
             raise
-        _say(error, text, f"nexus: {text}", as_json=as_json)
-        return UnreadableFile.exit_code
-    return done if isinstance(done, int) else 0
+        _print_error(error, message, f"nexus: {message}", as_json=as_json)
+        return UNREADABLE
+    return result if isinstance(result, int) else 0
 
 
 def _abandon_output() -> None:
-    """Points standard output to nowhere, so that what is still buffered does not fail a second time at exit."""
+    """Redirect standard output to the null device, so that buffered text does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _say(error: Exception, message: str, told: str, *, as_json: bool) -> None:
-    """Says on standard error what went wrong, and with `--json` as a value on standard output too."""
+def _print_error(error: Exception, message: str, text: str, *, as_json: bool) -> None:
+    """Print an error's text on standard error, and with `--json` its message as a value on standard output."""
     from nexus.render.console import printable, printable_lines
 
     if as_json:
-        from nexus.cli.shared import emit
+        from nexus.cli._output import emit
 
         emit({"error": {"type": type(error).__name__, "message": message}})
-    usage = isinstance(error, click.ClickException)
-    click.echo(printable_lines(told) if usage else printable(told), err=True)
+    is_usage = isinstance(error, click.ClickException)
+    click.echo(printable_lines(text) if is_usage else printable(text), err=True)

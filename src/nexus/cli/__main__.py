@@ -1,4 +1,4 @@
-"""`python -m nexus.cli`."""
+"""Entry point of `python -m nexus.cli`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nexus cache-sim`: what a recorded session would have cost with a prompt cache, by how its history is trimmed."""
+"""`nexus cache-sim`: what a recorded session would have cost with a prompt cache, by truncation policy."""
 
 from __future__ import annotations
 
@@ -9,44 +9,61 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli.listing import label_of, quoted
-from nexus.cli.shared import common, emit, named_profile, open_here, progress_bar, read_tools
-from nexus.cli.table import print_table
+from nexus.cli._options import (
+    BUDGET_OPTION,
+    MODEL_OPTION,
+    PROFILE_OPTION,
+    TOOLS_OPTION,
+    CommonOptions,
+    common_options,
+    profile_option,
+    read_tools,
+    resolve_session,
+)
+from nexus.cli._output import emit, progress_bar, quoted
+from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
 from nexus.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.tokens.model import Model
 
-PROVIDERS = {
+PROVIDER_MODELS = {
     "anthropic": "claude-sonnet-4-5",
     "deepseek": "deepseek-chat",
     "gemini": "gemini-2.5-pro",
     "groq": "groq/openai/gpt-oss-120b",
     "openai": "gpt-5.5",
 }
-"""The model that is taken for a provider where none is named."""
+"""Model to use for a provider when none is named."""
 
 COLUMNS = ("policy", "calls", "input", "read", "written", "fresh", "cached", "input $", "relative", "breaks", "mean")
+
+MISS_REASONS = {
+    "expired": "after the cache expired",
+    "minimum": "with a prompt too short to be cached",
+    "lookback": "without a cache breakpoint near enough to the cached prefix",
+    "unmarked": "without cache breakpoints",
+}
 
 
 @click.command("cache-sim")
 @click.argument("session", default="main")
-@click.option("--provider", type=click.Choice(list(PROVIDERS)), help="Whose cache; its usual model if none is named.")
-@click.option("-m", "--model", default="", help="Model, for its window, prices and cache rules [claude-sonnet-4-5].")
-@click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
-@click.option("--ttl", type=click.Choice(["5m", "1h"]), help="How long Anthropic's marks keep a prefix [5m].")
+@click.option("--provider", type=click.Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
+@MODEL_OPTION
+@BUDGET_OPTION
+@click.option("--ttl", type=click.Choice(["5m", "1h"]), help="Lifetime of Anthropic's cache breakpoints [5m].")
 @click.option(
     "--interval",
     type=click.IntRange(min=0, max=31_536_000),
     default=30,
     show_default=True,
-    help="Seconds between calls whose time is not known.",
+    help="Seconds between calls whose time is unknown.",
 )
 @click.option("--keep", type=click.IntRange(min=0), help="History that a cut must keep [a quarter of the budget].")
-@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, sent with each call.")
-@click.option("--profile", default="layered", show_default=True, help="Form of the contexts, a name or a file.")
-@common
+@TOOLS_OPTION
+@PROFILE_OPTION
+@common_options
 def command(
     session: str,
     provider: str | None,
@@ -57,192 +74,182 @@ def command(
     keep: int | None,
     tools: str | None,
     profile: str,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    as_json: bool,
+    options: CommonOptions,
 ) -> None:
-    """Play SESSION again and show what its prompts cost with a prompt cache, by the way in which they are trimmed.
+    """Simulate what the prompts of SESSION cost with a prompt cache under different truncation policies.
 
-    Four ways: nexus; window, the newest that fit; refill, each time the budget full; nothing, no trimming at all.
+    Policies: nexus; window (the newest messages that fit); refill (fills the budget in each call); nothing (no
+    truncation).
 
     Example: nexus cache-sim main --budget 16000
     """
-    given = read_tools(tools) if tools else ()
-    profile, more = named_profile(profile)
-    with open_here(workspace, ledger, **more) as nx, progress_bar("Simulating") as told:
-        found = simulate_session(
+    definitions = read_tools(tools) if tools else ()
+    profile, profile_file = profile_option(profile)
+    with options.open(**profile_file) as nx, progress_bar("Simulating") as progress:
+        simulation = simulate_session(
             nx,
-            label_of(nx, session),
+            resolve_session(nx, session),
             _model(nx, provider, model, ttl),
             budget=budget,
             hour=ttl == "1h",
             interval_ms=interval * 1000,
-            tools=given,
+            tools=definitions,
             least_kept=keep,
             profile=profile,
-            progress=told,
+            progress=progress,
         )
-    if as_json:
-        emit(_value(found))
+    if options.as_json:
+        emit(_json_value(simulation))
         return
-    for line in _heading(found):
+    for line in _heading(simulation):
         click.echo(printable(line))
-    if found.calls:
-        print_table(COLUMNS, (_row(found, row) for row in found.rows), numbers=COLUMNS[1:])
-        for line in _below(found):
+    if simulation.calls:
+        print_table(COLUMNS, (_row(simulation, result) for result in simulation.rows), numbers=COLUMNS[1:])
+        for line in _notes(simulation):
             click.echo(printable(line))
 
 
 def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Model:
-    """The model that is named, else the provider's. Raises BadParameter where they do not fit each other."""
-    model = nx.resolve(name or PROVIDERS.get(provider or "", nx.model))
+    """Return the named model, else the provider's. Raises BadParameter if the options contradict each other."""
+    model = nx.resolve(name or PROVIDER_MODELS.get(provider or "", nx.model))
     if provider and provider not in (model.provider, model.vendor):
         raise click.BadParameter(
-            f"{model.name} is a model of {model.provider}, not of {provider}: leave --provider out, or the model",
+            f"{model.name} is a model of {model.provider}, not of {provider} (omit --provider or the model)",
             param_hint="--provider",
         )
     if ttl and model.vendor != "anthropic":
-        raise click.BadParameter(
-            f"the cache of {model.provider} keeps what it keeps: only Anthropic's marks have a choice of time",
-            param_hint="--ttl",
-        )
+        raise click.BadParameter(f"{model.provider} has no choice of cache lifetime", param_hint="--ttl")
     return model
 
 
-def _heading(found: Simulation) -> Iterator[str]:
-    rule, model = found.rule, found.model
-    yield f"{quoted(found.session)}: {found.calls:,} calls to {model.name} ({model.provider}), budget {found.available:,} tokens"
+def _heading(simulation: Simulation) -> Iterator[str]:
+    rule, model = simulation.rule, simulation.model
+    calls = f"{simulation.calls:,} calls to {model.name} ({model.provider})"
+    yield f"{quoted(simulation.session)}: {calls}, budget {simulation.available:,} tokens"
     kind = (
-        f"marks, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"
+        f"breakpoints, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"
         if rule.uses_breakpoints
         else "automatic"
     )
-    life = f"{rule.ttl_ms // 60_000} minutes"
-    yield f"Cache: {kind}; from {rule.min_tokens:,} tokens in steps of {rule.step_tokens}; kept for {life}"
+    steps = f"from {rule.min_tokens:,} tokens in steps of {rule.step_tokens}"
+    yield f"Cache: {kind}; {steps}; lifetime {rule.ttl_ms // 60_000} minutes"
     if model.warning:
         yield f"Warning: {model.warning}"
     if not rule.priced:
-        yield "No price is known for this model: only the relative cost is shown, by the usual factors of such a cache"
-    if found.timed < found.calls:
-        yield (
-            f"The time of {_calls(found.calls - found.timed)} is not known: "
-            f"each comes {found.interval_ms / 1000:g} s after the one before"
-        )
-    if not found.calls:
-        yield "The model answered nothing in this session: there is no call to simulate"
+        yield "Prices unknown for this model: relative costs only, with the usual factors of such a cache"
+    if simulation.timed < simulation.calls:
+        unknown = _count_calls(simulation.calls - simulation.timed)
+        yield f"Time unknown for {unknown}: {simulation.interval_ms / 1000:g} s after the previous call assumed"
+    if not simulation.calls:
+        yield "No calls to simulate: the model has no messages in this session"
 
 
-def _row(found: Simulation, row: PolicyResult) -> tuple[str, ...]:
-    sums, relative = row.totals, found.relative(row)
-    tokens = (sums.calls, sums.prompt, sums.read, sums.written, sums.uncached)
+def _row(simulation: Simulation, result: PolicyResult) -> tuple[str, ...]:
+    totals, relative = result.totals, simulation.relative(result)
+    tokens = (totals.calls, totals.prompt, totals.read, totals.written, totals.uncached)
     return (
-        row.policy,
+        result.policy,
         *(f"{number:,}" for number in tokens),
-        f"{sums.share:.1%}",
-        _usd(sums.input_dollars) if found.rule.priced else "",
+        f"{totals.share:.1%}",
+        _format_usd(totals.input_dollars) if simulation.rule.priced else "",
         "" if relative is None else f"{relative:.2f}",
-        f"{row.breaks.count:,}",
-        f"{row.mean_prompt:,}",
+        f"{result.breaks.count:,}",
+        f"{result.mean_prompt:,}",
     )
 
 
-def _below(found: Simulation) -> Iterator[str]:
-    """What the table does not hold: refused calls, prompts over the window, other misses, the price of breaks."""
-    if found.rule.priced:
-        yield f"The answers are not in the table: {_usd(found.rows[0].totals.output_dollars)} USD with nexus"
-    for row in found.rows:
-        sums, breaks = row.totals, row.breaks
-        if row.refused:
-            yield f"{row.policy}: {_calls(row.refused)} refused: what is never cut is over the budget"
-        if row.over_window:
-            limit = found.model.max_input_tokens
-            yield f"{row.policy}: {_calls(row.over_window)} over the window of {limit:,} tokens, which would fail"
-        other = [f"{_calls(sums.misses[why])} {text}" for why, text in _MISSES.items() if why in sums.misses]
-        if other:
-            yield f"{row.policy}: {', '.join(other)}"
+def _notes(simulation: Simulation) -> Iterator[str]:
+    """Yield the lines below the table: rejected calls, prompts over the window, other misses, the price of breaks."""
+    if simulation.rule.priced:
+        yield f"Output is not in the table: {_format_usd(simulation.rows[0].totals.output_dollars)} USD with nexus"
+    for result in simulation.rows:
+        totals, breaks = result.totals, result.breaks
+        if result.refused:
+            yield f"{result.policy}: {_count_calls(result.refused)} rejected: the parts that are never cut exceed the budget"
+        if result.over_window:
+            limit = simulation.model.max_input_tokens
+            yield f"{result.policy}: {_count_calls(result.over_window)} over the window of {limit:,} tokens, which would fail"
+        misses = [
+            f"{_count_calls(count)} {text}"
+            for reason, text in MISS_REASONS.items()
+            for kind, count in totals.misses.items()
+            if kind == reason
+        ]
+        if misses:
+            yield f"{result.policy}: {', '.join(misses)}"
         if breaks.count:
-            price = "" if breaks.dollars is None else f", {_usd(breaks.dollars)} USD"
-            after = _paid_back(breaks.paid_back)
+            price = "" if breaks.dollars is None else f", {_format_usd(breaks.dollars)} USD"
             yield (
-                f"{row.policy}: a break writes {breaks.rewritten:,} tokens again{price}, drops {breaks.dropped:,} "
-                f"and pays for itself {after}; one in {sums.calls / breaks.count:.1f} calls"
+                f"{result.policy}: a break rewrites {breaks.rewritten:,} tokens{price}, drops {breaks.dropped:,} "
+                f"and pays for itself {_describe_payback(breaks.paid_back)}; one in {totals.calls / breaks.count:.1f} calls"
             )
-    if found.marks is not None and found.marks.boundary:
+    points = simulation.marks
+    if points is not None and points.boundary:
         yield (
-            f"Cheapest cuts at {found.growth:,} new tokens a call, keeping at least {found.least_kept:,} of the history: "
-            f"at {found.marks.high:,} tokens, down to {found.marks.low:,}, every {_calls(found.marks.calls)}"
+            f"Cheapest cuts at {simulation.growth:,} new tokens per call, keeping at least {simulation.least_kept:,} of "
+            f"the history: at {points.high:,} tokens, down to {points.low:,}, every {_count_calls(points.calls)}"
         )
 
 
-_MISSES: dict[Any, str] = {
-    "expired": "after the cache had expired",
-    "minimum": "after a prompt that was too short to be cached",
-    "lookback": "without a mark near enough to what was cached",
-    "unmarked": "without marks",
-}
-
-
-def _calls(number: int) -> str:
+def _count_calls(number: int) -> str:
     return "1 call" if number == 1 else f"{number:,} calls"
 
 
-def _paid_back(calls: int | None) -> str:
+def _describe_payback(calls: int | None) -> str:
     if calls is None:
         return "never"
     return f"after {calls:,} more {'call' if calls == 1 else 'calls'}" if calls else "at once"
 
 
-def _usd(amount: Decimal) -> str:
+def _format_usd(amount: Decimal) -> str:
     return f"{amount:.4f}"
 
 
-def _value(found: Simulation) -> dict[str, Any]:
-    """The simulation as JSON. Dollars are null where no price is known."""
-    priced = found.rule.priced
-    marks = found.marks and {
-        "low": found.marks.low,
-        "high": found.marks.high,
-        "calls": found.marks.calls,
-        "dollars_per_new_token": float(found.marks.cost) * float(dollars(1)) if priced else None,
-        "over_high_mark": found.marks.now,
-    }
-    rule = {key: value for key, value in msgspec.to_builtins(found.rule).items() if "rates" not in key}
+def _json_value(simulation: Simulation) -> dict[str, Any]:
+    """Return the simulation as JSON; dollars are null for models without prices."""
+    priced, points = simulation.rule.priced, simulation.marks
     return {
-        "session": found.session,
-        "model": found.model.name,
-        "provider": found.model.provider,
-        "budget": found.available,
-        "calls": found.calls,
-        "timed": found.timed,
-        "interval_s": found.interval_ms / 1000,
-        "cache": rule,
-        "growth": found.growth,
-        "least_kept": found.least_kept,
-        "policies": [_policy(found, row) for row in found.rows],
-        "cheapest_marks": marks,
+        "session": simulation.session,
+        "model": simulation.model.name,
+        "provider": simulation.model.provider,
+        "budget": simulation.available,
+        "calls": simulation.calls,
+        "timed": simulation.timed,
+        "interval_s": simulation.interval_ms / 1000,
+        "cache": {key: value for key, value in msgspec.to_builtins(simulation.rule).items() if "rates" not in key},
+        "growth": simulation.growth,
+        "least_kept": simulation.least_kept,
+        "policies": [_policy_value(simulation, result) for result in simulation.rows],
+        "cheapest_marks": points
+        and {
+            "low": points.low,
+            "high": points.high,
+            "calls": points.calls,
+            "dollars_per_new_token": float(points.cost) * float(dollars(1)) if priced else None,
+            "over_high_mark": points.now,
+        },
     }
 
 
-def _policy(found: Simulation, row: PolicyResult) -> dict[str, Any]:
-    sums, breaks, priced = row.totals, row.breaks, found.rule.priced
+def _policy_value(simulation: Simulation, result: PolicyResult) -> dict[str, Any]:
+    totals, breaks, priced = result.totals, result.breaks, simulation.rule.priced
     return {
-        "policy": row.policy,
-        "calls": sums.calls,
-        "input": sums.prompt,
-        "read": sums.read,
-        "written": sums.written,
-        "fresh": sums.uncached,
-        "output": sums.output,
-        "cached_share": sums.share,
-        "input_dollars": float(sums.input_dollars) if priced else None,
-        "output_dollars": float(sums.output_dollars) if priced else None,
-        "relative_cost": found.relative(row),
-        "mean_prompt": row.mean_prompt,
-        "largest_prompt": sums.largest_prompt,
-        "refused": row.refused,
-        "over_window": row.over_window,
-        "outcomes": dict(sums.misses),
+        "policy": result.policy,
+        "calls": totals.calls,
+        "input": totals.prompt,
+        "read": totals.read,
+        "written": totals.written,
+        "fresh": totals.uncached,
+        "output": totals.output,
+        "cached_share": totals.share,
+        "input_dollars": float(totals.input_dollars) if priced else None,
+        "output_dollars": float(totals.output_dollars) if priced else None,
+        "relative_cost": simulation.relative(result),
+        "mean_prompt": result.mean_prompt,
+        "largest_prompt": totals.largest_prompt,
+        "refused": result.refused,
+        "over_window": result.over_window,
+        "outcomes": dict(totals.misses),
         "breaks": {
             "count": breaks.count,
             "rewritten": breaks.rewritten,

@@ -1,22 +1,33 @@
-"""`nexus context`: what fills the window of a session's next call."""
+"""`nexus context`: what fills the context window of a session's next call."""
 
 from __future__ import annotations
 
 import click
 
-from nexus.cli.shared import common, console, emit, named_profile, open_here, plain_output, read_tools, write_text
-from nexus.engine import NEXT_MESSAGE
+from nexus.cli._options import (
+    BUDGET_OPTION,
+    MESSAGE_OPTION,
+    MODEL_OPTION,
+    PROFILE_OPTION,
+    TOOLS_OPTION,
+    CommonOptions,
+    common_options,
+    profile_option,
+    read_tools,
+    write_text,
+)
+from nexus.cli._output import console, emit, plain_output
 
 
 @click.command("context")
 @click.argument("session", default="main")
-@click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
-@click.option("--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves].")
-@click.option("--profile", default="layered", show_default=True, help="Form of the context, a name or a file.")
-@click.option("--message", default=NEXT_MESSAGE, help="The next message, to be counted too.")
-@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to be counted too.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Write the picture to this SVG file as well.")
-@common
+@MODEL_OPTION
+@BUDGET_OPTION
+@PROFILE_OPTION
+@MESSAGE_OPTION
+@TOOLS_OPTION
+@click.option("--svg", type=click.Path(dir_okay=False), help="Also write the image to this SVG file.")
+@common_options
 def command(
     session: str,
     model: str,
@@ -25,22 +36,19 @@ def command(
     message: str,
     tools: str | None,
     svg: str | None,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    as_json: bool,
+    options: CommonOptions,
 ) -> None:
-    """Show what fills the window of SESSION's next call: by layer and block, free space, reserves, cache boundary."""
-    from nexus.cli.grid import account, picture, svg_of
+    """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary."""
+    from nexus.cli._context_grid import context_grid, grid_svg, window_report
 
-    profile, more = named_profile(profile)
-    with open_here(workspace, ledger, **more) as nx:
-        given = read_tools(tools) if tools else ()
-        ctx = nx.assemble(message, session=session, model=model, budget=budget, profile=profile, tools=given)
+    profile, profile_file = profile_option(profile)
+    with options.open(**profile_file) as nx:
+        definitions = read_tools(tools) if tools else ()
+        ctx = nx.assemble(message, session=session, model=model, budget=budget, profile=profile, tools=definitions)
     if svg:
-        write_text(svg, svg_of(ctx))
-    if as_json:
-        emit(account(ctx))
+        write_text(svg, grid_svg(ctx))
+    if options.as_json:
+        emit(window_report(ctx))
         return
     out = console(width=100)
-    out.print(picture(ctx, plain=plain_output(), width=out.width))
+    out.print(context_grid(ctx, plain=plain_output(), width=out.width))

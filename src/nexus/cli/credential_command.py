@@ -1,4 +1,4 @@
-"""`nexus credential`: names of secret values, where they are, whether they are there. No value is shown, by any command."""
+"""`nexus credential`: names and places of secret values. No command shows a value or takes one as an argument."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, handed_down, open_here
-from nexus.cli.table import print_table
+from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._output import emit, format_time
+from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.render.console import printable
 from nexus.workspace.credentials.index import CredentialEntry
@@ -21,141 +21,141 @@ from nexus.workspace.environment.survey import declared_credentials
 from nexus.workspace.sources.skills import discover_skills
 
 FAILED = 1
-"""Exit code of a check that found a value missing or a credential broken."""
+"""Exit code of a check that finds a missing value or a broken credential."""
 
 
 @click.group("credential")
-@common
+@common_options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Set, list, check and remove credentials. Values stand in variables or in the system's keyring, and are never shown.
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """Set, list, check and remove credentials. Values are in variables or the system's keyring, and are never shown.
 
     Example: nexus credential list
     """
-    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
+    options.pass_on(ctx, command.commands)
 
 
 @command.command("set", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("name")
-@click.option("--variable", help="The variable of the environment that has the value; nothing is stored.")
-@common
+@click.option("--variable", help="Environment variable that has the value; nothing is stored.")
+@common_options
 @click.pass_context
-def set_(
-    ctx: click.Context, name: str, variable: str | None, workspace: str | None, ledger: str | None, *, as_json: bool
-) -> None:
-    """Store the value of credential NAME in the system's keyring. It is asked for, or read from standard input.
+def set_(ctx: click.Context, name: str, variable: str | None, options: CommonOptions) -> None:
+    """Store the value of credential NAME in the system's keyring. It is prompted for, or read from standard input.
 
     Example: nexus credential set twitter --variable TWITTER_API_KEY
     """
     if ctx.args:
         raise click.UsageError(
-            "a value is never given as an argument: other programs and the shell's history would see it. It was not "
-            "stored, and is not shown. Run `nexus credential set NAME` alone, or give the value on standard input"
+            "value not stored: an argument would be visible to other programs and in the shell's history (run "
+            "`nexus credential set NAME` alone, or pass the value on standard input)"
         )
     known_name(name)
-    with open_here(workspace, ledger) as nx:
+    with options.open() as nx:
         store = nx.credentials
-        entry = store.refer(name, variable) if variable else store.set(name, _asked(name))
+        entry = store.refer(name, variable) if variable else store.set(name, _read_secret(name))
         shadowed = entry.variable != variable_of(name) and store.has_variable(variable_of(name))
-    if as_json:
-        emit(_row(entry))
+    if options.as_json:
+        emit(_json_value(entry))
         return
-    click.echo(f"Credential {name} is in {_where(entry)}.")
+    click.echo(f"Credential {name}: stored in {_place(entry)}.")
     if shadowed:
-        click.echo(f"The variable {variable_of(name)} is set too; it comes first.", err=True)
+        click.echo(f"The variable {variable_of(name)} is set too and takes precedence.", err=True)
 
 
 @command.command("list")
-@common
-def list_(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """List the credentials: where each is, its state when it was last checked, and the skills that require it.
+@common_options
+def list_(options: CommonOptions) -> None:
+    """List the credentials.
 
-    No keyring is asked.
+    Each has its place, its state at the last check, and the skills that require it. The keyring is not read.
 
     Example: nexus credential list
     """
-    with open_here(workspace, ledger) as nx:
-        wanted, users = _required(nx)
-        entries = list(nx.credentials.entries(wanted).values())
-    if as_json:
-        emit([{**_row(entry), "skills": users.get(entry.name, [])} for entry in entries])
+    with options.open() as nx:
+        declared, users = _declared(nx)
+        entries = list(nx.credentials.entries(declared).values())
+    if options.as_json:
+        emit([{**_json_value(entry), "skills": users.get(entry.name, [])} for entry in entries])
     elif not entries:
-        click.echo("There are no credentials. `nexus credential set NAME` stores one.")
+        click.echo("No credentials yet (store one: nexus credential set NAME).")
     else:
         _print(entries, users)
 
 
 @command.command("check")
 @click.argument("name", required=False)
-@click.option("--ok", "state", flag_value="ok", help="Note that the value was accepted.")
-@click.option("--broken", "state", flag_value="broken", help="Note that the value was refused.")
-@common
-def check(name: str | None, state: Any, workspace: str | None, ledger: str | None, *, as_json: bool) -> int:
-    """Look whether the value of NAME [all] is there, and note it. The value is not shown, and no program is run with it.
+@click.option("--ok", "state", flag_value="ok", help="Record that the value was accepted.")
+@click.option("--broken", "state", flag_value="broken", help="Record that the value was rejected.")
+@common_options
+def check(name: str | None, state: Any, options: CommonOptions) -> int:
+    """Check whether the value of NAME [all] exists, and record it. The value is not shown and not used.
 
-    Whether a service accepts the value is for you or your program to find out; --ok and --broken note it.
+    Only you or your program can find out if a service accepts the value; --ok and --broken record it.
 
     Example: nexus credential check twitter --broken
     """
     if state and not name:
-        raise click.UsageError("--ok and --broken need the NAME of the credential that they are about")
-    with open_here(workspace, ledger) as nx:
-        wanted, users = _required(nx)
+        raise click.UsageError("--ok and --broken require the NAME of a credential")
+    with options.open() as nx:
+        declared, users = _declared(nx)
         if state and name:
-            entries = [nx.credentials.mark(name, state, nx.clock_ms(), wanted)]
+            entries = [nx.credentials.mark(name, state, nx.clock_ms(), declared)]
         else:
-            names = [name] if name else list(nx.credentials.entries(wanted))
-            entries = nx.credentials.check(names, nx.clock_ms(), wanted)
-    if as_json:
-        emit([_row(entry) for entry in entries])
+            names = [name] if name else list(nx.credentials.entries(declared))
+            entries = nx.credentials.check(names, nx.clock_ms(), declared)
+    if options.as_json:
+        emit([_json_value(entry) for entry in entries])
     elif entries:
         _print(entries, users)
     else:
-        click.echo("There are no credentials to check.")
+        click.echo("No credentials to check.")
     return FAILED if not state and any(entry.state in ("missing", "broken") for entry in entries) else 0
 
 
 @command.command("remove")
 @click.argument("name")
-@click.option("--keep-value", is_flag=True, help="Only take the name off the list; leave the keyring as it is.")
-@common
-def remove(name: str, workspace: str | None, ledger: str | None, *, keep_value: bool, as_json: bool) -> None:
-    """Take credential NAME off the list, and its value out of the keyring.
+@click.option("--keep-value", is_flag=True, help="Only remove the name from the list; leave the keyring as it is.")
+@common_options
+def remove(name: str, options: CommonOptions, *, keep_value: bool) -> None:
+    """Remove credential NAME and its value in the keyring.
 
     Example: nexus credential remove twitter
     """
-    with open_here(workspace, ledger) as nx:
-        had = nx.credentials.remove(name, keep_value=keep_value)
-    if as_json:
-        emit({"name": name, "valueDeleted": had})
+    with options.open() as nx:
+        deleted = nx.credentials.remove(name, keep_value=keep_value)
+    if options.as_json:
+        emit({"name": name, "valueDeleted": deleted})
     else:
-        click.echo(f"Credential {name} is off the list{'; its value is deleted' if had else ''}.")
+        click.echo(f"Credential {name}: removed{'; its value is deleted' if deleted else ''}.")
 
 
-def _asked(name: str) -> Secret:
-    """The value, from a hidden question on a terminal, else all of standard input without its last line's end."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        return Secret(click.prompt(f"Value of {name}", hide_input=True, err=True))
+def _read_secret(name: str) -> Secret:
+    """Return the value from a hidden prompt on a terminal, else standard input without its last line break."""
     if sys.stdin is None:
         return Secret("")
-    read = sys.stdin.buffer.read
-    return Secret(read(MOST_BYTES + 3).decode("utf-8-sig", "surrogateescape").removesuffix("\n").removesuffix("\r"))
+    if sys.stdin.isatty():
+        return Secret(click.prompt(f"Value of {name}", hide_input=True, err=True))
+    # Three bytes more than allowed: room for a line break, and one to detect a value that is too long.
+    data = sys.stdin.buffer.read(MOST_BYTES + 3)
+    return Secret(data.decode("utf-8-sig", "surrogateescape").removesuffix("\n").removesuffix("\r"))
 
 
-def _required(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
-    """The credentials that skills require, with the variables that they declare, and these skills' names."""
+def _declared(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
+    """Return the credentials that skills require, with their variables, and the skills by credential."""
     skills = discover_skills(nx.workspace_context).skills
-    wanted = declared_credentials(skills)
-    return wanted, {name: [one.name for one in skills if name in one.requires.credentials] for name in wanted}
+    declared = declared_credentials(skills)
+    users = {name: [skill.name for skill in skills if name in skill.requires.credentials] for name in declared}
+    return declared, users
 
 
 def _print(entries: Sequence[CredentialEntry], users: dict[str, list[str]]) -> None:
     rows = [
         (
             entry.name,
-            _where(entry),
+            _place(entry),
             entry.state,
-            moment(entry.checked_ms) if entry.checked_ms else "",
+            format_time(entry.checked_ms) if entry.checked_ms else "",
             ", ".join(users.get(entry.name, ())),
         )
         for entry in entries
@@ -163,11 +163,11 @@ def _print(entries: Sequence[CredentialEntry], users: dict[str, list[str]]) -> N
     print_table(("credential", "where", "state", "checked", "for skills"), rows, wraps=("where", "for skills"))
 
 
-def _where(entry: CredentialEntry) -> str:
+def _place(entry: CredentialEntry) -> str:
     if entry.where == "keyring":
         return "the system's keyring"
     return f"variable {printable(entry.variable)}" if entry.variable else ""
 
 
-def _row(entry: CredentialEntry) -> dict[str, Any]:
+def _json_value(entry: CredentialEntry) -> dict[str, object]:
     return {key: getattr(entry, key) for key in ("name", "where", "variable", "service", "state", "checked_ms")}

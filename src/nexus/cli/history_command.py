@@ -1,98 +1,144 @@
-"""`nexus history`: everything that was said, whatever was cut or compacted; or what a compaction left to be shown."""
+"""`nexus history`: all messages of a session, also those that were cut or compacted, and its images as files."""
 
 from __future__ import annotations
 
+import base64
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.cli.listing import entries_of, label_of, quoted
-from nexus.cli.pictures import written_images
-from nexus.cli.shared import common, emit, emit_each, open_here, plain_output, print_lines, shown_json
+from nexus.assembly.fit.images import images_of
+from nexus.cli._options import CommonOptions, common_options, resolve_session
+from nexus.cli._output import emit, emit_each, escape_json, format_ref, plain_output, print_lines, quoted
 from nexus.engine import Engine
-from nexus.errors import BadReference
+from nexus.errors import BadReference, UnreadableFile
 from nexus.ledger.replay import visible_start
-from nexus.render.console import markdown_lines
+from nexus.render.console import markdown_lines, printable
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
 from nexus.render.turnlog.entries import LogEntry
 from nexus.render.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
-from nexus.types.message import Message, TokenSize, user
+from nexus.types.message import Image, Message, TokenSize, user
+
+FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 
 @click.command("history")
 @click.argument("session")
 @click.option(
     "--as",
-    "form",
+    "output_format",
     type=click.Choice(["console", "turnlog", "openai", "anthropic", "markdown"]),
     default="console",
     show_default=True,
-    help="Form of the output.",
+    help="Output format.",
 )
-@click.option("--compacted", is_flag=True, help="Begin with the summary that holds, then only what it kept.")
-@click.option("--call", "call_id", default="", help="Only the tool call of this id and its result, whole.")
+@click.option("--from-summary", is_flag=True, help="Begin with the current summary, then show only later messages.")
+@click.option("--call", "call_id", default="", help="Only the tool call with this id and its result, in full.")
 @click.option(
-    "--images",
-    "folder",
-    type=click.Path(file_okay=False),
-    help="Also write the images of these messages into this folder.",
+    "--images", "folder", type=click.Path(file_okay=False), help="Also write the images of these messages to a folder."
 )
-@click.option("--full", is_flag=True, help="Show system texts, values and results whole (console form).")
-@click.option("--strict", is_flag=True, help="Leave out what document 001 has no place for (turnlog form).")
-@click.option("--entry-numbers", is_flag=True, help="Show the places that fork, rewind and pin take (console form).")
-@common
+@click.option("--full", is_flag=True, help="Show system texts, values and results in full (format console).")
+@click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
+@click.option("--refs", is_flag=True, help="Show the references that fork, rewind and pin take (format console).")
+@common_options
 def command(
     session: str,
-    form: str,
-    workspace: str | None,
-    ledger: str | None,
+    output_format: str,
     call_id: str,
     folder: str | None,
+    options: CommonOptions,
     *,
-    compacted: bool,
+    from_summary: bool,
     full: bool,
     strict: bool,
-    entry_numbers: bool,
-    as_json: bool,
+    refs: bool,
 ) -> None:
     """Show all messages of SESSION.
 
     Example: nexus history main --call toolu_01
     """
-    if strict and form != "turnlog":
-        raise click.UsageError("--strict is of the form turnlog: add --as turnlog.")
-    with open_here(workspace, ledger) as nx:
-        label = label_of(nx, session)
-        entries = _compacted(nx, label) if compacted else entries_of(nx, label, checked=True)
+    if strict and output_format != "turnlog":
+        raise click.UsageError("--strict requires --as turnlog")
+    with options.open() as nx:
+        label = resolve_session(nx, session)
+        entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
-            entries = _of_call(entries, call_id, label)
+            entries = _entries_of_call(entries, call_id, label)
         if folder is not None:
-            entries = written_images(entries, folder)
-        if form in ("openai", "anthropic"):
-            said = _with_summary(entries) if compacted else entries
-            emit(as_openai(said) if form == "openai" else as_anthropic(said))
-        elif form == "turnlog":
+            entries = _write_images(entries, Path(folder))
+        if output_format in ("openai", "anthropic"):
+            messages = _with_summary(entries) if from_summary else entries
+            emit(as_openai(messages) if output_format == "openai" else as_anthropic(messages))
+        elif output_format == "turnlog":
             _print_log(log_entries(entries, nx.ledger.live(label).undone), strict=strict)
-        elif as_json:
+        elif options.as_json:
             emit_each(value for entry in entries for value in as_values((entry,)))
-        elif form == "markdown":
+        elif output_format == "markdown":
             print_lines(markdown_lines(entries))
         else:
-            lines = console_lines(entries, signs=_signs(), numbered=entry_numbers, full=full or bool(call_id))
+            lines = console_lines(entries, signs=_signs(), numbered=refs, full=full or bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
 
 
+def _verified_entries(nx: Engine, label: str, after: int = 0) -> Iterator[Entry]:
+    """Return a session's entries, checked as a whole first: damage is reported before any output."""
+    end = nx.ledger.thread_info(label).head_seq
+    deque(nx.ledger.iter_entries(label, after, end), maxlen=0)
+    return nx.ledger.iter_entries(label, after, end)
+
+
+def _from_summary(nx: Engine, label: str) -> Iterator[Entry]:
+    """Return the current compaction, if any, and the messages after it; after a clear, the messages that follow it."""
+    checkpoint = nx.ledger.live(label).mark
+    compaction = [checkpoint] if checkpoint is not None and checkpoint.kind == "compaction" else []
+    first = visible_start(checkpoint)
+    steps = (entry for entry in _verified_entries(nx, label, first.seq - 1) if entry.kind in STEPS)
+    visible = (replace(entry, rows=tuple(row for row in entry.rows if row.place >= first)) for entry in steps)
+    return chain(compaction, visible)
+
+
+def _with_summary(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Yield the entries, with a compaction as the user message that a call contains."""
+    for entry in entries:
+        if entry.kind == "compaction":
+            summary = user(f"{SUMMARY_MARKER}\n{entry.body.get('summary', '')}")
+            yield replace(entry, rows=(StoredMessage(MessageRef(entry.seq, 0), summary, TokenSize(0, 0, 0)),))
+        else:
+            yield entry
+
+
+def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iterator[Entry]:
+    """Return the messages with a tool call or its result. Raises BadReference if there are none."""
+    matching: list[Entry] = []
+    for entry in entries:
+        rows = tuple(row for row in entry.rows if _has_call(row.message, call_id))
+        if rows:
+            matching.append(replace(entry, rows=rows))
+    if not matching:
+        raise BadReference(
+            f"tool call {call_id!r} not found in session {label!r} (list the calls: nexus session calls)"
+        )
+    return iter(matching)
+
+
+def _has_call(message: Message, call_id: str) -> bool:
+    return any(call.id == call_id for call in message.calls()) or any(
+        result.call_id == call_id for result in message.results()
+    )
+
+
 def _signs() -> Signs:
-    """The signs that the output can show, and is to show."""
+    """Return the signs for the output: emoji, plain, or ASCII if its encoding lacks the plain ones."""
     signs = PLAIN if plain_output() else EMOJI
     try:
         "".join(msgspec.structs.astuple(signs)).encode(getattr(sys.stdout, "encoding", None) or "utf-8")
@@ -102,48 +148,40 @@ def _signs() -> Signs:
 
 
 def _print_log(log: Iterator[LogEntry], *, strict: bool) -> None:
-    """Prints a turn log; with `strict` its printed form alone, and on standard error what that leaves out."""
-    told: Counter[str] = Counter()
-    for text in log_texts(strict_entries(log, told) if strict else log):
-        click.echo(shown_json(text), nl=False)
-    for what, count in sorted(told.items()):
-        click.echo(f"left out: {what} ({count:,})", err=True)
+    """Print a turn log; with `strict`, count on standard error what the format does not define."""
+    omitted: Counter[str] = Counter()
+    for text in log_texts(strict_entries(log, omitted) if strict else log):
+        click.echo(escape_json(text), nl=False)
+    for content, count in sorted(omitted.items()):
+        click.echo(f"omitted: {content} ({count:,})", err=True)
 
 
-def _of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iterator[Entry]:
-    """The messages that ask for a call or have its result. Raises BadReference if there are none."""
-    found: list[Entry] = []
+def _write_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:
+    """Yield the entries, after writing their images as `REFERENCE-NUMBER.TYPE` and naming the files on standard error.
+
+    Existing files are not overwritten. Raises UnreadableFile if a file cannot be written.
+    """
     for entry in entries:
-        rows = tuple(row for row in entry.rows if _has_call(row.message, call_id))
-        if rows:
-            found.append(replace(entry, rows=rows))
-    if not found:
-        raise BadReference(f"session {label!r} has no tool call of id {call_id!r}: `nexus history` shows them all")
-    return iter(found)
+        for row in entry.rows:
+            for number, image in enumerate(images_of(row.message), 1):
+                click.echo(_write_image(image, folder, f"{format_ref(row.place)}-{number}"), err=True)
+        yield entry
 
 
-def _has_call(message: Message, call_id: str) -> bool:
-    return any(call.id == call_id for call in message.calls()) or any(
-        result.call_id == call_id for result in message.results()
-    )
-
-
-def _compacted(nx: Engine, label: str) -> Iterator[Entry]:
-    """The compaction that holds, if any, then the steps from what it kept on; after a clear, those that follow it."""
-    mark = nx.ledger.live(label).mark
-    compaction = [mark] if mark is not None and mark.kind == "compaction" else []
-    first = visible_start(mark)
-    kept = entries_of(nx, label, after=first.seq - 1, checked=True)
-    steps = (entry for entry in kept if entry.kind in STEPS)
-    shown = (replace(entry, rows=tuple(row for row in entry.rows if row.place >= first)) for entry in steps)
-    return chain(compaction, shown)
-
-
-def _with_summary(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """The entries with the summary as the user's message that a call is shown."""
-    for entry in entries:
-        if entry.kind == "compaction":
-            summary = user(f"{SUMMARY_MARKER}\n{entry.body.get('summary', '')}")
-            yield replace(entry, rows=(StoredMessage(MessageRef(entry.seq, 0), summary, TokenSize(0, 0, 0)),))
-        else:
-            yield entry
+def _write_image(image: Image, folder: Path, name: str) -> str:
+    """Write an image and return the line to print about it."""
+    if not image.data:
+        return f"Image {name} not written: it is only an address: {printable(image.url)}"
+    file = folder / f"{name}.{FILE_SUFFIXES.get(image.media_type, 'bin')}"
+    try:
+        data = base64.b64decode(image.data, validate=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as target:
+            target.write(data)
+    except ValueError:
+        return f"Image {name} not written: its data is damaged"
+    except FileExistsError:
+        return f"Image {name} not written: {printable(str(file))} exists"
+    except OSError as error:
+        raise UnreadableFile(f"'{file}' not written: {error.strerror or error}") from error
+    return f"Wrote {printable(str(file))}"

@@ -1,155 +1,139 @@
-"""`nexus import`: real sessions into the ledger."""
+"""`nexus import`: sessions of other tools into the ledger."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import click
 import msgspec
 
-from nexus.cli.listing import new_name
-from nexus.cli.shared import common, emit, open_here
+from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
+from nexus.cli._options import CommonOptions, check_new_name, common_options
+from nexus.cli._output import emit
 from nexus.engine import Engine
-from nexus.errors import BadReference, NexusError, UnreadableFile
+from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import READERS, read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.render.console import printable
 
 SHOWN_PROBLEMS = 10
 
-RESTORE = "`nexus session restore NAME` brings it back"
-STATUSES = {
+RESTORE = "restore it: nexus session restore NAME"
+STATUS_NOTES = {
     "active": "",
-    "archived": f"the session is archived, so it is not listed; {RESTORE}",
-    "deleted": f"the session was deleted; {RESTORE}",
+    "archived": f"session archived, so it is not listed ({RESTORE})",
+    "deleted": f"session deleted ({RESTORE})",
 }
-"""What is said of a session that is not listed, by its status."""
 
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option("-s", "--session", callback=new_name, help="Name of the session [the one that the file names].")
-@click.option("--format", "form", type=click.Choice(sorted(READERS)), help="Force a format [detected].")
-@click.option("--dry-run", is_flag=True, help="Show what would happen; write nothing.")
-@common
+@click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
+@click.option("--format", "file_format", type=click.Choice(sorted(READERS)), help="Format of the files [detected].")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
+@common_options
 def command(
-    files: tuple[str, ...],
-    session: str | None,
-    form: str | None,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
+    files: tuple[str, ...], session: str | None, file_format: str | None, options: CommonOptions, *, dry_run: bool
 ) -> None:
-    """Read sessions that other tools wrote. A directory imports all its .json and .jsonl files. Again adds nothing."""
+    """Import sessions of other tools from FILES. A folder stands for all its .json and .jsonl files.
+
+    Importing a file again adds only what is new.
+    """
     paths = list(_paths(files))
-    done: list[ImportReport] = []
-    failed: list[dict[str, str]] = []
-    with open_here(workspace, ledger, writes=not dry_run) as nx, _progress(len(paths)) as advance:
+    reports: list[ImportReport] = []
+    failures: list[dict[str, str]] = []
+    with options.open(writes=not dry_run) as nx, _progress(len(paths)) as advance:
         for path in paths:
             try:
-                done.extend(_one(nx, path, form, session, len(paths), dry_run=dry_run))
+                reports.extend(_import_file(nx, path, file_format, session, len(paths), dry_run=dry_run))
             except NexusError as error:
                 if len(paths) == 1:
                     raise
-                failed.append({"file": str(path), "error": str(error)})
+                failures.append({"file": str(path), "error": str(error)})
             advance(path)
-    if as_json:
-        emit({"imported": msgspec.to_builtins(done), "failed": failed, "dryRun": dry_run})
+    if options.as_json:
+        emit({"imported": msgspec.to_builtins(reports), "failed": failures, "dryRun": dry_run})
     else:
-        _print(done, failed, dry_run=dry_run)
-    if failed:
-        click.get_current_context().exit(UnreadableFile.exit_code)
-    if any(one.rejected for one in done):
-        click.get_current_context().exit(BadReference.exit_code)
+        _print(reports, failures, dry_run=dry_run)
+    if failures:
+        click.get_current_context().exit(UNREADABLE)
+    if any(report.rejected for report in reports):
+        click.get_current_context().exit(WRONG_INPUT)
 
 
-def _one(
-    nx: Engine, path: Path, form: str | None, session: str | None, files: int, *, dry_run: bool
+def _import_file(
+    nx: Engine, path: Path, file_format: str | None, session: str | None, files: int, *, dry_run: bool
 ) -> list[ImportReport]:
-    transcripts = list(read(path, form))
+    transcripts = list(read(path, file_format))
     if session and (files > 1 or len(transcripts) > 1):
-        held = f"{len(transcripts):,} sessions" if len(transcripts) > 1 else f"{files:,} files"
-        raise click.UsageError(f"--session names one session, but {path if files == 1 else 'this'} holds {held}")
+        count = f"{len(transcripts):,} sessions in '{path}'" if files == 1 else f"{files:,} files"
+        raise click.UsageError(f"--session names one session, not {count}")
     return [
-        one for transcript in transcripts for one in import_transcript(nx, transcript, session or "", dry_run=dry_run)
+        report
+        for transcript in transcripts
+        for report in import_transcript(nx, transcript, session or "", dry_run=dry_run)
     ]
 
 
 def _paths(files: tuple[str, ...]) -> Iterator[Path]:
     for name in files:
         path = Path(name).expanduser()
-        if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".jsonl") and p.is_file())
-            if not found:
-                raise UnreadableFile(f"{path} has no .json or .jsonl files")
-            yield from found
-        else:
+        if not path.is_dir():
             yield path
+            continue
+        contents = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        if not contents:
+            raise UnreadableFile(f"folder '{path}' has no .json or .jsonl files")
+        yield from contents
 
 
-class _Progress:
-    """A progress bar on standard error, on a terminal and for several files only."""
+@contextmanager
+def _progress(total: int) -> Generator[Callable[[Path], None]]:
+    """Show a progress bar with file names on standard error, on a terminal and for several files only."""
+    if total <= 1 or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-
-    def __enter__(self) -> Self:
-        self._bar = None
-        if self._total > 1 and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("Importing", total=self._total)
-        return self
-
-    def __call__(self, path: Path) -> None:
-        if self._bar is not None:
-            from rich.markup import escape
-
-            self._bar.update(self._task, advance=1, description=escape(printable(path.name)))
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Importing", total=total)
+        yield lambda path: bar.update(task, advance=1, description=escape(printable(path.name)))
 
 
-_progress = _Progress
-
-
-def _print(done: list[ImportReport], failed: list[dict[str, str]], *, dry_run: bool) -> None:
-    would = "would add" if dry_run else "added"
-    for one in done:
-        known = f", {one.known_entries:,} known already" if one.known_entries else ""
-        what = f"{one.messages:,} messages, {one.calls:,} calls, {one.results:,} results"
-        extra = f", {one.compactions:,} compactions" if one.compactions else ""
-        click.echo(
-            f"{printable(one.session)} ({one.format}): {would} {one.added_entries:,} steps: {what}{extra}{known}"
-        )
-        for note in filter(None, (one.note, STATUSES[one.status])):
-            click.echo(f"  note: {printable(note)}")
-        if one.omitted:
-            fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(one.omitted.items()))
-            click.echo(f"  not taken over: {printable(fields)}")
-        if one.message_lines and one.counted:
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(one.counted.items()))
-            click.echo(f"  {one.lines:,} lines: {one.message_lines:,} with messages; not messages: {printable(kinds)}")
-        for problem in one.problems[:SHOWN_PROBLEMS]:
-            click.echo(f"  line {problem.line}: {printable(problem.text)}")
-        if len(one.problems) > SHOWN_PROBLEMS:
-            click.echo(f"  and {len(one.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)")
-    for one in done:
-        if one.rejected:
-            told = f"{one.rejected:,} steps are new in the file, but the session was deleted"
-            click.echo(f"not imported: {printable(one.session)}: {told}. {RESTORE}, then import again", err=True)
-    for failure in failed:
+def _print(reports: list[ImportReport], failures: list[dict[str, str]], *, dry_run: bool) -> None:
+    added = "would add" if dry_run else "added"
+    for report in reports:
+        click.echo("\n".join(_report_lines(report, added)))
+    for report in reports:
+        if report.rejected:
+            text = f"{report.rejected:,} steps are new in the file, but the session was deleted"
+            click.echo(f"not imported: {printable(report.session)}: {text} ({RESTORE}, then import again)", err=True)
+    for failure in failures:
         click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
-    if len(done) > 1:
-        total = sum(one.messages for one in done)
-        click.echo(f"{len(done):,} sessions, {would} {total:,} messages")
+    if len(reports) > 1:
+        click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
+
+
+def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
+    stored = f"{report.messages:,} messages, {report.calls:,} calls, {report.results:,} results"
+    compactions = f", {report.compactions:,} compactions" if report.compactions else ""
+    existing = f", {report.known_entries:,} imported before" if report.known_entries else ""
+    name = printable(report.session)
+    yield f"{name} ({report.format}): {added} {report.added_entries:,} steps: {stored}{compactions}{existing}"
+    for note in filter(None, (report.note, STATUS_NOTES[report.status])):
+        yield f"  note: {printable(note)}"
+    if report.omitted:
+        fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(report.omitted.items()))
+        yield f"  omitted: {printable(fields)}"
+    if report.message_lines and report.counted:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.counted.items()))
+        yield f"  {report.lines:,} lines: {report.message_lines:,} with messages; others: {printable(kinds)}"
+    for problem in report.problems[:SHOWN_PROBLEMS]:
+        yield f"  line {problem.line}: {printable(problem.text)}"
+    if len(report.problems) > SHOWN_PROBLEMS:
+        yield f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)"

@@ -1,328 +1,307 @@
-"""`nexus ledger`: looking after a ledger's file."""
+"""`nexus ledger`: maintenance of a ledger's file."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
 import msgspec
 
-from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, nearest_workspace, progress_bar
-from nexus.engine import LEDGER_FILE
-from nexus.errors import LedgerDamaged, LedgerError, UnreadableFile
-from nexus.ledger import jsonl
-from nexus.ledger import maintenance as care
+from nexus.cli._exit_codes import LEDGER_ERROR
+from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._output import emit, format_time, progress_bar
+from nexus.errors import LedgerError, UnreadableFile
+from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.damage import Damage
 from nexus.ledger.maintenance import doctor
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 
-RECORDS = {
+RECORD_NAMES = {
     "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
 }  # fmt: skip
-"""What the kinds of records are called."""
 
-SHOWN = 20
-"""Damages that are printed without --json."""
-
+SHOWN_DAMAGES = 20
+"""Damages printed without --json."""
 
 EXAMPLES = """\b
 Examples:
-  nexus ledger verify                     is everything as it was written?
-  nexus ledger backup monday.db           a copy, while others go on writing
-  nexus ledger restore monday.db          the copy takes the ledger's place
-  nexus ledger repair saved.db            what is whole of a damaged ledger
-  nexus ledger export talks.jsonl         all records as text
+  nexus ledger verify                     check every entry against its hash
+  nexus ledger backup monday.db           copy the ledger while it is in use
+  nexus ledger restore monday.db          replace the ledger with the copy
+  nexus ledger repair saved.db            save the intact parts of a damaged ledger
+  nexus ledger export talks.jsonl         write all records as text
   nexus ledger --ledger new.db import talks.jsonl
 """
 
+TENANT_OPTION = click.option("--tenant", default="local", show_default=True, help="Tenant, where several share a file.")
+FORCE_OPTION = click.option("--force", is_flag=True, help="Overwrite TARGET.")
+
 
 @click.group("ledger", epilog=EXAMPLES)
-@common
+@common_options
 @click.pass_context
-def command(context: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Look after a ledger: check it, copy it, bring it back, save what is whole, take it elsewhere."""
-    context.obj = (workspace, ledger, as_json)
-
-
-def _chosen(workspace: str | None, ledger: str | None, *, as_json: bool) -> tuple[Path, bool]:
-    """The ledger's file, and whether to print JSON. Options may stand before or after the command's name."""
-    earlier: tuple[str | None, str | None, bool] = click.get_current_context().obj
-    root, named = workspace or earlier[0], ledger or earlier[1]
-    folder = Path(root).expanduser() if root else nearest_workspace(Path.cwd())
-    return Path(named).expanduser() if named else folder / LEDGER_FILE, as_json or earlier[2]
-
-
-TENANT = click.option("--tenant", default="local", show_default=True, help="Whose rows.")
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """Check, copy, restore, repair, export and import a ledger."""
+    options.pass_on(ctx, command.commands)
 
 
 @command.command("verify", epilog="Example: nexus ledger verify --ledger old.db")
-@common
-def verify(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Check every hash, reference, index and total. Exit code 5 if anything is wrong."""
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
+@common_options
+def verify(options: CommonOptions) -> None:
+    """Check every hash, reference, index and total. Exit code 5 if anything is damaged."""
+    file = options.ledger_file
     with progress_bar("Checking") as progress:
-        damages = care.verify(file, progress)
-    if as_json:
+        damages = maintenance.verify(file, progress)
+    if options.as_json:
         emit({"ledger": str(file), "sound": not damages, "damages": msgspec.to_builtins(damages)})
     elif not damages:
-        click.echo(f"{printable(str(file))} is sound.")
+        click.echo(f"{printable(str(file))} is intact.")
     else:
         click.echo(f"{printable(str(file))} is damaged:")
         _print_damages(damages)
         click.echo(
-            "What to do: `nexus ledger restore BACKUP`, or `nexus ledger repair NEW_FILE` to save what is whole."
+            "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
         )
     if damages:
-        click.get_current_context().exit(LedgerDamaged.exit_code)
+        click.get_current_context().exit(LEDGER_ERROR)
 
 
 @command.command("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
 @click.argument("target", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Overwrite TARGET.")
-@common
-def repair(target: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
-    """Save all that is whole into a new ledger TARGET. The damaged one is only read.
+@FORCE_OPTION
+@common_options
+def repair(target: str, options: CommonOptions, *, force: bool) -> None:
+    """Save the intact parts of a damaged ledger to TARGET.
 
-    A damaged entry becomes one of kind `lost`; what follows it can be checked as before.
+    The damaged ledger is only read. A damaged entry becomes one of kind `lost`; the entries after it can still be verified.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     with progress_bar("Reading pages") as progress:
-        done = care.repair(file, target, force=force, progress=progress)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+        result = maintenance.repair(options.ledger_file, target, force=force, progress=progress)
+    if options.as_json:
+        emit(msgspec.to_builtins(result))
         return
-    click.echo(
-        f"{printable(done.path)}: {done.entries:,} entries with {done.messages:,} messages saved, {done.lost:,} entries lost."
-    )
-    for one in done.sessions:
-        gone = f", {one.lost:,} lost" if one.lost else ""
-        click.echo(f"  {printable(one.session)}: {one.entries:,} entries, {one.messages:,} messages{gone}")
-    _print_damages(done.damages)
+    saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
+    click.echo(f"{printable(result.path)}: {saved}, {result.lost:,} entries lost.")
+    for session in result.sessions:
+        lost = f", {session.lost:,} lost" if session.lost else ""
+        click.echo(f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages{lost}")
+    _print_damages(result.damages)
 
 
 @command.command("backup", epilog="Example: nexus ledger backup ~/backups/monday.db")
 @click.argument("target", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Overwrite TARGET.")
-@common
-def backup(target: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
-    """Copy the ledger into one file TARGET and check the copy.
+@FORCE_OPTION
+@common_options
+def backup(target: str, options: CommonOptions, *, force: bool) -> None:
+    """Copy the ledger into one file TARGET and verify the copy.
 
-    The copy has the state of one moment; others may go on writing meanwhile.
+    The copy is one consistent state; other programs may continue to write.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     with progress_bar("Copying") as progress:
-        done = care.backup(file, target, force=force, progress=progress)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+        result = maintenance.backup(options.ledger_file, target, force=force, progress=progress)
+    if options.as_json:
+        emit(msgspec.to_builtins(result))
     else:
-        click.echo(f"{printable(done.path)}: {done.bytes:,} bytes, checked.")
+        click.echo(f"{printable(result.path)}: {result.bytes:,} bytes, verified.")
 
 
 @command.command("restore", epilog="Example: nexus ledger restore ~/backups/monday.db")
 @click.argument("backup", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Also when the ledger is open somewhere, or too damaged to be closed.")
-@common
-def restore(backup: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
-    """Put BACKUP in the ledger's place, once it is checked.
+@click.option("--force", is_flag=True, help="Also if the ledger is open elsewhere, or too damaged to be closed.")
+@common_options
+def restore(backup: str, options: CommonOptions, *, force: bool) -> None:
+    """Verify BACKUP and replace the ledger with it.
 
-    The ledger that was there is kept beside it, as NAME.before-restore-TIME.
+    The previous ledger is kept next to it as NAME.before-restore-TIME.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     with progress_bar("Copying") as progress:
-        done = care.restore(backup, file, force=force, progress=progress)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+        result = maintenance.restore(backup, options.ledger_file, force=force, progress=progress)
+    if options.as_json:
+        emit(msgspec.to_builtins(result))
         return
-    click.echo(f"{printable(done.path)} is what {printable(backup)} was.")
-    if done.aside:
-        click.echo(f"The one before is now {printable(done.aside)}.")
+    click.echo(f"{printable(result.path)}: restored from {printable(backup)}.")
+    if result.aside:
+        click.echo(f"Previous ledger: {printable(result.aside)}")
 
 
 @command.command("export", epilog="Example: nexus ledger export - | gzip > talks.jsonl.gz")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--force", is_flag=True, help="Overwrite TARGET.")
-@TENANT
-@common
-def export(target: str, tenant: str, workspace: str | None, ledger: str | None, *, force: bool, as_json: bool) -> None:
-    """Write all records to TARGET, one a line as JSON.
+@FORCE_OPTION
+@TENANT_OPTION
+@common_options
+def export(target: str, tenant: str, options: CommonOptions, *, force: bool) -> None:
+    """Write all records to TARGET as JSON, one per line.
 
-    `-` is standard output. A damaged ledger is refused.
+    `-` is standard output. A damaged ledger is not exported.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     to_output = target == jsonl.STANDARD
-    with _ledger(file, tenant) as store, progress_bar("Writing") as progress:
-        done = jsonl.export(store, target, force=force, progress=progress)
-    if as_json and not to_output:
-        emit({"file": target, **msgspec.to_builtins(done)})
+    with _existing_ledger(options.ledger_file, tenant) as store, progress_bar("Writing") as progress:
+        result = jsonl.export(store, target, force=force, progress=progress)
+    if options.as_json and not to_output:
+        emit({"file": target, **msgspec.to_builtins(result)})
     else:
-        click.echo(f"{printable(target)}: {_counted(done.records)}; {done.bytes:,} bytes.", err=to_output)
+        click.echo(f"{printable(target)}: {_count_records(result.records)}; {result.bytes:,} bytes.", err=to_output)
 
 
 @command.command("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@TENANT
-@common
-def load(source: str, tenant: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Store the records of SOURCE, which an export wrote.
+@TENANT_OPTION
+@common_options
+def load(source: str, tenant: str, options: CommonOptions) -> None:
+    """Store the records of an export, SOURCE.
 
-    `-` is standard input. All is checked before anything is stored; importing again adds nothing.
+    `-` is standard input. All records are checked before any is stored; importing again adds nothing.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
+    file = options.ledger_file
     if source != jsonl.STANDARD and not Path(source).expanduser().exists():
-        raise UnreadableFile(f"{source} cannot be read: it is not there; name a file that `nexus ledger export` wrote")
+        raise UnreadableFile(f"'{source}' not found (name a file that `nexus ledger export` wrote)")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LedgerError(f"no ledger can be made at {file}: {error.strerror or error}") from error
+        raise LedgerError(f"ledger '{file}' not created: {error.strerror or error}") from error
     with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, progress_bar("Reading") as progress:
-        done = jsonl.load(store, source, progress=progress)
-    if as_json:
-        emit({"file": source, "ledger": str(file), **msgspec.to_builtins(done)})
+        result = jsonl.load(store, source, progress=progress)
+    if options.as_json:
+        emit({"file": source, "ledger": str(file), **msgspec.to_builtins(result)})
     else:
-        click.echo(f"{printable(source)}: {_counted(done.records)}; {done.added:,} were new.")
+        click.echo(f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new.")
 
 
 @command.command("migrate", epilog="Example: nexus ledger migrate --dry-run")
-@click.option("--dry-run", is_flag=True, help="Do it to a copy that is thrown away.")
-@common
-def migrate(workspace: str | None, ledger: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Bring the ledger to this version.
+@click.option("--dry-run", is_flag=True, help="Migrate a temporary copy only.")
+@common_options
+def migrate(options: CommonOptions, *, dry_run: bool) -> None:
+    """Migrate the ledger to this version of Nexus.
 
-    The old one is kept beside it, as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
+    The old file is kept next to it as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     with progress_bar("Copying") as progress:
-        done = care.migrate(file, dry_run=dry_run, progress=progress)
-    if as_json:
-        emit({**msgspec.to_builtins(done), "dryRun": dry_run})
-    elif done.from_version == done.to_version:
-        click.echo(f"{printable(done.path)} has version {done.to_version}, as it should.")
+        result = maintenance.migrate(options.ledger_file, dry_run=dry_run, progress=progress)
+    name = printable(result.path)
+    if options.as_json:
+        emit({**msgspec.to_builtins(result), "dryRun": dry_run})
+    elif result.from_version == result.to_version:
+        click.echo(f"{name} has the current version, {result.to_version}.")
     elif dry_run:
-        click.echo(f"{printable(done.path)} would go from version {done.from_version} to {done.to_version}.")
+        click.echo(f"{name} would be migrated from version {result.from_version} to {result.to_version}.")
     else:
-        click.echo(f"{printable(done.path)} went from version {done.from_version} to {done.to_version}.")
-        click.echo(f"The old one is {printable(done.backup)}.")
+        click.echo(f"{name}: migrated from version {result.from_version} to {result.to_version}.")
+        click.echo(f"Backup: {printable(result.backup)}")
 
 
 @command.command("vacuum", epilog="Example: nexus ledger vacuum")
-@common
-def vacuum(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Write the file anew, so that it holds its rows and nothing else.
+@common_options
+def vacuum(options: CommonOptions) -> None:
+    """Rewrite the file so that it contains only its current rows.
 
-    This finishes a deletion for good that could not be proven, because somebody was reading then.
+    This completes a permanent deletion that could not be verified while another program was reading.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
     with progress_bar("Writing"):
-        done = care.vacuum(file)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+        result = maintenance.vacuum(options.ledger_file)
+    if options.as_json:
+        emit(msgspec.to_builtins(result))
     else:
-        click.echo(f"{printable(done.path)}: {done.before_bytes:,} bytes before, {done.after_bytes:,} now.")
+        click.echo(f"{printable(result.path)}: {result.before_bytes:,} bytes before, {result.after_bytes:,} now.")
 
 
 @command.command("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
 @click.argument("tenant")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
-@common
-def erase_tenant(tenant: str, workspace: str | None, ledger: str | None, *, yes: bool, as_json: bool) -> None:
-    """Delete everything of TENANT for good, and search the file for what was deleted."""
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    with _ledger(file, tenant) as store:
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@common_options
+def erase_tenant(tenant: str, options: CommonOptions, *, yes: bool) -> None:
+    """Permanently delete all data of TENANT, and search the file for the deleted text."""
+    with _existing_ledger(options.ledger_file, tenant) as store:
         if not yes and not sys.stdin.isatty():
-            raise click.UsageError("this deletes for good: add --yes")
+            raise click.UsageError("permanent deletion not confirmed (add --yes)")
         if not yes:
-            click.confirm(
-                f"Delete all {len(store.threads()):,} threads of tenant {printable(tenant)} for good?", abort=True
-            )
+            threads = len(store.threads())
+            click.confirm(f"Permanently delete all {threads:,} threads of tenant {printable(tenant)}?", abort=True)
         with progress_bar("Deleting"):
             erased = store.erase(None)
-    if as_json:
+    if options.as_json:
         emit(msgspec.to_builtins(erased))
     else:
         click.echo(
-            f"Deleted for good: {erased.entries:,} entries with {erased.messages:,} messages. {erased.needles:,} pieces of "
-            f"their text were looked for in the file, {erased.found:,} were found."
+            f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
+            f"for {erased.needles:,} pieces of their text; {erased.found:,} were found."
         )
 
 
 @command.command("stats", epilog="Example: nexus ledger stats --json")
-@TENANT
-@common
-def figures(tenant: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Show figures of the ledger, its calls and its file."""
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
-    found = care.stats(file, tenant)
-    if as_json:
-        emit({**msgspec.to_builtins(found), "cached_share": round(found.cached_share, 4)})
+@TENANT_OPTION
+@common_options
+def statistics(tenant: str, options: CommonOptions) -> None:
+    """Show statistics of the ledger, its calls and its file."""
+    stats = maintenance.stats(options.ledger_file, tenant)
+    if options.as_json:
+        emit({**msgspec.to_builtins(stats), "cached_share": round(stats.cached_share, 4)})
         return
-    sessions = ", ".join(f"{number:,} {status}" for status, number in found.sessions.items()) or "none"
+    sessions = ", ".join(f"{number:,} {status}" for status, number in stats.sessions.items()) or "none"
     for name, value in (
         ("sessions", sessions),
-        ("threads", f"{found.threads:,}" + (f", {found.erased_threads:,} erased" if found.erased_threads else "")),
-        ("turns", f"{found.turns:,}"),
-        ("entries", f"{found.entries:,}" + (f", {found.lost_entries:,} lost" if found.lost_entries else "")),
-        ("messages", f"{found.messages:,} of {found.tokens:,} base tokens"),
-        ("tool calls", f"{found.tool_calls:,}, {found.tool_results:,} results"),
-        ("compactions", f"{found.compactions:,}; cuts {found.cuts:,}; pins {found.pins:,}"),
-        ("images", f"{found.images:,} of {found.image_bytes:,} bytes"),
-        ("inputs", f"{found.inputs:,} of {found.input_bytes:,} bytes, for {found.manifests:,} calls"),
-        ("from, to", f"{moment(found.first_ms) or 'never'}, {moment(found.last_ms) or 'never'}"),
-        ("file", f"{found.file_bytes:,} bytes, {found.free_pages:,} of {found.pages:,} pages free"),
-        ("log", f"{found.log_bytes:,} bytes"),
-        ("version", f"{found.version}, SQLite {found.sqlite}"),
-        ("cached", f"{found.cached_share:.1%} of the reported input"),
+        ("threads", f"{stats.threads:,}" + (f", {stats.erased_threads:,} erased" if stats.erased_threads else "")),
+        ("turns", f"{stats.turns:,}"),
+        ("entries", f"{stats.entries:,}" + (f", {stats.lost_entries:,} lost" if stats.lost_entries else "")),
+        ("messages", f"{stats.messages:,}, {stats.tokens:,} base tokens"),
+        ("tool calls", f"{stats.tool_calls:,}, {stats.tool_results:,} results"),
+        ("compactions", f"{stats.compactions:,}; cuts {stats.cuts:,}; pins {stats.pins:,}"),
+        ("images", f"{stats.images:,}, {stats.image_bytes:,} bytes"),
+        ("inputs", f"{stats.inputs:,}, {stats.input_bytes:,} bytes, for {stats.manifests:,} calls"),
+        ("from, to", f"{format_time(stats.first_ms) or 'never'}, {format_time(stats.last_ms) or 'never'}"),
+        ("file", f"{stats.file_bytes:,} bytes, {stats.free_pages:,} of {stats.pages:,} pages free"),
+        ("log", f"{stats.log_bytes:,} bytes"),
+        ("version", f"{stats.version}, SQLite {stats.sqlite}"),
+        ("cached", f"{stats.cached_share:.1%} of the reported input"),
     ):
         click.echo(f"{name:<12} {value}")
-    for one in found.usage:
-        name = printable("/".join(filter(None, (one.provider, one.model))) or "not named")
-        share = f"{one.cached_share:.1%} cached"
-        click.echo(f"  {name}: {one.calls:,} calls, {one.input_tokens:,} in ({share}), {one.output_tokens:,} out")
+    for usage in stats.usage:
+        name = printable("/".join(filter(None, (usage.provider, usage.model))) or "unnamed model")
+        share = f"{usage.cached_share:.1%} cached"
+        click.echo(f"  {name}: {usage.calls:,} calls, {usage.input_tokens:,} in ({share}), {usage.output_tokens:,} out")
 
 
 @command.command("doctor", epilog="Example: nexus ledger doctor --ledger old.db")
-@common
-def examine(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Look at what the ledger stands on.
+@common_options
+def examine(options: CommonOptions) -> None:
+    """Check the environment of the ledger. Exit code 5 if a check fails.
 
-    That is: links, disk, SQLite, permissions, space, forks, log, version, structure, clock. Exit code 5 if anything is bad.
+    Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock.
     """
-    file, as_json = _chosen(workspace, ledger, as_json=as_json)
+    file = options.ledger_file
     findings = doctor.examine(file)
     worst = doctor.worst_level(findings)
-    if as_json:
+    if options.as_json:
         emit({"ledger": str(file), "level": worst, "findings": msgspec.to_builtins(findings)})
     else:
-        for one in findings:
-            click.echo(f"{one.level:<4} {one.name}: {printable(one.what)}")
-            if one.do:
-                click.echo(f"     what to do: {printable(one.do)}")
+        for finding in findings:
+            click.echo(f"{finding.level:<4} {finding.name}: {printable(finding.what)}")
+            if finding.do:
+                click.echo(f"     what to do: {printable(finding.do)}")
     if worst == "bad":
-        click.get_current_context().exit(LedgerError.exit_code)
+        click.get_current_context().exit(LEDGER_ERROR)
 
 
 @contextmanager
-def _ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
-    """The ledger, which must be there."""
+def _existing_ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
+    """Open a ledger. Raises UnreadableFile if there is none."""
     if not file.is_file():
-        raise UnreadableFile(f"{file} is not there; name a ledger's file with --ledger")
+        raise UnreadableFile(f"ledger '{file}' not found (name a ledger with --ledger)")
     with closing(SqliteLedger(str(file.absolute()), tenant=tenant, create=False)) as store:
         yield store
 
 
-def _print_damages(damages: list[Damage] | tuple[Damage, ...]) -> None:
-    for damage in damages[:SHOWN]:
+def _print_damages(damages: Sequence[Damage]) -> None:
+    for damage in damages[:SHOWN_DAMAGES]:
         click.echo(f"  {printable(str(damage))}")
-    if len(damages) > SHOWN:
-        click.echo(f"  and {len(damages) - SHOWN:,} more (--json shows all)")
+    if len(damages) > SHOWN_DAMAGES:
+        click.echo(f"  and {len(damages) - SHOWN_DAMAGES:,} more (--json shows all)")
 
 
-def _counted(records: dict[str, int]) -> str:
-    return (
-        ", ".join(f"{number:,} {RECORDS[kind]}" for kind, number in records.items() if kind in RECORDS) or "no records"
-    )
+def _count_records(records: dict[str, int]) -> str:
+    counts = [f"{number:,} {RECORD_NAMES[kind]}" for kind, number in records.items() if kind in RECORD_NAMES]
+    return ", ".join(counts) or "no records"

@@ -1,213 +1,184 @@
-"""`nexus memory`: what the agent remembers; shown, searched, added to, forgotten."""
+"""`nexus memory`: facts that the agent remembers: show, search, add, forget."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from nexus.cli.excerpt import around, beginning
-from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, handed_down, nearest_workspace, open_here, print_lines, read_input
-from nexus.cli.table import print_table
+from nexus.cli._options import CommonOptions, common_options, read_input
+from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines
+from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.ledger.search_text import parse_query
-from nexus.ledger.sessions import Query, SearchHit
+from nexus.ledger.sessions import SearchHit
 from nexus.render.console import printable
 from nexus.workspace.memory.facts import SECTION, Fact
-from nexus.workspace.memory.notebook import AddedFact, Notebook
+from nexus.workspace.memory.notebook import Notebook
 
 TEXT_CHARS = 2_000
-"""So much of a fact or an entry is printed; --json has all of it."""
+"""Characters printed of a fact or log entry; --json prints all."""
 
-TIMEZONE = click.option(
+TIMEZONE_OPTION = click.option(
     "--timezone", default="", help="The user's time zone, an IANA name [the configured one, or UTC]."
 )
 
 
 @click.group("memory")
-@common
+@common_options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Look at what the agent remembers; find, add and forget facts. They stand in MEMORY.md, which goes into contexts.
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """Show, search, add and forget facts. Facts are lines of MEMORY.md, which is part of the context.
 
-    What is forgotten goes to the log beside it, HISTORY.md, which only grows and is not sent to the model.
+    Forgotten facts move to the log HISTORY.md, which is append-only and not sent to the model.
 
     Example: nexus memory add "The release branch is cut on Fridays."
     """
-    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
+    options.pass_on(ctx, command.commands)
 
 
-def _notebook(workspace: str | None, timezone: str = "") -> Notebook:
-    """The memory of the workspace that is meant, with the clock, zone and cap that its engine has."""
-    root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
-    with open_engine(root, ledger=":memory:") as nx:
+def _notebook(options: CommonOptions, timezone: str = "") -> Notebook:
+    """Return the workspace's memory, with the clock, zone and cap of an engine."""
+    with open_engine(options.root, ledger=":memory:") as nx:
         zone = timezone or str(nx.timezone)
         cap = nx.workspace_context.config.instructions.file_chars
-        return Notebook(root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
+        return Notebook(options.root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
 
 
 @command.command("show")
-@click.option("--history", is_flag=True, help="The log, newest last, not the facts.")
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Entries of the log.")
-@common
-def show(
-    workspace: str | None,
-    ledger: str | None,  # noqa: ARG001 - every command takes it
-    last: int,
-    *,
-    history: bool,
-    as_json: bool,
-) -> None:
-    """List the facts, or the log's newest entries. The numbers are those that `forget` takes.
+@click.option("--history", is_flag=True, help="Show the log, newest entry last, instead of the facts.")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of log entries.")
+@common_options
+def show(last: int, options: CommonOptions, *, history: bool) -> None:
+    """List the facts, or the newest log entries.
 
     Example: nexus memory show --history --last 5
     """
-    book = _notebook(workspace)
+    book = _notebook(options)
     if history:
         entries = list(deque(book.entries(), maxlen=last))
-        if as_json:
+        if options.as_json:
             emit({"file": book.log, "entries": msgspec.to_builtins(entries)})
         elif not entries:
-            click.echo(f"There is nothing in {book.log} yet.")
+            click.echo(f"No entries in {book.log} yet.")
         else:
-            rows = ((f"{one.number:,}", one.at, _cut(one.text)) for one in entries)
+            rows = ((f"{entry.number:,}", entry.at, _truncated(entry.text)) for entry in entries)
             print_table(("entry", "time", "text"), rows, numbers=("entry",), wraps=("text",))
         return
-    found, warned = book.display_text()
+    text, warnings = book.display_text()
     facts = book.facts()
-    if as_json:
-        shown = {"chars": len(found.text), "left_out_chars": found.left_out_chars} if found else None
-        told = [{"origin": one.source, "text": one.message} for one in warned]
-        emit({"file": book.file, "facts": _values(facts), "shown": shown, "warnings": told})
+    if options.as_json:
+        shown = {"chars": len(text.text), "left_out_chars": text.left_out_chars} if text else None
+        emit(
+            {
+                "file": book.file,
+                "facts": _json_values(facts),
+                "shown": shown,
+                "warnings": msgspec.to_builtins(warnings),
+            }
+        )
         return
     if facts:
-        rows = ((f"{one.number:,}", one.section, one.date, _cut(one.text)) for one in facts)
+        rows = ((f"{fact.number:,}", fact.section, fact.date, _truncated(fact.text)) for fact in facts)
         print_table(("fact", "section", "date", "text"), rows, numbers=("fact",), wraps=("section", "text"))
     else:
-        click.echo(f"There is no fact in {book.file} yet. `nexus memory add TEXT` adds one.")
-    print_lines(f"{printable(one.source)}: {printable(one.message)}" for one in warned)
+        click.echo(f"No facts in {book.file} yet (add one: nexus memory add TEXT).")
+    print_lines(f"{printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
 
 
 @command.command("search")
 @click.argument("query", nargs=-1, required=True)
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Matches at most, of each kind."
-)
-@click.option("--sessions", is_flag=True, help="Messages of all sessions too, as `nexus search` finds them.")
-@common
-def search(
-    query: tuple[str, ...], limit: int, workspace: str | None, ledger: str | None, *, sessions: bool, as_json: bool
-) -> None:
-    """Find facts and entries of the log by their words. Those with all words of QUERY come first, then the newest.
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Matches of each kind.")
+@click.option("--sessions", is_flag=True, help="Also search the messages of all sessions, as `nexus search` does.")
+@common_options
+def search(query: tuple[str, ...], limit: int, options: CommonOptions, *, sessions: bool) -> None:
+    """Find facts and log entries by their words. Matches of all words of QUERY come first, then the newest.
 
-    Case and accents do not matter, words in double quotes stand side by side, and Chinese, Japanese and Korean need no
-    spaces. With --sessions also messages; these have all the words.
+    Case and accents are ignored; words in double quotes form a phrase; Chinese, Japanese and Korean need no spaces.
+    Messages (--sessions) match only if they have all words.
 
     Example: nexus memory search index rebuild --sessions
     """
     text = " ".join(query)
-    wanted = parse_query(text)
-    if not wanted:
-        raise click.UsageError("there is no word to search for: signs alone are not found")
-    found = _notebook(workspace).search(text, limit)
-    hits = _messages(text, limit, workspace, ledger) if sessions else []
-    if as_json:
-        emit({"found": msgspec.to_builtins(found), "sessions": msgspec.to_builtins(hits)})
+    phrases = parse_query(text)
+    if not phrases:
+        raise click.UsageError("no words in the query: punctuation alone is not searched")
+    matches = _notebook(options).search(text, limit)
+    hits: list[SearchHit] = []
+    if sessions:
+        with options.open() as nx:
+            hits = nx.ledger.search(text, limit=limit)
+    if options.as_json:
+        emit({"found": msgspec.to_builtins(matches), "sessions": msgspec.to_builtins(hits)})
         return
-    if not found and not hits:
-        click.echo(f"Nothing has a word of: {printable(text)}")
-    for one in found:
-        _print(f"{one.origin} {one.number}  {one.at}  {one.section}", one.text, wanted)
+    if not matches and not hits:
+        click.echo(f"No matches for: {printable(text)}")
+    for match in matches:
+        _print_match(f"{match.origin} {match.number}  {match.at}  {match.section}", match.text, phrases)
     for hit in hits:
-        names = ", ".join(hit.sessions)
-        _print(f"{names} entry {hit.place.seq}.{hit.place.ord}  {moment(hit.at_ms)}  {hit.role}", hit.text, wanted)
-
-
-def _messages(text: str, limit: int, workspace: str | None, ledger: str | None) -> list[SearchHit]:
-    with open_here(workspace, ledger) as nx, nx.store.snapshot():
-        return list(nx.store.search(Query(text, "", (), limit)))
+        head = f"{', '.join(hit.sessions)} entry {format_ref(hit.place)}  {format_time(hit.at_ms)}  {hit.role}"
+        _print_match(head, hit.text, phrases)
 
 
 @command.command("add")
 @click.argument("text", nargs=-1, required=True)
-@click.option("--under", default=SECTION, show_default=True, help="Heading that the fact goes under; made if need be.")
-@click.option("--history", is_flag=True, help="Into the log, which is searched but not sent to the model.")
-@click.option("--force", is_flag=True, help="Even if it looks as if it held a secret.")
-@TIMEZONE
-@common
+@click.option("--under", default=SECTION, show_default=True, help="Heading for the fact; created if missing.")
+@click.option("--history", is_flag=True, help="Add to the log, which is searchable but not sent to the model.")
+@click.option("--force", is_flag=True, help="Add the text even if it looks like a secret.")
+@TIMEZONE_OPTION
+@common_options
 def add(
-    text: tuple[str, ...],
-    under: str,
-    timezone: str,
-    workspace: str | None,
-    ledger: str | None,  # noqa: ARG001 - every command takes it
-    *,
-    history: bool,
-    force: bool,
-    as_json: bool,
+    text: tuple[str, ...], under: str, timezone: str, options: CommonOptions, *, history: bool, force: bool
 ) -> None:
-    """Add the fact TEXT with today's date. `-` reads it from standard input. What is known already is refused.
+    """Add the fact TEXT with today's date. `-` reads it from standard input. Duplicates are rejected.
 
-    A text that begins with a dash goes behind `--`.
+    Put `--` before a text that begins with a dash.
 
     Example: nexus memory add "Ana prefers the answer first." --under People
     """
-    given = read_input() if text == ("-",) else " ".join(text)
-    book = _notebook(workspace, timezone)
-    done = book.append(given, force=force) if history else book.add(given, section=under, force=force)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+    content = read_input() if text == ("-",) else " ".join(text)
+    book = _notebook(options, timezone)
+    added = book.append(content, force=force) if history else book.add(content, section=under, force=force)
+    if options.as_json:
+        emit(msgspec.to_builtins(added))
         return
-    click.echo(_told(done))
-    for warning in done.warnings:
+    name = f"Fact {added.number:,}" if added.number else "Log entry"
+    click.echo(f"{name} in {added.file}: {printable(added.at)} {_truncated(added.text)}")
+    for warning in added.warnings:
         click.echo(f"nexus: warning: {printable(warning)}", err=True)
 
 
-def _told(done: AddedFact) -> str:
-    what = f"Fact {done.number:,}" if done.number else "An entry"
-    return f"{what} in {done.file}: {printable(done.at)} {_cut(done.text)}"
-
-
 @command.command("forget")
-@click.argument("what", nargs=-1, required=True)
-@TIMEZONE
-@common
-def forget(
-    what: tuple[str, ...],
-    timezone: str,
-    workspace: str | None,
-    ledger: str | None,  # noqa: ARG001 - every command takes it
-    *,
-    as_json: bool,
-) -> None:
-    """Take a fact out and put it into the log. WHAT is its number as shown, or its exact text.
+@click.argument("fact", nargs=-1, required=True)
+@TIMEZONE_OPTION
+@common_options
+def forget(fact: tuple[str, ...], timezone: str, options: CommonOptions) -> None:
+    """Move a fact to the log. FACT is its number in `nexus memory show`, or its exact text.
 
-    Where more than one is meant nothing is changed, and the numbers are listed.
+    If several facts match, nothing is changed and their numbers are listed.
 
     Example: nexus memory forget 3
     """
-    book = _notebook(workspace, timezone)
-    fact = book.forget(" ".join(what))
-    if as_json:
-        emit({"forgotten": _values([fact])[0], "file": book.file, "log": book.log})
+    book = _notebook(options, timezone)
+    forgotten = book.forget(" ".join(fact))
+    if options.as_json:
+        emit({"forgotten": _json_values([forgotten])[0], "file": book.file, "log": book.log})
         return
-    click.echo(f"Forgotten, and kept in {book.log}: {printable(fact.date)} {_cut(fact.text)}".replace(":  ", ": "))
+    text = " ".join(filter(None, (printable(forgotten.date), _truncated(forgotten.text))))
+    click.echo(f"Moved to {book.log}: {text}")
 
 
-def _values(facts: Iterable[Fact]) -> list[dict[str, Any]]:
-    return [{"number": one.number, "section": one.section, "date": one.date, "text": one.text} for one in facts]
+def _json_values(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+    return [{"number": fact.number, "section": fact.section, "date": fact.date, "text": fact.text} for fact in facts]
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     return beginning(text, TEXT_CHARS)
 
 
-def _print(head: str, text: str, wanted: list[list[str]]) -> None:
-    pieces = around(text, wanted) or [(beginning(text), False)]
+def _print_match(head: str, text: str, phrases: list[list[str]]) -> None:
     click.echo(printable(" ".join(head.split())))
-    click.echo(f"    {''.join(piece for piece, _ in pieces)}")
+    click.echo(f"    {''.join(piece for piece, _ in excerpt(text, phrases))}")

@@ -1,16 +1,16 @@
-"""`nexus models`: windows, output limits and prices, and what a ledger has learned about counting."""
+"""`nexus models`: context windows, output limits and prices, and the calibrated token factors of a ledger."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import click
 import msgspec
 
 from nexus.assembly.record import calibration_factor, parse_calibration_key
-from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, open_here
-from nexus.cli.table import print_table
+from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._output import emit, format_time
+from nexus.cli._tables import print_table
 from nexus.render.console import printable
 from nexus.tokens.model import Model, all_models, resolve, snapshot_date
 from nexus.tokens.model_names import same_model
@@ -18,18 +18,24 @@ from nexus.tokens.model_names import same_model
 
 @click.command("models")
 @click.argument("name", required=False)
-@click.option("--calibrated", is_flag=True, help="What the ledger has learned from reported usage about counting.")
-@common
-def command(name: str | None, workspace: str | None, ledger: str | None, *, calibrated: bool, as_json: bool) -> None:
+@click.option("--calibrated", is_flag=True, help="Show the token factors that the ledger has from reported usage.")
+@common_options
+def command(name: str | None, options: CommonOptions, *, calibrated: bool) -> None:
     """List all known models, or show how NAME is resolved."""
     if calibrated:
-        _calibrated(name, workspace, ledger, as_json=as_json)
+        _print_calibrations(name, options)
         return
     if name:
-        _one(resolve(name), as_json=as_json)
+        fields = msgspec.to_builtins(resolve(name))
+        if options.as_json:
+            emit(fields)
+            return
+        for field, value in fields.items():
+            if value not in ("", None):
+                click.echo(f"{field.replace('_', ' '):<20} {printable(_display(value))}")
         return
     models = all_models()
-    if as_json:
+    if options.as_json:
         emit({"date": snapshot_date(), "models": msgspec.to_builtins(models)})
         return
     names = ("model", "provider", "window", "output", "in", "cached", "out")
@@ -37,27 +43,43 @@ def command(name: str | None, workspace: str | None, ledger: str | None, *, cali
     click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
 
 
-def _calibrated(name: str | None, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    with open_here(workspace, ledger) as nx:
-        found = [one for one in nx.store.calibrations() if not name or same_model(parse_calibration_key(one[1]), name)]
-        models = [nx.resolve(parse_calibration_key(model)) for _, model, _ in found]
-    learned = [
-        (*one, calibration_factor(model, one[2]), model.token_factor) for one, model in zip(found, models, strict=True)
-    ]
-    if as_json:
-        fields = ("provider", "model", "samples", "at_ms", "factor", "cold_factor")
-        emit([dict(zip(fields, (p, m, c.samples, c.at_ms, *factors), strict=True)) for p, m, c, *factors in learned])
-        return
-    if not learned:
-        click.echo("Nothing learned yet: `nexus record` learns from the usage that replies report.")
-        return
-    names = ("model", "provider", "factor", "before", "reports", "last learned")
-    lines = (
-        (model, provider, f"{factor:.2f}", f"{cold:.2f}", f"{one.samples:,}", moment(one.at_ms))
-        for provider, model, one, factor, cold in learned
-    )
-    print_table(names, lines, numbers=names[2:5], wraps=names[:1])
-    click.echo("factor: the model's tokens for one base token; before: what it is without any report")
+def _print_calibrations(name: str | None, options: CommonOptions) -> None:
+    rows: list[dict[str, Any]] = []
+    with options.open() as nx:
+        for provider, key, calibration in nx.ledger.calibrations():
+            model_name = parse_calibration_key(key)
+            if name and not same_model(model_name, name):
+                continue
+            model = nx.resolve(model_name)
+            rows.append(
+                {
+                    "provider": provider,
+                    "model": key,
+                    "samples": calibration.samples,
+                    "at_ms": calibration.at_ms,
+                    "factor": calibration_factor(model, calibration),
+                    "cold_factor": model.token_factor,
+                }
+            )
+    if options.as_json:
+        emit(rows)
+    elif not rows:
+        click.echo("No calibrations yet (`nexus record` calibrates from the usage that replies report).")
+    else:
+        names = ("model", "provider", "factor", "initial", "reports", "updated")
+        cells = (
+            (
+                row["model"],
+                row["provider"],
+                f"{row['factor']:.2f}",
+                f"{row['cold_factor']:.2f}",
+                f"{row['samples']:,}",
+                format_time(row["at_ms"]),
+            )
+            for row in rows
+        )
+        print_table(names, cells, numbers=names[2:5], wraps=names[:1])
+        click.echo("factor: the model's tokens per base token; initial: the factor without reports")
 
 
 def _row(model: Model) -> tuple[str, ...]:
@@ -66,16 +88,7 @@ def _row(model: Model) -> tuple[str, ...]:
     return model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *figures
 
 
-def _one(model: Model, *, as_json: bool) -> None:
-    if as_json:
-        emit(msgspec.to_builtins(model))
-        return
-    for field, value in msgspec.to_builtins(model).items():
-        if value not in ("", None):
-            click.echo(f"{field.replace('_', ' '):<20} {printable(_shown(value))}")
-
-
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {price:g}" for key, price in cast("dict[str, float]", value).items())
     return f"{value:,}" if type(value) is int else str(value)

@@ -1,4 +1,4 @@
-"""`nexus policy`: what the policy files say, whether they can be used, and what a principal would get."""
+"""`nexus policy`: the rules of the policy files, their validity, and what a principal is granted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import click
 import msgspec
 
 from nexus.assembly.request_args import build_request
+from nexus.cli._options import CommonOptions, common_options, read_tools
+from nexus.cli._output import emit, quoted
+from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
-from nexus.cli.shared import common, emit, handed_down, open_here, read_tools
-from nexus.cli.table import print_table
 from nexus.engine import Engine
 from nexus.errors import BadPolicy
-from nexus.policy import Grant, Policy, decide
+from nexus.policy import Policy, decide
 from nexus.policy.decision import unmatched_patterns
 from nexus.policy.link import link_principal
 from nexus.policy.parse import merge_policies
@@ -24,121 +25,120 @@ from nexus.types.request import Event
 from nexus.types.tool_definition import iter_definitions, tool_metadata
 
 NOT_ALLOWED = 1
-"""What `test --tool` ends with where the tool is not allowed."""
+"""Exit code of `test --tool` for a tool that is denied."""
 
 
 @click.group("policy")
-@common
+@common_options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Show, check and try the policy: who may speak as what, in which session, with which tools.
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """Show, check and test the policy.
+
+    A policy says who may speak as what, in which session, with which tools.
 
     Example: nexus policy test --as telegram:42 --tool run_command
     """
-    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
+    options.pass_on(ctx, command.commands)
 
 
 @command.command("show")
-@common
-def show(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Show the policies that hold. The user's comes before the workspace's.
+@common_options
+def show(options: CommonOptions) -> None:
+    """Show the policies in force, the user's first.
 
     Example: nexus policy show
     """
-    with open_here(workspace, ledger) as nx:
-        found = nx.policies.read()
-        places = [name for _, name in nx.policies.files]
-    if as_json:
-        emit(msgspec.to_builtins(found))
+    with options.open() as nx:
+        policies = nx.policies.read()
+        files = [name for _, name in nx.policies.files]
+    if options.as_json:
+        emit(msgspec.to_builtins(policies))
         return
-    if not found:
-        click.echo(f"There is no policy: nobody is bound. Looked for {' and '.join(map(printable, places))}.")
-    for policy in found:
+    if not policies:
+        click.echo(f"No policy: no restrictions apply. Files: {' and '.join(map(printable, files))}.")
+    for policy in policies:
         click.echo(printable(policy.name))
-        print_table(("rule", "of", "says"), _rules(policy), wraps=("says",))
+        print_table(("rule", "name", "content"), _rules(policy), wraps=("content",))
 
 
 def _rules(policy: Policy) -> Iterator[tuple[str, str, str]]:
     for name, toolset in sorted(policy.toolsets.items()):
-        yield "toolset", name, _told(toolset)
+        yield "toolset", name, _describe_rule(toolset)
     for name, patterns in sorted(policy.categories.items()):
         yield "category", name, ", ".join(patterns)
     for name, principal in sorted(policy.principals.items()):
-        yield "principal", name, f"{_told(principal)}; session {principal.label(name)}".removeprefix("; ")
+        yield "principal", name, f"{_describe_rule(principal)}; session {principal.label(name)}".removeprefix("; ")
     for name, rule in sorted(policy.roles.items()):
-        yield "role", name, _told(rule)
-    others = _told(policy.default) if policy.default else "no tools" if policy.principals else "bound by roles alone"
+        yield "role", name, _describe_rule(rule)
+    if policy.default:
+        others = _describe_rule(policy.default)
+    else:
+        others = "no tools" if policy.principals else "limited by roles only"
     yield "default", "all others" if policy.principals else "everybody", others
 
 
-def _told(value: msgspec.Struct) -> str:
-    """What is set in a rule, in one line."""
-    said: dict[str, Any] = {
-        name: given
-        for name, given in msgspec.to_builtins(value).items()
-        if given not in (None, "", ()) and name != "session"
-    }
-    shown = {name: given if isinstance(given, str) else ", ".join(given) for name, given in said.items()}
-    return "; ".join(f"{name} {given}" for name, given in shown.items())
+def _describe_rule(rule: msgspec.Struct) -> str:
+    """Return the fields that a rule sets, on one line; the session is shown separately."""
+    fields: dict[str, Any] = msgspec.to_builtins(rule)
+    return "; ".join(
+        f"{name} {value if isinstance(value, str) else ', '.join(value)}"
+        for name, value in fields.items()
+        if value not in (None, "", ()) and name != "session"
+    )
 
 
 @command.command("check")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
-@click.option(
-    "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions; unmatched patterns warn."
-)
-@common
-def check(file: str | None, tools: str | None, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Check FILE, or the policies that hold. Patterns that none of the given tools match are warnings.
+@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to test the patterns.")
+@common_options
+def check(file: str | None, tools: str | None, options: CommonOptions) -> None:
+    """Check FILE, or the policies in force. With --tools, patterns without a matching tool are warnings.
 
     Example: nexus policy check policy.toml --tools tools.json
     """
-    with open_here(workspace, ledger) as nx:
-        found = _checked(nx, file)
-    warnings = list(_idle(found, tools)) if tools else []
-    if as_json:
-        emit({"policies": [policy.name for policy in found], "warnings": warnings})
+    with options.open() as nx:
+        policies = nx.policies.read() if file is None else _read_policy(nx, file)
+    warnings = list(_unmatched(policies, tools)) if tools else []
+    if options.as_json:
+        emit({"policies": [policy.name for policy in policies], "warnings": warnings})
         return
-    for policy in found:
+    for policy in policies:
         counts = f"{len(policy.toolsets)} toolsets, {len(policy.principals)} principals, {len(policy.roles)} roles"
-        click.echo(f"{printable(policy.name)}: fine ({counts})")
-    if not found:
-        click.echo("There is no policy.")
+        click.echo(f"{printable(policy.name)}: ok ({counts})")
+    if not policies:
+        click.echo("No policy.")
     for warning in warnings:
         click.echo(f"Warning: {printable(warning)}")
 
 
-def _checked(nx: Engine, file: str | None) -> tuple[Policy, ...]:
-    """The policies in force, or the one of a file, which may name the user's toolsets as a workspace's may."""
-    if file is None:
-        return nx.policies.read()
-    path = Path(file).expanduser().absolute()
-    own = nx.policies.given_by(path, file)
+def _read_policy(nx: Engine, file: str) -> tuple[Policy, ...]:
+    """Return the policy of a file, which may refer to the user's toolsets as a workspace's policy may."""
+    policy = nx.policies.given_by(Path(file).expanduser().absolute(), file)
     try:
-        before = tuple(one for one in nx.policies.read()[:1] if one.name.startswith("~"))
-    except BadPolicy:
-        before = ()
-    return merge_policies((*before, own))[-1:]
+        user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
+    except BadPolicy:  # the file can be checked while the policies in force are invalid
+        user_policies = ()
+    return merge_policies((*user_policies, policy))[-1:]
 
 
-def _idle(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
-    known = [
+def _unmatched(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
+    metadata = [
         tool for definition in iter_definitions(read_tools(tools)) if (tool := tool_metadata(definition)) is not None
     ]
     for policy in policies:
         for name, toolset in policy.toolsets.items():
-            for pattern in unmatched_patterns(toolset, known):
-                yield f"{policy.name}: of toolset {name!r} nothing matches {pattern!r}"
+            for pattern in unmatched_patterns(toolset, metadata):
+                yield f"{policy.name}: pattern {pattern!r} of toolset {name!r} matches no tool"
 
 
 @command.command("test")
 @click.option("--as", "--principal", "principal", default="", help="Who speaks (telegram:42).")
-@click.option("--role", type=click.Choice(ROLES), help="Role that is asked for [unified].")
-@click.option("-s", "--session", help="Session that is asked for [their own].")
-@click.option("--toolset", default="", help="Toolset that is asked for.")
-@click.option("--tool", help="Only this tool; the exit code is 1 where it is not allowed.")
-@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to be judged each.")
-@common
+@click.option("--role", type=click.Choice(ROLES), help="Requested role [unified].")
+@click.option("-s", "--session", help="Requested session [the principal's].")
+@click.option("--toolset", default="", help="Requested toolset.")
+@click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
+@click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")
+@common_options
 def test(
     principal: str,
     role: str | None,
@@ -146,72 +146,71 @@ def test(
     toolset: str,
     tool: str | None,
     tools: str | None,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    as_json: bool,
+    options: CommonOptions,
 ) -> int:
-    """Show what a principal would get, and why. That is role, session, toolset, permissions and tools.
+    """Show what a principal is granted, and why.
+
+    That is role, session, toolset, permissions and tools.
 
     Example: nexus policy test --as telegram:42 --role worker --tools tools.json
     """
-    given = read_tools(tools) if tools else []
+    definitions = read_tools(tools) if tools else []
     if tool is not None:
-        given = [dict(one) for one in iter_definitions(given) if getattr(tool_metadata(one), "name", "") == tool] or [
-            {"name": tool}
-        ]
-    asked: dict[str, Any] = {"role": role} if role else {}
-    with open_here(workspace, ledger) as nx:
+        definitions = [
+            dict(definition)
+            for definition in iter_definitions(definitions)
+            if getattr(tool_metadata(definition), "name", "") == tool
+        ] or [{"name": tool}]
+    requested: dict[str, Any] = {"role": role} if role else {}
+    with options.open() as nx:
         if role == "worker" and session is None:
             session = "worker:test"
-        request = build_request(Event(), session, principal=principal, toolset=toolset, tools=given, **asked)
-        granted = decide(nx.policies.read(), request, lambda label: nx.ledger.resolve(label) or label)
-    if as_json:
-        emit(msgspec.to_builtins(granted))
-    else:
-        _print(granted, warns=tool is None)
-    return NOT_ALLOWED if tool is not None and tool not in granted.tools else 0
-
-
-def _print(granted: Grant, *, warns: bool) -> None:
-    rows = [
-        ("role", granted.role),
-        ("person", granted.person or "(nobody that is known)"),
-        ("session", granted.session),
-        ("toolset", granted.toolset or "(all tools)"),
-        ("permissions", ", ".join(granted.permissions) or "(none)"),
-    ]
-    for name, value in rows:
+        request = build_request(Event(), session, principal=principal, toolset=toolset, tools=definitions, **requested)
+        grant = decide(nx.policies.read(), request, lambda label: nx.ledger.resolve(label) or label)
+    exit_code = NOT_ALLOWED if tool is not None and tool not in grant.tools else 0
+    if options.as_json:
+        emit(msgspec.to_builtins(grant))
+        return exit_code
+    for name, value in (
+        ("role", grant.role),
+        ("person", grant.person or "(unknown)"),
+        ("session", grant.session),
+        ("toolset", grant.toolset or "(all tools)"),
+        ("permissions", ", ".join(grant.permissions) or "(none)"),
+    ):
         click.echo(f"{name:<12} {printable(value)}")
-    for why in granted.why:
-        click.echo(f"  {printable(why)}")
-    for warned in granted.warnings if warns else ():
-        click.echo(f"Warning: {printable(warned.message)}")
-    tools = [(name, "in", "") for name in granted.tools]
-    tools += [(one.name, "out", one.why) for one in granted.denied_tools]
-    if tools:
-        print_table(("tool", "state", "why"), sorted(tools), wraps=("why",))
+    for reason in grant.why:
+        click.echo(f"  {printable(reason)}")
+    for warning in grant.warnings if tool is None else ():
+        click.echo(f"Warning: {printable(warning.message)}")
+    rows = [(name, "allowed", "") for name in grant.tools]
+    rows += [(denied.name, "denied", denied.why) for denied in grant.denied_tools]
+    if rows:
+        print_table(("tool", "state", "reason"), sorted(rows), wraps=("reason",))
+    return exit_code
 
 
-@command.command("promote")
+@command.command("link")
 @click.argument("principal")
 @click.argument("person", required=False, default="")
-@common
-def promote(principal: str, person: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Lead the session of PRINCIPAL to that of PERSON. The old name stays as an alias; histories are not mixed.
+@common_options
+def link(principal: str, person: str, options: CommonOptions) -> None:
+    """Link PRINCIPAL to PERSON.
 
-    Example: nexus policy promote telegram:42 ann
+    The principal's session redirects to the person's; histories are not mixed. The old name stays as an alias. Without PERSON, the policy names it.
+
+    Example: nexus policy link telegram:42 ann
     """
-    with open_here(workspace, ledger, writes=True) as nx:
-        done = link_principal(nx.ledger, nx.policies.read(), principal, person)
-    if as_json:
-        emit(msgspec.to_builtins(done))
+    with options.open(writes=True) as nx:
+        result = link_principal(nx.ledger, nx.policies.read(), principal, person)
+    if options.as_json:
+        emit(msgspec.to_builtins(result))
         return
-    old, new, kept = (printable(repr(label)) for label in (done.old, done.new, done.target))
-    told = {
-        "renamed": f"Session {old} is {new} now; the old name leads there.",
-        "merged": f"{old} leads to {new} now; what was said under it stays in the archived session {kept}.",
-        "aliased": f"{old} leads to {new} now.",
-        "nothing": f"Nothing to do: {old} leads to {new}, or neither has said anything yet.",
+    old, new, kept = quoted(result.old), quoted(result.new), quoted(result.target)
+    texts = {
+        "renamed": f"Renamed session {old} to {new}; {old} is an alias now.",
+        "merged": f"{old} redirects to {new} now; its own history is the archived session {kept}.",
+        "aliased": f"{old} redirects to {new} now.",
+        "nothing": f"No change: {old} redirects to {new} already, or neither session exists.",
     }
-    click.echo(told[done.kind])
+    click.echo(texts[result.kind])

@@ -1,4 +1,4 @@
-"""`nexus profile`: the profiles that are known here, what each puts where, and what its order costs."""
+"""`nexus profile`: the available profiles, their sources by slot, and the cost of their order."""
 
 from __future__ import annotations
 
@@ -8,194 +8,195 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from nexus.cli.shared import common, emit, handed_down, named_profile, open_here
-from nexus.cli.table import print_table
-from nexus.errors import BadProfile
+from nexus.cli._exit_codes import UNREADABLE
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, CommonOptions, common_options, profile_option
+from nexus.cli._output import emit, print_warning
+from nexus.cli._tables import print_table
 from nexus.profiles.user.registry import ProfileEntry
 from nexus.render.console import printable
-from nexus.simulation.profile_order import WHEN, ProfileReport, SlotRow, as_json_value, check_profile_order
+from nexus.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.types.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _measured(command: F) -> F:
-    """The options of what is measured: session, model, budget."""
-    command = click.option(
-        "--budget", type=click.IntRange(min=1), help="Available tokens [the model's window less the reserves]."
-    )(command)
-    command = click.option("-m", "--model", default="", help="Model, for its prices [claude-sonnet-4-5].")(command)
-    return click.option("-s", "--session", default="main", show_default=True, help="Session whose next call counts.")(
-        command
-    )
+def _measuring_options(command: F) -> F:
+    """Add the options of the call that is measured: session, model, budget."""
+    session = click.option("-s", "--session", default="main", show_default=True, help="Session of the measured call.")
+    return session(MODEL_OPTION(BUDGET_OPTION(command)))
 
 
 @click.group("profile")
-@common
+@common_options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """List, show and check profiles: which sources stand in which slot, in which order, and what that costs.
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """List, show and check profiles.
+
+    A profile assigns sources to slots, in an order that decides what a prompt cache can reuse.
 
     Example: nexus profile check mine
     """
-    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
+    options.pass_on(ctx, command.commands)
 
 
 @command.command("list")
-@common
-def listed(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """List the profiles: ready ones, your own, plugins', the workspace's. Warnings go to standard error.
+@common_options
+def list_(options: CommonOptions) -> None:
+    """List the profiles.
+
+    They are built in, yours, from plugins, or the workspace's. Warnings go to standard error.
 
     Example: nexus profile list
     """
-    with open_here(workspace, ledger) as nx:
-        rows, warned = nx.profiles.entries()
-    warned = [*warned, *(note for row in rows for note in row.warnings)]
-    if as_json:
-        emit({"profiles": [_value(row) for row in rows], "warnings": msgspec.to_builtins(warned)})
+    with options.open() as nx:
+        entries, warnings = nx.profiles.entries()
+    warnings = [*warnings, *(warning for entry in entries for warning in entry.warnings)]
+    if options.as_json:
+        emit({"profiles": [_json_value(entry) for entry in entries], "warnings": msgspec.to_builtins(warnings)})
         return
-    print_table(("profile", "from", "form", "what"), map(_row, rows), wraps=("what",))
-    for note in warned:
-        click.echo(f"Warning: {printable(note.source)}: {printable(note.message)}", err=True)
+    print_table(("profile", "source", "format", "description"), map(_row, entries), wraps=("description",))
+    for warning in warnings:
+        print_warning(warning)
 
 
-def _row(row: ProfileEntry) -> tuple[str, ...]:
-    if row.profile is None:
-        return row.name, row.source, "", f"cannot be used: {row.trouble}"
-    return row.name, _from(row), row.profile.message_format, row.profile.description
+def _row(entry: ProfileEntry) -> tuple[str, ...]:
+    if entry.profile is None:
+        return entry.name, entry.source, "", f"invalid: {entry.trouble}"
+    source = "built-in" if entry.kind == "ready" else entry.source
+    return entry.name, source, entry.profile.message_format, entry.profile.description
 
 
-def _from(row: ProfileEntry) -> str:
-    return "ready" if row.kind == "ready" else row.source
-
-
-def _value(row: ProfileEntry) -> dict[str, Any]:
-    found = row.profile
+def _json_value(entry: ProfileEntry) -> dict[str, Any]:
+    profile = entry.profile
     return {
-        "name": row.name,
-        "kind": row.kind,
-        "from": row.source,
-        "form": found.message_format if found else None,
-        "summary": found.summary if found else None,
-        "says_start": found.session_header if found else None,
-        "frozen": found.freeze_system_prompt if found else None,
-        "what": found.description if found else None,
-        "system": list(found.system) if found else None,
-        "ahead": list(found.preamble) if found else None,
-        "current": list(found.current) if found else None,
-        "trouble": row.trouble,
+        "name": entry.name,
+        "kind": "built-in" if entry.kind == "ready" else entry.kind,
+        "from": entry.source,
+        "message_format": profile.message_format if profile else None,
+        "summary": profile.summary if profile else None,
+        "session_header": profile.session_header if profile else None,
+        "freeze_system_prompt": profile.freeze_system_prompt if profile else None,
+        "description": profile.description if profile else None,
+        "system": list(profile.system) if profile else None,
+        "preamble": list(profile.preamble) if profile else None,
+        "current": list(profile.current) if profile else None,
+        "trouble": entry.trouble,
     }
 
 
 @command.command("show")
 @click.argument("name")
-@_measured
-@common
-def show(
-    name: str,
-    session: str,
-    model: str,
-    budget: int | None,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Show profile NAME, or the one of a file: its sources in order, with slot, volatility and tokens in this workspace.
+@_measuring_options
+@common_options
+def show(name: str, session: str, model: str, budget: int | None, options: CommonOptions) -> None:
+    """Show the sources of profile NAME in order.
+
+    Each has its slot, its volatility and its tokens in this workspace. NAME may be a file.
 
     Example: nexus profile show layered
     """
-    name, more = named_profile(name)
-    with open_here(workspace, ledger, **more) as nx:
-        found = check_profile_order(nx, name, session=session, model=model, budget=budget)
-    if as_json:
-        emit(as_json_value(found))
+    name, profile_file = profile_option(name)
+    with options.open(**profile_file) as nx:
+        report = check_profile_order(nx, name, session=session, model=model, budget=budget)
+    if options.as_json:
+        emit(_report_value(report))
         return
-    profile = found.profile
-    click.echo(
-        f"{printable(found.name)} ({printable(found.origin)}), form {profile.message_format}: {printable(profile.description)}"
-    )
-    for told in _own_ways(profile):
-        click.echo(told)
+    profile = report.profile
+    title = f"{printable(report.name)} ({printable(report.origin)}), format {profile.message_format}"
+    click.echo(f"{title}: {printable(profile.description)}")
+    for feature in _features(profile):
+        click.echo(feature)
     for share in profile.shares:
         click.echo(f"{share.layer}: at least {share.floor:.0%}, at most {share.ceiling:.0%} of the available tokens")
-    print_table(
-        ("slot", "source", "changes", "tokens", "holds"), _sources(found), numbers=("tokens",), wraps=("holds",)
-    )
-    _say_warnings(found)
+    names = ("slot", "source", "changes", "tokens", "blocks from")
+    print_table(names, _source_rows(report), numbers=("tokens",), wraps=("blocks from",))
+    _print_warnings(report)
 
 
-def _own_ways(profile: Profile) -> Iterator[str]:
-    """How a profile's history opens, and whether its system slot stays, where that is otherwise than usual."""
+def _features(profile: Profile) -> Iterator[str]:
+    """Yield a line for each optional feature of a profile."""
     if profile.session_header:
-        yield "The first message of a new session says when it was started."
+        yield "The first message of a new session has the time of its start."
     if profile.summary == "context":
-        yield "A summary stands under [CONTEXT SUMMARY]."
+        yield "A summary has the heading [CONTEXT SUMMARY]."
     if profile.freeze_system_prompt:
-        yield "The system slot stays as a session began with it, until it is compacted or cleared."
+        yield "The system prompt does not change during a session until a compaction or clear."
 
 
-def _sources(found: ProfileReport) -> Iterator[tuple[str, ...]]:
+def _source_rows(report: ProfileReport) -> Iterator[tuple[str, ...]]:
     for slot in ("system", "ahead", "current"):
-        yield from (_line(row) for row in found.rows if row.slot == slot)
+        for row in report.rows:
+            if row.slot == slot:
+                changes = WHEN[row.changes] if row.changes else "not declared"
+                yield _slot_name(slot), row.source, changes, f"{row.tokens:,}", ", ".join(row.origins) or "(none now)"
         if slot == "ahead":
-            yield "history", "(the conversation)", "", f"{found.history_tokens:,}", "what was said and done"
+            yield "history", "(the conversation)", "", f"{report.history_tokens:,}", "the session's messages"
 
 
-def _line(row: SlotRow) -> tuple[str, ...]:
-    changes = WHEN[row.changes] if row.changes else "not declared"
-    return row.slot, row.source, changes, f"{row.tokens:,}", ", ".join(row.origins) or "(nothing now)"
+def _slot_name(slot: str) -> str:
+    """Return the name of a slot; manifests store the preamble as `ahead`."""
+    return "preamble" if slot == "ahead" else slot
+
+
+def _report_value(report: ProfileReport) -> dict[str, Any]:
+    value, profile = msgspec.to_builtins(report), report.profile
+    shares = value.pop("profile")["shares"]
+    return {
+        **value,
+        "rows": [{**row, "slot": _slot_name(row["slot"])} for row in value["rows"]],
+        "summary": profile.summary,
+        "shares": shares,
+        "description": profile.description,
+        "message_format": profile.message_format,
+        "session_header": profile.session_header,
+        "freeze_system_prompt": profile.freeze_system_prompt,
+        "preamble": list(profile.preamble),
+    }
 
 
 @command.command("check")
 @click.argument("name", required=False)
-@_measured
-@common
-def check(
-    name: str | None,
-    session: str,
-    model: str,
-    budget: int | None,
-    workspace: str | None,
-    ledger: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Check profile NAME, or all that stand in files: what is wrong, and what a volatile block before a stable one costs.
+@_measuring_options
+@common_options
+def check(name: str | None, session: str, model: str, budget: int | None, options: CommonOptions) -> int:
+    """Check profile NAME, or all profiles in files.
+
+    Reports errors, and the cost of volatile blocks before stable ones.
 
     Example: nexus profile check mine
     """
-    given, more = named_profile(name) if name else ("", {})
-    looked: list[ProfileReport] = []
-    broken: list[ProfileEntry] = []
-    with open_here(workspace, ledger, **more) as nx:
-        names = [given]
-        if not given:
-            rows = [row for row in nx.profiles.entries()[0] if row.kind in ("user", "workspace")]
-            broken = [row for row in rows if row.profile is None]
-            names = [row.name for row in rows if row.profile is not None]
-        looked += (check_profile_order(nx, one, session=session, model=model, budget=budget) for one in names)
-    if as_json:
-        emit({"profiles": [as_json_value(one) for one in looked], "broken": [_value(row) for row in broken]})
+    name, profile_file = profile_option(name) if name else ("", {})
+    invalid: list[ProfileEntry] = []
+    with options.open(**profile_file) as nx:
+        names = [name]
+        if not name:
+            entries = [entry for entry in nx.profiles.entries()[0] if entry.kind in ("user", "workspace")]
+            invalid = [entry for entry in entries if entry.profile is None]
+            names = [entry.name for entry in entries if entry.profile is not None]
+        reports = [check_profile_order(nx, each, session=session, model=model, budget=budget) for each in names]
+    if options.as_json:
+        emit(
+            {"profiles": [_report_value(report) for report in reports], "broken": [_json_value(row) for row in invalid]}
+        )
     else:
-        for one in looked:
-            _tell(one)
-        for row in broken:
-            click.echo(f"{printable(row.source)}: cannot be used: {printable(row.trouble)}")
-        if not looked and not broken:
-            click.echo("There is no file of a profile; `nexus profile list` has the ready ones (docs/profiles.md).")
-    return BadProfile.exit_code if broken else 0
+        for report in reports:
+            _print_report(report)
+        for entry in invalid:
+            click.echo(f"{printable(entry.source)}: invalid: {printable(entry.trouble)}")
+        if not reports and not invalid:
+            click.echo("No profile files (list the built-in profiles: nexus profile list).")
+    return UNREADABLE if invalid else 0
 
 
-def _tell(found: ProfileReport) -> None:
-    warnings = sum(one.level == "warning" for one in found.findings) + len(found.warned)
-    state = "fine" if not warnings else "1 warning" if warnings == 1 else f"{warnings} warnings"
-    click.echo(f"{printable(found.name)} ({printable(found.origin)}): {state}")
-    for one in found.findings:
-        click.echo(f"{one.level.capitalize()}: {printable(one.text)}")
-    _say_warnings(found)
+def _print_report(report: ProfileReport) -> None:
+    count = sum(finding.level == "warning" for finding in report.findings) + len(report.warned)
+    state = "ok" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")
+    for finding in report.findings:
+        click.echo(f"{finding.level.capitalize()}: {printable(finding.text)}")
+    _print_warnings(report)
 
 
-def _say_warnings(found: ProfileReport) -> None:
-    for note in found.warned:
-        click.echo(f"Warning: {printable(note.source)}: {printable(note.message)}")
+def _print_warnings(report: ProfileReport) -> None:
+    for warning in report.warned:
+        print_warning(warning, err=False)

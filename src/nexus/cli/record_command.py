@@ -1,4 +1,4 @@
-"""`nexus record`: the reply to an assembled context, with its cut and manifest."""
+"""`nexus record`: the reply to an assembled context, with the cut and the manifest of the call."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli.listing import quoted
-from nexus.cli.shared import common, emit, open_here, read_json
+from nexus.cli._options import CommonOptions, common_options, read_json
+from nexus.cli._output import emit, quoted
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
 from nexus.render.renderers import RENDERERS
@@ -17,21 +17,20 @@ from nexus.render.renderers import RENDERERS
 @click.command("record")
 @click.argument("context", type=click.Path(dir_okay=False))
 @click.argument("reply", type=click.Path(dir_okay=False))
-@common
-def command(context: str, reply: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Store the turn of CONTEXT (from `assemble --save`) and REPLY (a provider's whole response, as JSON)."""
+@common_options
+def command(context: str, reply: str, options: CommonOptions) -> None:
+    """Store a turn: CONTEXT (from `assemble --save`) and REPLY (a provider's complete response, as JSON)."""
     saved = read_json(context)
     if not isinstance(saved, dict):
-        raise BadContext(f"{context} holds no context that `nexus assemble --save` wrote")
+        raise BadContext(f"'{context}' not readable as a context (save one with `nexus assemble --save`)")
     ctx = from_json(cast("dict[str, Any]", saved), RENDERERS)
-    with open_here(workspace, ledger, writes=True) as nx:
-        done = nx.record(ctx, read_json(reply))
-    if as_json:
-        emit({"session": ctx.session_label, **msgspec.to_builtins(done)})
-    elif done.added:
+    with options.open(writes=True) as nx:
+        committed = nx.record(ctx, read_json(reply))
+    session = quoted(ctx.session_label)
+    if options.as_json:
+        emit({"session": ctx.session_label, **msgspec.to_builtins(committed)})
+    elif committed.added:
         cut = " and the cut" if ctx.cut else ""
-        click.echo(
-            f"Recorded turn {done.turn}{cut} in session {quoted(ctx.session_label)}; its head is entry {done.head}."
-        )
+        click.echo(f"Recorded turn {committed.turn}{cut} in session {session}; its head is entry {committed.head}.")
     else:
         click.echo("Nothing new: this context and reply were recorded before.")

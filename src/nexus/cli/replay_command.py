@@ -1,91 +1,71 @@
-"""`nexus replay`: the request body of a recorded call, made again from the ledger and proven by its hash."""
+"""`nexus replay`: the request body of a recorded call, rebuilt from the ledger and verified by its hash."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 import msgspec
 
-from nexus.analysis.replay import ReplayedCall, replay_call
+from nexus.analysis.replay import replay_call
 from nexus.assembly.manifest_store import parse_stored_manifest
-from nexus.cli.shared import common, emit, open_here
-from nexus.context import AssembledContext
-from nexus.ledger.recorded_calls import recorded_call
+from nexus.cli._options import CALL_OPTION, CommonOptions, common_options
+from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
 from nexus.render.console import printable
-
-FORMS = ("openai", "responses", "anthropic", "gemini")
 
 
 @click.command("replay")
 @click.argument("session")
 @click.argument("turn", type=click.IntRange(min=1))
-@click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [its last].")
-@click.option("--as", "form", type=click.Choice(FORMS), help="Form of the body [the model's own].")
-@click.option("--bytes", "exact", is_flag=True, help="Write the very bytes that the hash is of, for sha256sum.")
-@click.option("--unproven", is_flag=True, help="Show the body also where it cannot be proven, with a warning.")
-@common
+@CALL_OPTION
+@click.option("--as", "output_format", type=click.Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
+@click.option("--bytes", "exact", is_flag=True, help="Write the exact bytes that were hashed, for sha256sum.")
+@click.option("--unverified", is_flag=True, help="Also show a body that cannot be verified, with a warning.")
+@common_options
 def command(
     session: str,
     turn: int,
     call: int | None,
-    form: str | None,
-    workspace: str | None,
-    ledger: str | None,
+    output_format: str | None,
+    options: CommonOptions,
     *,
     exact: bool,
-    unproven: bool,
-    as_json: bool,
+    unverified: bool,
 ) -> None:
-    """Print the request body of TURN's call in SESSION as it was sent. What it rests on is said on standard error.
+    """Print the request body of the call of TURN in SESSION as it was sent. The verification goes to standard error.
 
-    The body is made again from the ledger alone, and its hash compared with the one that was stored when it was sent.
+    The body is rebuilt from the ledger alone, and its hash is compared with the stored one.
 
     Example: nexus replay main 7 --call 2
     """
-    if exact and as_json:
-        raise click.UsageError("--bytes writes the body alone: leave --json out.")
-    with open_here(workspace, ledger) as nx:
-        made = replay_call(nx.replay_deps, recorded_call(nx.store, session, turn, call), unverified=unproven)
-    body = body_of(made.ctx, form)
-    stored = parse_stored_manifest(made.call.row.manifest).body
-    if as_json:
-        head = {"session": session, "turn": turn, "call": made.call.number, "calls": made.call.count}
-        proof = {"proven": not made.missing, "sha256": stored, "missing": list(made.missing)}
+    if exact and options.as_json:
+        raise click.UsageError("--bytes and --json exclude each other")
+    with options.open() as nx:
+        replayed = replay_call(nx.replay_deps, nx.recorded_call(session, turn, call), unverified=unverified)
+    model_format: str = replayed.ctx.accounting.model_info.wire
+    body = request_body(replayed.ctx, output_format or model_format)
+    stored_hash = parse_stored_manifest(replayed.call.row.manifest).body
+    if options.as_json:
         emit(
             {
-                **head,
-                "model": made.ctx.model,
-                "form": form or made.ctx.accounting.model_info.wire,
-                **proof,
+                "session": session,
+                "turn": turn,
+                "call": replayed.call.number,
+                "calls": replayed.call.count,
+                "model": replayed.ctx.model,
+                "form": output_format or model_format,
+                "proven": not replayed.missing,
+                "sha256": stored_hash,
+                "missing": list(replayed.missing),
                 "body": body,
             }
         )
         return
-    click.echo(_proof(made, stored, form), err=True)
+    name = f"{replayed.call.label}, {replayed.ctx.model}"
+    if replayed.missing:
+        click.echo(printable(f"Warning: {name}: NOT VERIFIED: {'; '.join(replayed.missing)}"), err=True)
+    else:
+        other = f"; printed in the format {output_format}" if output_format not in (None, model_format) else ""
+        click.echo(printable(f"{name}: verified, its {model_format} body has SHA-256 {stored_hash}{other}"), err=True)
     if exact:
         click.echo(msgspec.json.encode(body), nl=False)
     else:
         emit(body)
-
-
-def body_of(ctx: AssembledContext, form: str | None) -> dict[str, Any]:
-    """The body in a form; in the model's own if none is named."""
-    match form or ctx.accounting.model_info.wire:
-        case "responses":
-            return ctx.to_responses()
-        case "anthropic":
-            return ctx.to_anthropic()
-        case "gemini":
-            return ctx.to_gemini()
-        case _:
-            return ctx.to_openai()
-
-
-def _proof(made: ReplayedCall, stored: str, form: str | None) -> str:
-    what = f"{made.call.label}, {made.ctx.model}"
-    if made.missing:
-        return printable(f"Warning: {what}: NOT PROVEN: {'; '.join(made.missing)}")
-    own = made.ctx.accounting.model_info.wire
-    other = f"; this is the same call in the form {form}" if form and form != own else ""
-    return printable(f"{what}: proven, its {own} body has SHA-256 {stored}{other}")

@@ -6,14 +6,11 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 
-from nexus.cli.excerpt import Pieces, around, beginning
-from nexus.cli.listing import NO_LEDGER, dotted, label_of, moment, quoted
-from nexus.cli.shared import common, emit, open_here, plain_output
-from nexus.engine import Engine
+from nexus.cli._options import NO_LEDGER, CommonOptions, common_options, resolve_session
+from nexus.cli._output import Pieces, emit, excerpt, format_ref, format_time, plain_output, quoted
 from nexus.ledger.search_text import parse_query
-from nexus.ledger.sessions import Query, SearchHit
+from nexus.ledger.sessions import SearchHit
 from nexus.render.console import printable
 
 
@@ -25,89 +22,71 @@ from nexus.render.console import printable
     "roles",
     multiple=True,
     type=click.Choice(["user", "assistant", "tool", "system"]),
-    help="Only messages of this role; may be repeated.",
+    help="Only messages of this role; repeatable.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Messages at most.")
-@click.option("--newest", is_flag=True, help="The newest first, not the best.")
-@click.option("--all", "every", is_flag=True, help="Deleted sessions too.")
-@common
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")
+@click.option("--newest", is_flag=True, help="Newest first instead of best first.")
+@click.option("--all", "every", is_flag=True, help="Also search deleted sessions.")
+@common_options
 def command(
     words: tuple[str, ...],
     session: str,
     roles: tuple[Any, ...],
     limit: int,
-    workspace: str | None,
-    ledger: str | None,
+    options: CommonOptions,
     *,
     newest: bool,
     every: bool,
-    as_json: bool,
 ) -> None:
-    """Find the messages that have all WORDS. Case and accents do not matter; what was compacted is found too.
+    """Find the messages that have all WORDS.
 
-    Words in double quotes stand side by side; in a shell: nexus search '"index rebuild" nightly'. Chinese, Japanese and
+    Compacted messages are searched too. Case and accents are ignored. Words in double quotes form a phrase; in a shell: nexus search '"index rebuild" nightly'. Chinese, Japanese and
     Korean need no spaces.
 
     Example: nexus search index rebuild --session main --role user
     """
     text = " ".join(words)
-    wanted = parse_query(text)
-    if not wanted:
-        raise click.UsageError("there is no word to search for: signs alone are not found")
-    with open_here(workspace, ledger) as nx, nx.store.snapshot():
-        label = label_of(nx, session) if session else ""
+    phrases = parse_query(text)
+    if not phrases:
+        raise click.UsageError("no words in the query: punctuation alone is not searched")
+    with options.open() as nx, nx.ledger.snapshot():
+        label = resolve_session(nx, session) if session else ""
         order = "newest" if newest else "relevance"
-        hits = nx.store.search(Query(text, label, roles, limit + 1, order=order, every=every))
-        found = _found(nx, hits[:limit], label, wanted)
-        absent = nx.store.place == NO_LEDGER
-    if as_json:
-        emit([_value(one) for one in found])
+        hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
+        names = {name for hit in hits for name in _sessions(hit, label)}
+        statuses = {name: nx.ledger.metadata(name).status for name in names}
+        has_ledger = nx.ledger.place != NO_LEDGER
+    if options.as_json:
+        emit([_json_value(hit, label, phrases) for hit in hits[:limit]])
         return
-    if not found:
-        where = f" of session {quoted(label)}" if label else ""
-        click.echo("There is no ledger yet." if absent else f"No message{where} has all of: {printable(text)}")
-    for one in found:
-        _print(one)
+    if not hits:
+        where = f" in session {quoted(label)}" if label else ""
+        click.echo(f"No matches{where} for: {printable(text)}" if has_ledger else "No ledger yet.")
+    for hit in hits[:limit]:
+        _print(hit, _sessions(hit, label), statuses, excerpt(hit.text, phrases))
     if len(hits) > limit:
-        click.echo(f"There are more than these {limit:,}; --limit shows more.")
+        click.echo(f"More than {limit:,} messages match (--limit shows more).")
 
 
-class Found(Struct, frozen=True):
-    """A hit with the sessions that have it, the status of each that is not active, and its excerpt."""
-
-    hit: SearchHit
-    sessions: tuple[str, ...]
-    statuses: dict[str, str]
-    excerpt: Pieces
+def _sessions(hit: SearchHit, label: str) -> tuple[str, ...]:
+    """Return the sessions that have a message, first the one that was searched, which has every hit on its path."""
+    return (label, *(name for name in hit.sessions if name != label)) if label else hit.sessions
 
 
-def _found(nx: Engine, hits: list[SearchHit], label: str, wanted: list[list[str]]) -> list[Found]:
-    """The hits as they are shown. `label` is the session that was asked for; it has every hit on its path."""
-    found: list[Found] = []
-    known: dict[str, str] = {}
-    for hit in hits:
-        names = hit.sessions
-        names = (label, *(name for name in names if name != label)) if label else names
-        known.update({name: nx.ledger.metadata(name).status for name in names if name not in known})
-        hidden = {name: known[name] for name in names if known[name] != "active"}
-        pieces = around(hit.text, wanted) or [(beginning(hit.text), False)]
-        found.append(Found(hit, names, hidden, pieces))
-    return found
+def _json_value(hit: SearchHit, label: str, phrases: list[list[str]]) -> dict[str, Any]:
+    text = "".join(piece for piece, _ in excerpt(hit.text, phrases))
+    return {**msgspec.to_builtins(hit), "sessions": _sessions(hit, label), "excerpt": text}
 
 
-def _value(one: Found) -> dict[str, Any]:
-    excerpt = "".join(piece for piece, _ in one.excerpt)
-    return {**msgspec.to_builtins(one.hit), "sessions": one.sessions, "excerpt": excerpt}
-
-
-def _print(one: Found) -> None:
-    hit, plain = one.hit, plain_output()
-    names = [f"{printable(name)}{f' ({one.statuses[name]})' if name in one.statuses else ''}" for name in one.sessions]
+def _print(hit: SearchHit, sessions: tuple[str, ...], statuses: dict[str, str], pieces: Pieces) -> None:
+    plain = plain_output()
+    names = [
+        f"{printable(name)} ({statuses[name]})" if statuses.get(name, "active") != "active" else printable(name)
+        for name in sessions
+    ]
     also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
-    head = f"{also}  entry {dotted(hit.place)}  turn {hit.turn}  {hit.role}  {moment(hit.at_ms)}"
-    first = names[0] if names else f"(thread {hit.thread} of no session)"
-    excerpt = (
-        piece if plain or not found else click.style(piece, fg="yellow", bold=True) for piece, found in one.excerpt
-    )
+    head = f"{also}  entry {format_ref(hit.place)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
+    first = names[0] if names else f"(thread {hit.thread} without a session)"
+    text = (piece if plain or not match else click.style(piece, fg="yellow", bold=True) for piece, match in pieces)
     click.echo(f"{first if plain else click.style(first, fg='cyan', bold=True)}{head.rstrip()}")
-    click.echo(f"    {''.join(excerpt)}")
+    click.echo(f"    {''.join(text)}")

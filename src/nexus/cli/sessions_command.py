@@ -1,13 +1,13 @@
-"""`nexus sessions`: what the ledger holds."""
+"""`nexus sessions`: the sessions of a ledger."""
 
 from __future__ import annotations
 
 import click
 import msgspec
 
-from nexus.cli.listing import NO_LEDGER, moment, shortened
-from nexus.cli.shared import common, emit, open_here
-from nexus.cli.table import print_table
+from nexus.cli._options import NO_LEDGER, CommonOptions, common_options
+from nexus.cli._output import emit, format_time, shortened
+from nexus.cli._tables import print_table
 from nexus.ledger.sessions import SessionInfo
 from nexus.render.console import printable
 
@@ -15,48 +15,41 @@ NUMBERS = ("turns", "messages", "tokens")
 
 
 @click.command("sessions")
-@click.option("--all", "every", is_flag=True, help="Archived and deleted sessions too.")
-@common
-def command(workspace: str | None, ledger: str | None, *, every: bool, as_json: bool) -> None:
-    """List the sessions, newest first. A session that another one spawned shows its parent.
+@click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
+@common_options
+def command(options: CommonOptions, *, every: bool) -> None:
+    """List the sessions, newest first.
+
+    Spawned sessions have a parent.
 
     Example: nexus sessions --all
     """
-    with open_here(workspace, ledger) as nx:
-        found, place = nx.sessions(include_inactive=every), nx.store.place
-    if as_json:
-        emit(msgspec.to_builtins(found))
+    with options.open() as nx:
+        sessions, place = nx.sessions(include_inactive=every), nx.ledger.place
+    if options.as_json:
+        emit(msgspec.to_builtins(sessions))
         return
-    if not found:
-        absent = f"There is no ledger {printable(ledger) if ledger else 'here'} yet"
-        where = absent if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
-        click.echo(f"{where}. `nexus import FILE` or `nexus record` brings sessions.")
+    if not sessions:
+        missing = f"No ledger {printable(options.ledger) if options.ledger else 'here'} yet"
+        state = missing if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
+        click.echo(f"{state} (add sessions: nexus import FILE or nexus record).")
         return
-    _print(found)
-
-
-def _print(found: list[SessionInfo]) -> None:
     names = ["session", *NUMBERS, "last"]
-    names += ["status"] * any(one.status != "active" for one in found)
-    names += ["parent"] * any(one.parent_session for one in found)
+    names += ["status"] * any(session.status != "active" for session in sessions)
+    names += ["parent"] * any(session.parent_session for session in sessions)
     names.append("title")
-    rows = (_cells(one) for one in found)
-    print_table(
-        names,
-        ([cells[name] for name in names] for cells in rows),
-        numbers=NUMBERS,
-        wraps=("session", "parent", "title"),
-    )
+    rows = ([cells[name] for name in names] for cells in map(_cells, sessions))
+    print_table(names, rows, numbers=NUMBERS, wraps=("session", "parent", "title"))
 
 
-def _cells(one: SessionInfo) -> dict[str, str]:
+def _cells(session: SessionInfo) -> dict[str, str]:
     return {
-        "session": shortened(printable(one.label)) + (" (open turn)" if one.open_turn else ""),
-        "turns": f"{one.turns:,}",
-        "messages": f"{one.messages:,}",
-        "tokens": f"{one.tokens:,}",
-        "last": moment(one.last_ms),
-        "status": one.status,
-        "parent": shortened(printable(one.parent_session)),
-        "title": one.title,
+        "session": shortened(printable(session.label)) + (" (open turn)" if session.open_turn else ""),
+        "turns": f"{session.turns:,}",
+        "messages": f"{session.messages:,}",
+        "tokens": f"{session.tokens:,}",
+        "last": format_time(session.last_ms),
+        "status": session.status,
+        "parent": shortened(printable(session.parent_session)),
+        "title": session.title,
     }

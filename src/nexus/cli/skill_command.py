@@ -1,9 +1,10 @@
-"""`nexus skill`: the skills that an agent can use here; listed, shown, used, checked, and a new one begun."""
+"""`nexus skill`: skills of the workspace, the user and the package: list, show, use, check, create."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import os
 import sys
 import time
@@ -13,127 +14,145 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli.listing import moment
-from nexus.cli.shared import common, emit, handed_down, nearest_workspace
-from nexus.cli.skill_making import make
-from nexus.cli.table import print_table
+from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._output import emit, format_time, print_warning
+from nexus.cli._tables import print_table
 from nexus.engine import open_engine
-from nexus.errors import NoSuchSkill
+from nexus.errors import BadSkill, NoSuchSkill
 from nexus.render.console import printable
 from nexus.types.skill import SkillInstructions, SkillsFound
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
-from nexus.workspace.skills.discovery import SKILLS, SkillFolder
+from nexus.workspace.skills.discovery import FILE, SKILLS
 from nexus.workspace.skills.lint import lint_all, lint_path
-from nexus.workspace.skills.skill_file import name_problem
+from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, name_problem, printable_line
 from nexus.workspace.skills.usage import USED, record_use, used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import availability, discover_skills
 
-MOST_FILES = 50
-"""Files beside a guide that are named with it."""
+MAX_FILES = 50
+"""Files of a skill that are listed with its instructions."""
+
+SKILL_TEXT = """\
+---
+name: {name}
+description: {description}
+---
+# {title}
+
+<!-- The agent reads this text when it uses the skill. Write what it does not know yet, in the order in which it is done. -->
+
+1. What to look at first.
+2. What to do.
+3. How to see that it worked.
+"""
 
 
 @click.group("skill")
-@common
+@common_options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """List, show, use, check and begin skills: guides for one kind of task each, in folders with a SKILL.md.
+def command(ctx: click.Context, options: CommonOptions) -> None:
+    """List, show, use, check and create skills.
+
+    A skill is a folder with a SKILL.md, which has instructions for one kind of task.
 
     Example: nexus skill use past-conversations
     """
-    handed_down(ctx, command.commands, workspace, ledger, as_json=as_json)
+    options.pass_on(ctx, command.commands)
 
 
 @command.command("list")
-@common
-def list_(workspace: str | None, ledger: str | None, *, as_json: bool) -> None:  # noqa: ARG001 - an option of all commands
-    """List the skills of the workspace, of the user and of the package. Warnings go to standard error.
+@common_options
+def list_(options: CommonOptions) -> None:
+    """List the skills of the workspace, the user and the package. Warnings go to standard error.
 
     Example: nexus skill list --json
     """
-    around = _around(workspace)
-    found = _found(around)
-    if as_json:
-        skills = [_facts(around, guide) for guide in found.instructions.values()]
-        emit({"skills": skills, "warnings": msgspec.to_builtins(found.warnings)})
+    context = _workspace_context(options)
+    skills = _discover(context)
+    if options.as_json:
+        values = [_json_value(context, skill) for skill in skills.instructions.values()]
+        emit({"skills": values, "warnings": msgspec.to_builtins(skills.warnings)})
         return
     probe = Probe()
     rows = [
-        (one.name, one.place, availability(one, probe) or "yes", "yes" if one.always else "", one.description)
-        for one in found.skills
+        (skill.name, skill.place, availability(skill, probe) or "yes", "yes" if skill.always else "", skill.description)
+        for skill in skills.skills
     ]
     print_table(("skill", "place", "available", "always", "description"), rows, wraps=("available", "description"))
-    _warn(found)
+    for warning in skills.warnings:
+        print_warning(warning)
 
 
 @command.command("show")
 @click.argument("name")
-@common
-def show(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:  # noqa: ARG001 - as above
-    """Show what skill NAME says of itself, where it is, what it needs, and what of that is missing.
+@common_options
+def show(name: str, options: CommonOptions) -> None:
+    """Show skill NAME: front matter, place, missing requirements.
 
     Example: nexus skill show past-conversations
     """
-    around = _around(workspace)
-    facts = _facts(around, _guide(_found(around), name))
-    if as_json:
-        emit(facts)
+    context = _workspace_context(options)
+    value = _json_value(context, _find(_discover(context), name))
+    if options.as_json:
+        emit(value)
         return
-    facts["used"] = moment(facts.pop("used_ms") or 0)
-    for field, value in facts.items():
-        if _told(value):
-            click.echo(f"{field.replace('_', ' '):<14} {printable(_shown(value))}")
+    value["used"] = format_time(value.pop("used_ms") or 0)
+    for field, content in value.items():
+        if not _is_empty(content):
+            click.echo(f"{field.replace('_', ' '):<14} {printable(_display(content))}")
 
 
 @command.command("use")
 @click.argument("name")
-@common
-def use(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:  # noqa: ARG001 - as above
-    """Print the full guide of skill NAME, for an agent that is about to use it.
+@common_options
+def use(name: str, options: CommonOptions) -> None:
+    """Print the instructions of skill NAME, and record the use.
 
     Example: nexus skill use past-conversations
     """
-    around = _around(workspace, whole=True)
-    guide = _guide(_found(around), name)
-    folder, beside = _beside(around, guide)
-    missing = Probe().missing(guide.skill.requires)
-    if as_json:
+    context = _workspace_context(options, uncapped=True)
+    skill = _find(_discover(context), name)
+    folder, files = _skill_files(context, skill)
+    missing = Probe().missing(skill.skill.requires)
+    if options.as_json:
         emit(
-            {"name": guide.skill.name, "guide": guide.body, "folder": folder, "files": beside, "missing": list(missing)}
+            {"name": skill.skill.name, "guide": skill.body, "folder": folder, "files": files, "missing": list(missing)}
         )
     else:
-        click.echo("\n".join("\t".join(map(printable, line.split("\t"))) for line in guide.body.split("\n")))
-        notes = [f"Files of this skill, in {printable(folder)}: {printable(', '.join(beside))}"] if beside else []
+        click.echo("\n".join("\t".join(map(printable, line.split("\t"))) for line in skill.body.split("\n")))
+        notes = [f"Files of this skill, in {printable(folder)}: {printable(', '.join(files))}"] if files else []
         notes += [f"Missing here: {printable(', '.join(missing))}"] if missing else []
         if notes:
             click.echo("\n".join(["", "---", *notes]))
-    if not guide.body:
-        click.echo(f"Warning: {printable(guide.skill.origin)} has no text below its front matter", err=True)
-    _note(around, guide.skill.name, made=workspace is not None)
+    if not skill.body:
+        click.echo(f"Warning: {printable(skill.skill.origin)} has no text below its front matter", err=True)
+    _record_use(context, skill.skill.name, create=options.workspace is not None)
 
 
 @command.command("lint")
 @click.argument("path", required=False, type=click.Path())
-@common
-def lint(path: str | None, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:  # noqa: ARG001 - as above
-    """Check skills against the Agent Skills standard: at PATH, or all. Exit code 1 if a rule is broken.
+@common_options
+def lint(path: str | None, options: CommonOptions) -> None:
+    """Check skills against the Agent Skills standard.
 
-    PATH is a skill's folder, its SKILL.md, or a folder with several skills.
+    The exit code is 1 for errors. PATH is a skill's folder, its SKILL.md, or a folder with several skills [all skills].
 
     Example: nexus skill lint skills/log-triage
     """
-    found = lint_path(Path(path).expanduser()) if path else lint_all(_around(workspace))
-    errors = sum(one.error for each in found for one in each.findings)
-    said = [
-        (each.file, one.line, "error" if one.error else "warning", one.text) for each in found for one in each.findings
+    results = lint_path(Path(path).expanduser()) if path else lint_all(_workspace_context(options))
+    rows = [
+        (result.file, finding.line, "error" if finding.error else "warning", finding.text)
+        for result in results
+        for finding in result.findings
     ]
-    if as_json:
-        emit([dict(zip(("file", "line", "severity", "text"), one, strict=True)) for one in said])
+    errors = sum(severity == "error" for _, _, severity, _ in rows)
+    if options.as_json:
+        emit([dict(zip(("file", "line", "severity", "text"), row, strict=True)) for row in rows])
     else:
-        for file, line, severity, text in said:
+        for file, line, severity, text in rows:
             click.echo(f"{printable(file)}:{line}: {severity}: {printable(text)}")
-        click.echo(f"Skills: {len(found):,}. Errors: {errors:,}, warnings: {len(said) - errors:,}")
+        click.echo(f"Skills: {len(results):,}. Errors: {errors:,}, warnings: {len(rows) - errors:,}")
     if errors:
         click.get_current_context().exit(1)
 
@@ -142,118 +161,135 @@ def lint(path: str | None, workspace: str | None, ledger: str | None, *, as_json
 @click.argument("name")
 @click.option("--description", default="", help="What it is for and when to use it, in at most 1,024 characters.")
 @click.option("--user", is_flag=True, help="In your own folder, for all workspaces [in the workspace].")
-@common
-def new(name: str, description: str, workspace: str | None, ledger: str | None, *, user: bool, as_json: bool) -> None:  # noqa: ARG001 - as above
-    """Make the folder of a new skill NAME, with a SKILL.md to fill in.
+@common_options
+def new(name: str, description: str, options: CommonOptions, *, user: bool) -> None:
+    """Create skill NAME with a SKILL.md to fill in.
 
     Example: nexus skill new release-notes --description "Write release notes. Use when a release is planned."
     """
     if problem := name_problem(name):
         raise click.BadParameter(f"{name!r} {problem}", param_hint="NAME")
-    around = _around(workspace)
-    files = around.home if user else around.files
+    context = _workspace_context(options)
+    files = context.home if user else context.files
     assert files is not None
-    made = make(files.root, name, description)
-    if as_json:
-        emit({"name": name, "file": str(made)})
+    file = _create(files.root, name, description)
+    if options.as_json:
+        emit({"name": name, "file": str(file)})
         return
-    click.echo(f"Made {printable(str(made))}")
-    others = [
-        one for one in _found(around).warnings if one.message.startswith("not used:") and f"/{name}/" in one.source
-    ]
-    for other in others:
-        click.echo(f"nexus: {printable(other.source)} is {printable(other.message)}", err=True)
+    click.echo(f"Created {printable(str(file))}")
+    for warning in _discover(context).warnings:
+        # The new skill may hide one of the same name elsewhere, or be hidden by it.
+        if warning.message.startswith("not used:") and f"/{name}/" in warning.source:
+            click.echo(f"nexus: {printable(warning.source)} is {printable(warning.message)}", err=True)
     click.echo("Fill it in, then: nexus skill lint")
 
 
-def _around(workspace: str | None, *, whole: bool = False) -> WorkspaceContext:
-    """What stands around the workspace's calls; no ledger is needed. `whole`: without the cap for files in a context."""
-    root = Path(workspace).expanduser() if workspace else nearest_workspace(Path.cwd())
-    with open_engine(root, ledger=":memory:") as nx:
-        around = nx.workspace_context
-    if not whole:
-        return around
-    return dataclasses.replace(around, files=_whole(around.files), home=_whole(around.home))
+def skill_text(name: str, description: str) -> str:
+    """Return the text of a new SKILL.md; the description is quoted, so that YAML reads it unchanged."""
+    title = name.replace("-", " ").capitalize()
+    return SKILL_TEXT.format(name=name, description=json.dumps(description, ensure_ascii=False), title=title)
 
 
-def _found(around: WorkspaceContext) -> SkillsFound:
-    """All skills, without the bounds that hold for a context."""
-    return discover_skills(around, most_folders=sys.maxsize)
+def _create(root: Path, name: str, description: str) -> Path:
+    """Write the SKILL.md of a new skill under `root` and return its path. Raises BadSkill."""
+    line = printable_line(description) or UNWRITTEN
+    if len(line) > DESCRIPTION_CHARS:
+        raise BadSkill(f"description too long: {len(line):,} characters (at most {DESCRIPTION_CHARS:,})")
+    parent = root / SKILLS
+    folder = parent / name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        if not parent.resolve().is_relative_to(root.resolve()):
+            raise BadSkill(f"skill {name!r} not created: '{parent}' is outside of '{root}'")
+        folder.mkdir()
+        file = folder / FILE
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(skill_text(name, line))
+    except FileExistsError as error:
+        raise BadSkill(f"skill {name!r} not created: '{folder}' exists") from error
+    except OSError as error:
+        raise BadSkill(f"skill '{folder}' not created: {error.strerror or error}") from error
+    return file
 
 
-def _whole(files: Files | None) -> Files | None:
-    return Files(files.root, READ_BYTES, files.templates) if files is not None else None
+def _workspace_context(options: CommonOptions, *, uncapped: bool = False) -> WorkspaceContext:
+    """Return the workspace's context, without a ledger; `uncapped` reads files without the cap of a context."""
+    with open_engine(options.root, ledger=":memory:") as nx:
+        context = nx.workspace_context
+    if not uncapped:
+        return context
+
+    def without_cap(files: Files | None) -> Files | None:
+        return Files(files.root, READ_BYTES, files.templates) if files is not None else None
+
+    return dataclasses.replace(context, files=without_cap(context.files), home=without_cap(context.home))
 
 
-def _guide(found: SkillsFound, name: str) -> SkillInstructions:
-    """The skill of that name. Raises NoSuchSkill, which says what there is."""
-    guide = found.instructions.get(name)
-    if guide is not None:
-        return guide
-    near = difflib.get_close_matches(name[:100], list(found.instructions), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`nexus skill list` lists those that there are"
-    why = next((f" ({one.source}: {one.message})" for one in found.warnings if f"/{name}/" in one.source), "")
-    raise NoSuchSkill(f"there is no skill {name!r}{why}; {hint}")
+def _discover(context: WorkspaceContext) -> SkillsFound:
+    """Return all skills, without the limits of a context."""
+    return discover_skills(context, most_folders=sys.maxsize)
 
 
-def _facts(around: WorkspaceContext, guide: SkillInstructions) -> dict[str, Any]:
-    """All that is known of a skill, as values for JSON."""
-    root = around.files.root if around.files is not None else Path()
-    facts = msgspec.to_builtins(guide.skill)
-    facts["missing"] = list(Probe().missing(guide.skill.requires))
-    facts["used_ms"] = used_skills(root)[0].get(guide.skill.name)
-    return facts
+def _find(skills: SkillsFound, name: str) -> SkillInstructions:
+    """Return the skill of that name. Raises NoSuchSkill with similar names."""
+    skill = skills.instructions.get(name)
+    if skill is not None:
+        return skill
+    similar = difflib.get_close_matches(name[:100], list(skills.instructions), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else "list skills: nexus skill list"
+    reasons = (f": {one.source}: {one.message}" for one in skills.warnings if f"/{name}/" in one.source)
+    raise NoSuchSkill(f"skill {name!r} not found{next(reasons, '')} ({hint})")
 
 
-def _shown(value: object) -> str:
-    """A value of JSON on one line."""
+def _json_value(context: WorkspaceContext, skill: SkillInstructions) -> dict[str, Any]:
+    value = msgspec.to_builtins(skill.skill)
+    value["missing"] = list(Probe().missing(skill.skill.requires))
+    value["used_ms"] = used_skills(_root(context))[0].get(skill.skill.name)
+    return value
+
+
+def _root(context: WorkspaceContext) -> Path:
+    return context.files.root if context.files is not None else Path()
+
+
+def _display(value: object) -> str:
+    """Return a JSON value on one line, without empty fields."""
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return "; ".join(f"{name}: {_shown(one)}" for name, one in fields.items() if _told(one))
+        return "; ".join(f"{name}: {_display(content)}" for name, content in fields.items() if not _is_empty(content))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _told(value: object) -> bool:
-    """Whether a value says something; a map of empty ones does not."""
+def _is_empty(value: object) -> bool:
+    """Return True for an empty JSON value, and for an object of empty ones."""
     if isinstance(value, dict):
-        return any(map(_told, cast("dict[str, object]", value).values()))
-    return value is not None and value not in ("", [], ())
+        return all(map(_is_empty, cast("dict[str, object]", value).values()))
+    return value is None or value in ("", [], ())
 
 
-def _shelf(around: WorkspaceContext, guide: SkillInstructions) -> tuple[SkillFolder, str]:
-    """The place of a skill and the name of its folder."""
-    shelf = next(one for one in around.skill_index.of(around.files, around.home) if one.place == guide.skill.place)
-    return shelf, Path(guide.skill.origin).parent.name
-
-
-def _beside(around: WorkspaceContext, guide: SkillInstructions) -> tuple[str, list[str]]:
-    """A skill's folder, and the files in it besides the SKILL.md: paths in the folder, sorted, at most MOST_FILES."""
-    shelf, name = _shelf(around, guide)
-    folder = shelf.files.root / SKILLS / name
-    found: list[str] = []
-    for at, folders, files in os.walk(folder):
-        folders[:] = sorted(one for one in folders if not one.startswith("."))
-        found += sorted(os.path.relpath(Path(at, one), folder) for one in files if not one.startswith("."))
-        if len(found) > MOST_FILES:
+def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[str, list[str]]:
+    """Return a skill's folder and its other files, as sorted paths in the folder, at most MAX_FILES."""
+    places = context.skill_index.of(context.files, context.home)
+    place = next(place for place in places if place.place == skill.skill.place)
+    folder = place.files.root / SKILLS / Path(skill.skill.origin).parent.name
+    paths: list[str] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths += sorted(os.path.relpath(Path(parent, name), folder) for name in files if not name.startswith("."))
+        if len(paths) > MAX_FILES:
             break
-    return str(folder), [one for one in found if one != "SKILL.md"][:MOST_FILES]
+    return str(folder), [path for path in paths if path != FILE][:MAX_FILES]
 
 
-def _warn(found: SkillsFound) -> None:
-    for one in found.warnings:
-        click.echo(f"Warning: {printable(f'{one.source}: {one.message}')}", err=True)
-
-
-def _note(around: WorkspaceContext, name: str, *, made: bool) -> None:
-    """Notes the use in the workspace. What stands in the way is a warning: the guide was printed."""
-    root = around.files.root if around.files is not None else Path()
-    if not made and not (root / USED).parent.is_dir():
-        click.echo("Warning: not noted as used: here is no workspace (`nexus init` makes one)", err=True)
+def _record_use(context: WorkspaceContext, name: str, *, create: bool) -> None:
+    """Record the use in the workspace. A failure is a warning, because the instructions were printed."""
+    root = _root(context)
+    if not create and not (root / USED).parent.is_dir():
+        click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
         return
     try:
         record_use(root, name, time.time_ns() // 1_000_000)
     except OSError as error:
-        text = f"not noted as used in {USED}: {error.strerror or error}"
-        click.echo(f"Warning: {printable(text)}", err=True)
+        click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)

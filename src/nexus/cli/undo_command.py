@@ -1,4 +1,4 @@
-"""`nexus undo` and `nexus redo`: a compaction that should not hold, or should hold again."""
+"""`nexus undo` and `nexus redo`: revert the current compaction, or restore it."""
 
 from __future__ import annotations
 
@@ -6,73 +6,61 @@ from typing import Any
 
 import click
 
-from nexus.cli.listing import label_of, quoted
-from nexus.cli.shared import common, emit, open_here
+from nexus.cli._options import CommonOptions, common_options, resolve_session
+from nexus.cli._output import emit, quoted
 from nexus.engine import Engine
 from nexus.types.ledger_entries import Entry
 
 
 @click.command("undo")
 @click.argument("name")
-@common
-def command(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Undo the compaction that holds in session NAME. What it covered is shown again; nothing is deleted.
+@common_options
+def command(name: str, options: CommonOptions) -> None:
+    """Undo the current compaction of session NAME. The messages it covers are shown again; nothing is deleted.
 
     Example: nexus undo main
     """
-    with open_here(workspace, ledger) as nx:
-        label = label_of(nx, name)
-        entry = nx.ledger.undo(label)
-        _tell(nx, label, entry, "undone", "is undone", as_json=as_json)
+    with options.open() as nx:
+        label = resolve_session(nx, name)
+        _print_change(nx, label, nx.ledger.undo(label), "undone", options)
 
 
 @click.command("redo")
 @click.argument("name")
-@common
-def redo(name: str, workspace: str | None, ledger: str | None, *, as_json: bool) -> None:
-    """Take the newest undo in session NAME back. The compaction holds again.
+@common_options
+def redo(name: str, options: CommonOptions) -> None:
+    """Redo the compaction of session NAME that was undone last.
 
     Example: nexus redo main
     """
-    with open_here(workspace, ledger) as nx:
-        label = label_of(nx, name)
-        entry = nx.ledger.redo(label)
-        _tell(nx, label, entry, "redone", "holds again", as_json=as_json)
+    with options.open() as nx:
+        label = resolve_session(nx, name)
+        _print_change(nx, label, nx.ledger.redo(label), "redone", options)
 
 
-def _tell(nx: Engine, label: str, entry: Entry, key: str, what: str, *, as_json: bool) -> None:
-    """Prints which compaction it was, and what is shown now."""
-    shown = _shown(nx, label)
-    covers = [int(entry.body["covers_from"]), int(entry.body["covers_to"])]
-    if as_json:
-        done = {"entry": entry.seq, "covers_from": covers[0], "covers_to": covers[1]}
-        emit({"session": label, key: done, "shown": shown})
-        return
-    click.echo(
-        f"Session {quoted(label)}: the compaction at entry {entry.seq}, a summary of entries {covers[0]} to {covers[1]}, "
-        f"{what}."
-    )
-    click.echo(f"Shown now: {_told(shown)}.")
-
-
-def _shown(nx: Engine, label: str) -> dict[str, Any]:
-    with nx.store.snapshot():
-        seen, mark = nx.ledger.visible(label), nx.ledger.live(label).mark
-    shown: dict[str, Any] = {"first_entry": seen.first_seq, "messages": len(seen.rows)}
-    if mark is None:
-        return shown
-    if mark.kind == "clear":
-        return {**shown, "clear": mark.seq}
-    covers = {name: mark.body[name] for name in ("covers_from", "covers_to")}
-    return {**shown, "compaction": {"entry": mark.seq, **covers, "summary": seen.summary}}
-
-
-def _told(shown: dict[str, Any]) -> str:
-    count, first = f"{shown['messages']:,} messages", shown["first_entry"]
-    if "compaction" in shown:
-        held = shown["compaction"]
-        return (
-            f"the summary of entries {held['covers_from']} to {held['covers_to']} (compaction at entry {held['entry']}), "
-            f"then {count} from entry {first} on"
+def _print_change(nx: Engine, label: str, compaction: Entry, change: str, options: CommonOptions) -> None:
+    """Print the compaction that was undone or redone, and what later calls see now."""
+    with nx.ledger.snapshot():
+        visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).mark
+    shown: dict[str, Any] = {"first_entry": visible.first_seq, "messages": len(visible.rows)}
+    text = f"{len(visible.rows):,} messages"
+    if checkpoint is None:
+        text = f"all {text}"
+    elif checkpoint.kind == "clear":
+        shown["clear"] = checkpoint.seq
+        text += f" since the clear at entry {checkpoint.seq}"
+    else:
+        covers = {name: checkpoint.body[name] for name in ("covers_from", "covers_to")}
+        shown["compaction"] = {"entry": checkpoint.seq, **covers, "summary": visible.summary}
+        text = (
+            f"the summary of entries {covers['covers_from']} to {covers['covers_to']} (compaction at entry "
+            f"{checkpoint.seq}), then {text} from entry {visible.first_seq} on"
         )
-    return f"{count} since the clear at entry {shown['clear']}" if "clear" in shown else f"all {count}"
+    first, last = int(compaction.body["covers_from"]), int(compaction.body["covers_to"])
+    if options.as_json:
+        changed = {"entry": compaction.seq, "covers_from": first, "covers_to": last}
+        emit({"session": label, change: changed, "shown": shown})
+        return
+    summary = f"a summary of entries {first} to {last}"
+    click.echo(f"Session {quoted(label)}: {change} the compaction at entry {compaction.seq}, {summary}.")
+    click.echo(f"Shown now: {text}.")

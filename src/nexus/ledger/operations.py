@@ -5,8 +5,10 @@ A session names its parent by label. When a label is given up, child sessions ge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +27,7 @@ from nexus.ledger.sessions import (
     SessionInfo,
     SessionMetadata,
     SessionStatus,
+    Thread,
 )
 from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import (
@@ -36,9 +39,13 @@ from nexus.types.ledger_entries import (
     MessageRef,
     NewEntry,
     SizedMessage,
+    StoredCalibration,
     StoredMessage,
 )
 from nexus.types.message import Role
+
+READ_ENTRIES = 2_000
+"""Entries read at a time, so that memory does not follow the length of a session."""
 
 
 def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
@@ -158,7 +165,7 @@ class Ledger:
         """Return the thread of a session. Raises NoSuchSession."""
         thread = self.store.thread_of(session)
         if thread is None:
-            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
         return thread
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
@@ -399,9 +406,18 @@ class Ledger:
                 ancestors.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
         return ancestors
 
-    def search(self, text: str, *, session: str = "", roles: Sequence[Role] = (), limit: int = 20) -> list[SearchHit]:
-        """Return the messages that have all the words, best first; see `Query` for phrases and more."""
-        return self.store.search(Query(text, session, tuple(roles), limit))
+    def search(
+        self,
+        text: str,
+        *,
+        session: str = "",
+        roles: Sequence[Role] = (),
+        limit: int = 20,
+        order: Literal["relevance", "newest"] = "relevance",
+        every: bool = False,
+    ) -> list[SearchHit]:
+        """Return the messages that have all the words; see `Query` for phrases, `order` and `every`."""
+        return self.store.search(Query(text, session, tuple(roles), limit, order=order, every=every))
 
     def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
         """Erase a session: every thread that it ever pointed to, its label and its aliases.
@@ -415,18 +431,86 @@ class Ledger:
         """Delete all data of the store's tenant for good."""
         return self.store.erase(None)
 
+    # for programs that show a ledger -------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        """File path or server name of the store, for messages."""
+        return self.store.place
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Return a context in which all reads of this thread see one state of the ledger."""
+        return self.store.snapshot()
+
+    def thread_info(self, session: str | int) -> Thread:
+        """Return the row of a session's thread, or of the thread with this number. Raises NoSuchSession."""
+        return self.store.thread(self.thread(session) if isinstance(session, str) else session)
+
+    def last_shared_entry(self, thread: int, other: int) -> int:
+        """Return the last entry that the paths of two threads have in common (0: none)."""
+        shared = 0
+        for part, other_part in zip(self.store.path(thread), self.store.path(other), strict=False):
+            if part.thread != other_part.thread:
+                break
+            shared = min(part.high, other_part.high)
+        return shared
+
+    def iter_entries(self, session: str, after: int = 0, until: int | None = None) -> Iterator[Entry]:
+        """Yield the entries with `after < seq <= until`, oldest first; memory does not grow with their number.
+
+        Raises NoSuchSession, and LedgerDamaged at the first entry that does not match its hash.
+        """
+        thread = self.thread(session)
+        end = self.store.thread(thread).head_seq if until is None else until
+        starts = range(after, end, READ_ENTRIES)
+        return chain.from_iterable(self.store.entries(thread, at, min(end, at + READ_ENTRIES)) for at in starts)
+
+    def checkpoints(self, session: str) -> list[Entry]:
+        """Return the entries that are no messages (pins, compactions, clears, …), newest first."""
+        return self.store.marks(self.thread(session))
+
+    def aliases(self, *, every: bool = False) -> list[Alias]:
+        """Return the current aliases by name; `every` adds earlier changes."""
+        return self.store.aliases(every=every)
+
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
+        """Return provider, calibration key and newest calibration of every calibrated model, by name."""
+        return self.store.calibrations()
+
+    def dependents(self, session: str) -> list[str]:
+        """Return the labels of the sessions that `erase` with `with_forks` deletes as well, sorted."""
+        label = self._label(session)
+        threads, labels = _all_of(self.store, label), {label}
+        _add_forks(self.store, threads, labels)
+        return sorted(labels - {label})
+
+    def restore_ref(self, session: str, number: int) -> RefUpdate:
+        """Point a session to the thread that it had after ref update `number`; this reverts a rewind.
+
+        Raises NoSuchSession, SessionMoved, and BadReference if there is no such update or it pointed to no thread.
+        """
+        updates = self.ref_updates(session)
+        old = next((update for update in updates if update.number == number), None)
+        if old is None or old.thread is None:
+            raise BadReference(
+                f"ref update {number} of session {session!r} not found (list them: nexus session reflog NAME)"
+            )
+        last = updates[-1]
+        reason = f"back to update {number}"
+        return self.store.move([NewRefUpdate(last.label, old.thread, reason, None, last.number)])[0]
+
     # helpers -----------------------------------------------------------------------------------------------------
 
     def _label(self, session: str) -> str:
         label = self.store.resolve(session)
         if label is None:
-            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
         return label
 
     def _move(self, session: str) -> RefUpdate:
         update = self.store.session(self._label(session))
         if update is None:
-            raise NoSuchSession(f"there is no session {session!r} in {self.store.place}; `nexus sessions` lists them")
+            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
         return update
 
     def _status(self, session: str, status: SessionStatus) -> RefUpdate:

@@ -39,7 +39,7 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
     """
     thread = store.thread_of(session)
     if thread is None:
-        raise NoSuchSession(f"there is no session {session!r} in {store.place}; `nexus sessions` lists them")
+        raise NoSuchSession(f"session {session!r} not found in {store.place} (list sessions: nexus sessions)")
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
         raise BadReference(f"session {session!r} has {turns} turns, there is no turn {turn}")

@@ -158,8 +158,8 @@ def test_the_newest_twenty_entries_are_told_and_older_ones_are_out_with_the_reas
         nx.record(ctx, nexus.AgentResult((assistant("yes"),)))
         told = nx.explain("main", 16)
         assert sum(line.tokens for line in told.lines) == told.used
-        assert not [line for line in told.lines if line.state == "clipped"]
-        out = [line.reason for line in told.lines if line.state == "out"]
+        assert not [line for line in told.lines if line.state == "truncated"]
+        out = [line.reason for line in told.lines if line.state == "omitted"]
         assert out == ["empty, or older than the newest 20 entries of the shared memory"] * 10
 
 
@@ -356,7 +356,7 @@ def test_a_pinned_message_stays_word_for_word_before_the_memory(profile: str) ->
         assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
         turn = nx.entries("main")[-1].turn
         told = nx.explain("main", turn)
-        assert next(line.state for line in told.lines if line.place == MessageRef(1, 0)) == "in"
+        assert next(line.state for line in told.lines if line.place == MessageRef(1, 0)) == "included"
         assert nx.replay("main", turn).to_openai() == ctx.to_openai()
         nx.ledger.unpin("main", MessageRef(1, 0))
         assert not [text for text in texts(nx.assemble("Still?", profile=profile, **ASK)) if PINNED in text]

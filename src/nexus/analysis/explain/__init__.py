@@ -62,21 +62,23 @@ def _system_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
             for tool, tokens in zip(ctx.tools, share(line.tokens, sizes), strict=True):
                 text = one_line(tool.description)
                 yield ExplainedLine(
-                    "in", "tool", "system", tool.name, "offered", tokens, tokens, source=line.source, text=text
+                    "included", "tool", "system", tool.name, "offered", tokens, tokens, source=line.source, text=text
                 )
         elif block is None:
             yield _framing_line(line, "framing of the request")
         elif block.omitted_chars:
             reason = f"{block.omitted_chars:,} characters over the size cap"
-            yield block_line("clipped", line, reason, block.text)
+            yield block_line("truncated", line, reason, block.text)
         else:
-            yield block_line("in", line, "sent with every call", block.text)
+            yield block_line("included", line, "sent with every call", block.text)
     for tool in ctx.provenance.denied_tools:
         specs = canonical([tool.definition])
         base = tools_tokens([spec.definition() for spec in specs], counter)
         tokens = to_provider_tokens(base, ctx.provenance.manifest.factor)
         text = one_line(" ".join(spec.description for spec in specs))
-        yield ExplainedLine("out", "tool", "system", tool.name, tool.why, 0, tokens, source="nexus:policy", text=text)
+        yield ExplainedLine(
+            "omitted", "tool", "system", tool.name, tool.why, 0, tokens, source="nexus:policy", text=text
+        )
 
 
 def _preamble_lines(ctx: AssembledContext) -> Iterator[ExplainedLine]:
@@ -86,11 +88,13 @@ def _preamble_lines(ctx: AssembledContext) -> Iterator[ExplainedLine]:
         if block is None:
             yield _framing_line(line, "framing of the messages before the conversation")
         else:
-            yield block_line("in", line, "a message before the conversation", block.text)
+            yield block_line("included", line, "a message before the conversation", block.text)
 
 
 def _framing_line(line: TokenLine, reason: str) -> ExplainedLine:
-    return ExplainedLine("in", "framing", line.slot, line.name, reason, line.tokens, line.tokens, source=line.source)
+    return ExplainedLine(
+        "included", "framing", line.slot, line.name, reason, line.tokens, line.tokens, source=line.source
+    )
 
 
 def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
@@ -98,22 +102,22 @@ def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCount
     factor = ctx.provenance.manifest.factor
     for block in ctx.provenance.already_in_history:
         reason = "already in the history, not repeated"
-        yield ExplainedLine("in", "block", "current", block.name, reason, 0, 0, source=block.source)
+        yield ExplainedLine("included", "block", "current", block.name, reason, 0, 0, source=block.source)
     for block in ctx.provenance.omitted_blocks:
         tokens = to_provider_tokens(counter.count(block.text), factor)
         reason = "no room next to the parts that are never cut"
-        yield ExplainedLine("out", "block", "current", block.name, reason, 0, tokens, source=block.source)
+        yield ExplainedLine("omitted", "block", "current", block.name, reason, 0, tokens, source=block.source)
     *block_lines, event_line = _token_lines(ctx, "current")
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
     for line in block_lines:
-        yield block_line("in", line, "chosen for this message", blocks[line.source, line.name].text)
+        yield block_line("included", line, "chosen for this message", blocks[line.source, line.name].text)
     visible, window = fitted.visible[fitted.closing_count :], fitted.window
     sizes = [window.weight(message, message_tokens(message, counter)) for message in visible]
     originals = fitted.given if len(fitted.given) == len(visible) else visible
     for message, original, tokens in zip(visible, originals, share(event_line.tokens, sizes), strict=True):
         full_tokens = to_provider_tokens(window.weight(original, message_tokens(original, counter)), factor)
         is_truncated = message.parts != original.parts and full_tokens > tokens
-        state: State = "clipped" if is_truncated else "in"
+        state: State = "truncated" if is_truncated else "included"
         reason = "the event, truncated (the ledger will contain all of it)" if is_truncated else "the event"
         if not is_truncated:
             full_tokens = tokens

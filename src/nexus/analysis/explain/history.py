@@ -57,7 +57,7 @@ class HistoryExplainer:
                     yield from (*summary, *marker)
                     before_visible = False
                 if leading:
-                    yield message_line("in", row, "session instructions: a block of the system slot", 0, 0)
+                    yield message_line("included", row, "session instructions: a block of the system slot", 0, 0)
                 elif row.place in opening:
                     yield opening[row.place]
                     yield from self._omitted_images(row)
@@ -112,7 +112,9 @@ class HistoryExplainer:
             if line.source == "nexus:session-start":
                 reason = "the first message: never cut or summarized"
                 text = self.window.rules.header.started
-                yield ExplainedLine("in", "marker", "history", line.name, reason, line.tokens, line.tokens, text=text)
+                yield ExplainedLine(
+                    "included", "marker", "history", line.name, reason, line.tokens, line.tokens, text=text
+                )
 
     def _summary_lines(self, tokens: int) -> list[ExplainedLine]:
         mark = self._checkpoint()
@@ -121,7 +123,7 @@ class HistoryExplainer:
         covered = f"covers entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
         reason = f"{covered}: compaction at entry {mark.seq}"
         text = one_line(str(mark.body.get("summary", "")))
-        return [ExplainedLine("in", "summary", "history", "summary", reason, tokens, tokens, text=text)]
+        return [ExplainedLine("included", "summary", "history", "summary", reason, tokens, tokens, text=text)]
 
     def _marker_lines(self, tokens: int) -> list[ExplainedLine]:
         cut = self.window.cut
@@ -129,7 +131,7 @@ class HistoryExplainer:
             return []
         reason = f"{self._cut_name()} omitted {cut.left_out_messages:,} messages before the following ones"
         text = cut.marker[:EXCERPT_CHARS]
-        return [ExplainedLine("in", "marker", "history", "marker", reason, tokens, tokens, text=text)]
+        return [ExplainedLine("included", "marker", "history", "marker", reason, tokens, tokens, text=text)]
 
     def _visible_lines(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
         """Return the rows from the window's first on, and the synthetic messages before some of them."""
@@ -183,10 +185,10 @@ class HistoryExplainer:
 
     def _included_line(self, row: StoredMessage, reason: str, tokens: int, *, truncated: bool = False) -> ExplainedLine:
         if not truncated:
-            return message_line("in", row, reason, tokens, tokens)
+            return message_line("included", row, reason, tokens, tokens)
         full_tokens = max(self.to_provider_tokens(self.window.weight(row.message, row.size)), tokens)
         command = f"nexus history SESSION{_call_option(row)}"
-        return message_line("clipped", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
+        return message_line("truncated", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
 
     def _is_truncated(self, row: StoredMessage) -> bool:
         """Return whether a result in the message is truncated; without it, placeholders for images saved the tokens."""
@@ -202,7 +204,7 @@ class HistoryExplainer:
         for image in images_of(row.message):
             tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
-            yield ExplainedLine("out", "image", "history", name, reason, 0, tokens, place=row.place)
+            yield ExplainedLine("omitted", "image", "history", name, reason, 0, tokens, place=row.place)
 
     def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message that the repair omits."""
@@ -212,26 +214,28 @@ class HistoryExplainer:
             reason = "a result without a call, or a second result: rejected by every provider"
         elif parts and all(isinstance(part, Thinking) for part in parts):
             reason = "thinking only"
-        return message_line("not shown", row, reason, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire)))
+        return message_line(
+            "not applicable", row, reason, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire))
+        )
 
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
         window, mark = self.window, self._checkpoint()
         tokens = self.to_provider_tokens(window.weight(row.message, row.size))
         if row.place in self.ctx.provenance.covered_by_blocks:
-            return message_line("in", row, "as text in the shared memory", 0, 0)
+            return message_line("included", row, "as text in the shared memory", 0, 0)
         one_turn = self.ctx.provenance.shows_one_turn
         if mark is not None and mark.body and _is_summarized(mark, row.place):
             if window.opening.summary_tokens or one_turn:
-                return message_line("summarised", row, f"by the compaction at entry {mark.seq}", 0, tokens)
+                return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, tokens)
             reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
-            return message_line("out", row, reason, 0, tokens)
+            return message_line("omitted", row, reason, 0, tokens)
         clear = next((other.seq for other in self.marks if other.kind == "clear" and other.seq > row.place.seq), 0)
         if clear:
-            return message_line("not shown", row, f"cleared at entry {clear}", 0, tokens)
+            return message_line("not applicable", row, f"cleared at entry {clear}", 0, tokens)
         if mark is not None and row.place < visible_start(mark):
             reason = f"before the messages that the compaction at entry {mark.seq} covers"
-            return message_line("not shown", row, reason, 0, tokens)
+            return message_line("not applicable", row, reason, 0, tokens)
         cut = window.cut
         if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
             if row.message.role in ("tool", "system"):
@@ -239,8 +243,8 @@ class HistoryExplainer:
             else:
                 count = self.ctx.provenance.manifest.entries
                 reason = f"empty, or older than the newest {count} entries of the shared memory"
-            return message_line("out", row, reason, 0, tokens)
-        return message_line("out", row, f"{self._cut_name()}: over the budget", 0, tokens)
+            return message_line("omitted", row, reason, 0, tokens)
+        return message_line("omitted", row, f"{self._cut_name()}: over the budget", 0, tokens)
 
     def _checkpoint(self) -> Entry | None:
         """Return the compaction or clear in force."""

@@ -11,7 +11,7 @@ from nexus.context import TokenLine
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Thinking, ToolCall, ToolResult
 
-State: TypeAlias = Literal["in", "clipped", "summarised", "out", "not shown"]
+State: TypeAlias = Literal["included", "truncated", "summarized", "omitted", "not applicable"]
 Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "message", "image", "supplied", "event"]
 
 EXCERPT_CHARS = 120
@@ -113,4 +113,4 @@ def supplied_line(message: Message, tokens: int) -> ExplainedLine:
     reason = "supplied: the call has no result"
     if message.role != "tool":
         reason = "supplied: a conversation starts with a user message"
-    return ExplainedLine("in", "supplied", "history", message.role, reason, tokens, tokens, text=excerpt(message))
+    return ExplainedLine("included", "supplied", "history", message.role, reason, tokens, tokens, text=excerpt(message))

@@ -1,0 +1,155 @@
+"""The image of a context window: a grid of its contents, and a table by layer and block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from nexus.context import AssembledContext, TokenLine
+from nexus.render.console import printable
+from nexus.types.block import LAYERS
+
+CELLS, COLUMNS = 480, 60
+NARROW = 72
+"""Terminal width below which the grid has half as many columns, and the table no sources."""
+
+_COLORS = {
+    "Workspace": "cyan",
+    "Persona": "magenta",
+    "Session": "blue",
+    "Memory": "yellow",
+    "Event": "green",
+    "free": "bright_black",
+    "reserve": "red",
+}
+_CELLS = dict.fromkeys(LAYERS, "█") | {"free": "·", "reserve": "░"}
+_LETTERS = {layer: layer[0] for layer in LAYERS} | {"free": ".", "reserve": "r"}
+_FONT_FACE = re.compile(r"@font-face\s*{.*?}\s*", re.DOTALL)
+
+
+def window_report(ctx: AssembledContext) -> dict[str, Any]:
+    """Return the contents of the window as plain values, in the provider's tokens."""
+    budget = ctx.token_budget
+    return {
+        "session": ctx.session_label,
+        "model": ctx.model,
+        "tokenBudget": budget.to_json(),
+        "items": msgspec.to_builtins(ctx.accounting.token_breakdown),
+        "layers": {
+            layer: sum(line.tokens for line in ctx.accounting.token_breakdown if line.layer == layer)
+            for layer in LAYERS
+        },
+        "free": budget.remaining,
+        "cacheBoundary": msgspec.to_builtins(ctx.accounting.prefix),
+        "cut": msgspec.to_builtins(ctx.cut),
+        "warnings": msgspec.to_builtins(ctx.warnings),
+    }
+
+
+def context_grid(ctx: AssembledContext, *, plain: bool = False, width: int = 100) -> Group:
+    """Return grid, legend, table and notes for a terminal of this width, to be printed by rich."""
+    budget = ctx.token_budget
+    title = _text(
+        f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.provenance.manifest.profile}",
+        "bold",
+    )
+    share = 100 * budget.used.total / max(budget.available, 1)
+    used = Text(f"{budget.used.total:,} of {budget.available:,} available tokens used ({share:.1f} %)\n")
+    columns = COLUMNS if width >= NARROW else COLUMNS // 2
+    grid = _grid(ctx, columns, plain=plain)
+    return Group(title, used, grid, Text(), _table(ctx, narrow=width < NARROW), *_notes(ctx))
+
+
+def grid_svg(ctx: AssembledContext) -> str:
+    """Return the grid as an SVG without external references."""
+    console = Console(
+        record=True, width=100, file=StringIO(), force_terminal=True, color_system="truecolor", emoji=False
+    )
+    console.print(context_grid(ctx))
+    # rich names fonts of a CDN; viewers use their own monospaced font instead.
+    return _FONT_FACE.sub("", console.export_svg(title="nexus context"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return stored text without control of the terminal."""
+    return Text(printable(text), style)
+
+
+def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
+    """Return kind and tokens of the window's parts in sending order: layers, then free space and the reserves."""
+    budget = ctx.token_budget
+    order = {"system": 0, "history": 1, "current": 2}
+    lines = sorted(ctx.accounting.token_breakdown, key=lambda line: order[line.slot])
+    reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
+    return [*((line.layer, line.tokens) for line in lines), ("free", max(budget.remaining, 0)), ("reserve", reserve)]
+
+
+def _grid(ctx: AssembledContext, columns: int, *, plain: bool) -> Text:
+    parts = _window_tokens(ctx)
+    total = max(sum(tokens for _, tokens in parts), 1)
+    out, tokens_before, drawn = Text(), 0, 0
+    for kind, tokens in parts:
+        tokens_before += tokens
+        end = round(CELLS * tokens_before / total)
+        for _ in range(drawn, end):
+            out.append((_LETTERS if plain else _CELLS)[kind], None if plain else _COLORS[kind])
+            drawn += 1
+            if drawn % columns == 0 and drawn < CELLS:
+                out.append("\n")
+    out.append("\n\n")
+    for kind, cell in (_LETTERS if plain else _CELLS).items():
+        if kind == "reserve" and ctx.token_budget.direct:
+            continue
+        out.append(cell, None if plain else _COLORS[kind])
+        out.append(f" {kind}  ")
+    return out
+
+
+def _table(ctx: AssembledContext, *, narrow: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("layer", "block", "source", "tokens", "share"):
+        fixed, right = name not in ("block", "source"), name in ("tokens", "share")
+        if name != "source" or not narrow:
+            table.add_column(name, justify="right" if right else "left", no_wrap=fixed, overflow="fold")
+    for layer, block, source, *figures in _rows(ctx):
+        table.add_row(layer, block, *([] if narrow else [source]), *figures)
+    return table
+
+
+def _rows(ctx: AssembledContext) -> Iterator[tuple[Text, Text, Text, str, str]]:
+    """Yield the rows of the table in sending order, with the cache boundary; then free space and reserves."""
+    budget, empty, prefix = ctx.token_budget, Text(), ctx.accounting.prefix
+    available, lines = max(budget.available, 1), ctx.accounting.token_breakdown
+    yield from (_row(line, available) for slot in ("system", "history") for line in lines if line.slot == slot)
+    state = {"first": "first call", "extends": "extends the last call", "broken": "moved"}[prefix.state]
+    boundary = f"cache boundary: {prefix.stable_tokens:,} tokens above"
+    yield empty, Text(boundary, "dim"), Text(state, "dim"), "", ""
+    yield from (_row(line, available) for line in lines if line.slot == "current")
+    yield empty, Text("free"), empty, f"{budget.remaining:,}", f"{100 * budget.remaining / available:.1f} %"
+    if not budget.direct:
+        yield empty, Text("reserved for the response"), empty, f"{budget.reserve_response:,}", ""
+        yield empty, Text("reserved for tool results"), empty, f"{budget.reserve_tools:,}", ""
+
+
+def _row(line: TokenLine, available: int) -> tuple[Text, Text, Text, str, str]:
+    count = line.messages if line.slot == "history" else 0
+    messages = f" ({count:,} message{'s' if count != 1 else ''})" if count else ""
+    share = f"{100 * line.tokens / available:.1f} %"
+    layer = Text(line.layer, _COLORS[line.layer])
+    return layer, _text(line.name + messages), _text(line.source), f"{line.tokens:,}", share
+
+
+def _notes(ctx: AssembledContext) -> list[Text]:
+    notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.accounting.prefix.causes]
+    if ctx.cut:
+        omitted = f"{ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)"
+        notes.append(Text(f"This call omits {omitted}.", "yellow"))
+    notes.extend(_text(f"{warning.source}: {warning.message}", "yellow") for warning in ctx.warnings)
+    return notes

@@ -1,0 +1,237 @@
+"""Output of the commands: JSON, lines, names, times, excerpts of messages, warnings and progress.
+
+Stored text never controls the terminal: control characters and direction changes are printed as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import click
+
+from nexus.ledger.search_text import words
+from nexus.render.console import printable
+from nexus.types.block import ContextWarning
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import ProviderFormat
+
+if TYPE_CHECKING:  # rich takes a while to import, and most commands do not use it
+    from rich.console import Console
+
+    from nexus.context import AssembledContext
+
+PROVIDER_FORMATS = ("openai", "responses", "anthropic", "gemini")
+
+LABEL_CHARS = 60
+"""Characters of a session's label in tables."""
+
+EXCERPT_CHARS = 140
+"""Characters of an excerpt, from the first match on."""
+
+CONTEXT_CHARS = 60
+"""Characters of an excerpt before the first match."""
+
+Pieces: TypeAlias = list[tuple[str, bool]]
+"""Pieces of a line, each with True if it matches the search."""
+
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
+# JSON allows these in strings although terminals obey them: C1 control characters and changes of writing direction.
+_TERMINAL_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_SPACES = re.compile(r"\s+")
+_PARTIAL_WORD = re.compile(r"\S{0,20}\s+")
+
+
+def emit(value: object) -> None:
+    """Print a value as JSON, indented on a terminal."""
+    click.echo(_json(value, 2 if sys.stdout.isatty() else None))
+
+
+def emit_each(values: Iterable[object]) -> None:
+    """Print the list of these values as `emit` does, one at a time."""
+    indent = 2 if sys.stdout.isatty() else None
+    separator = "[" if indent is None else "[\n"
+    for value in values:
+        text = _json(value, indent)
+        click.echo(f"{separator}{text if indent is None else textwrap.indent(text, ' ' * indent)}", nl=False)
+        separator = ", " if indent is None else ",\n"
+    click.echo("[]" if separator[0] == "[" else "]" if indent is None else "\n]")
+
+
+def emit_with_list(head: dict[str, Any], name: str, values: Iterable[object]) -> None:
+    """Print an object with the fields of `head`, and under `name` the list of these values, one at a time."""
+    click.echo(f"{_json(head, None)[:-1]}, {_json(name, None)}: ", nl=False)
+    emit_each(values)
+    click.echo("}")
+
+
+def escape_json(text: str) -> str:
+    """Return JSON text with escapes for what the output's encoding lacks and for terminal controls."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = _BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return text if text.isprintable() else _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _json(value: object, indent: int | None) -> str:
+    return escape_json(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def request_body(ctx: AssembledContext, provider_format: str) -> dict[str, Any]:
+    """Return the request body of a context in one of `PROVIDER_FORMATS`."""
+    if provider_format == "responses":
+        return ctx.to_responses()
+    return ctx.to_provider(cast("ProviderFormat", provider_format))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as they are read, a thousand at a time."""
+    remaining = iter(lines)
+    while block := list(islice(remaining, 1_000)):
+        click.echo("\n".join(block))
+
+
+def print_warning(warning: ContextWarning, *, err: bool = True) -> None:
+    """Print a warning with its source, on standard error by default."""
+    click.echo(f"Warning: {printable(warning.source)}: {printable(warning.message)}", err=err)
+
+
+def plain_output() -> bool:
+    """Return True if colors and emoji are unwanted: NO_COLOR, TERM=dumb, or output that is not a terminal."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+
+
+def console(*, width: int) -> Console:
+    """Return a rich console; `width` applies where the output is not a terminal."""
+    from rich.console import Console
+
+    plain = plain_output()
+    return Console(
+        color_system=None if plain else "auto",
+        no_color=plain,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        width=None if sys.stdout.isatty() else width,
+    )
+
+
+@contextmanager
+def progress_bar(label: str) -> Generator[Callable[[int, int], None] | None]:
+    """Show a bar on standard error, on a terminal only; call the value with (done, total), total 0 if unknown."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotes, with escapes for characters that control a terminal."""
+    return f"'{printable(name)}'"
+
+
+def shortened(label: str) -> str:
+    """Return a label of at most `LABEL_CHARS` characters."""
+    return label if len(label) <= LABEL_CHARS else f"{label[: LABEL_CHARS - 1]}…"
+
+
+def format_time(at_ms: int, *, seconds: bool = False) -> str:
+    """Return a time in UTC, to the minute or second; empty for 0."""
+    try:
+        time = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # imported files may contain any number
+        return f"[no time: {at_ms}]"
+    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M") if at_ms else ""
+
+
+def format_ref(ref: MessageRef) -> str:
+    """Return a message reference as commands take it: `12.0` is the first message of entry 12."""
+    return f"{ref.seq}.{ref.ord}"
+
+
+def beginning(text: str, size: int = EXCERPT_CHARS) -> str:
+    """Return the beginning of a text on one line."""
+    line = _SPACES.sub(" ", text[: 4 * size]).strip()
+    return printable(line if len(line) <= size and len(text) <= 4 * size else f"{line[:size]}…")
+
+
+def excerpt(text: str, phrases: list[list[str]]) -> Pieces:
+    """Return the text around its first match of a phrase (from `parse_query`); its beginning if nothing matches."""
+    normalized = unicodedata.normalize("NFC", text)
+    match = next(_matches(normalized, phrases), None)
+    if match is None:
+        return [(beginning(text), False)]
+    start, end = max(0, match[0] - CONTEXT_CHARS), match[0] + EXCERPT_CHARS
+    partial = _PARTIAL_WORD.match(normalized, start, match[0]) if start else None
+    start = partial.end() if partial else start
+    pieces: Pieces = [("… " if start else "", False)]
+    at = start
+    for low, high in _matches(normalized[start : max(end, match[1])], phrases):
+        pieces += [(normalized[at : start + low], False), (normalized[start + low : start + high], True)]
+        at = start + high
+    end = max(end, at)
+    pieces += [(normalized[at:end], False), (" …" if end < len(normalized) else "", False)]
+    return [(printable(_SPACES.sub(" ", piece)), matches) for piece, matches in pieces if piece]
+
+
+def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of phrases in a text, from left to right, without overlaps."""
+    longest = max(map(len, phrases), default=0)
+    tokens: list[tuple[str, int, int]] = []
+    free_from = 0
+    for token in _tokens(text):
+        tokens = [*tokens, token][-longest:] if longest else []
+        for phrase in phrases:
+            tail = tokens[-len(phrase) :]
+            if [word for word, _, _ in tail] == phrase and tail[0][1] >= free_from:
+                free_from = token[2]
+                yield tail[0][1], token[2]
+                break
+
+
+def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the words of a text in their search form, each with its start and end."""
+    word, start, end = "", 0, 0
+    for at, character in enumerate(text):
+        letters, kind = _kind(character)
+        if kind == "mark":
+            end = at + 1
+            continue
+        if kind != "letter" and word:
+            yield word, start, end
+            word = ""
+        if kind == "word":
+            yield letters, at, at + 1
+        elif kind == "letter":
+            start = start if word else at
+            word, end = word + letters, at + 1
+    if word:
+        yield word, start, end
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(character: str) -> tuple[str, str]:
+    """Return a character's search form and its role: letter, word (a word by itself), mark (ignored) or end.
+
+    The search index decides: the character is put between two letters and split as the index splits text.
+    """
+    parts = words(f"a{character}a")
+    if len(parts) == 1:
+        return parts[0][1:-1], "letter" if len(parts[0]) > 2 else "mark"
+    return (parts[1], "word") if len(parts) == 3 else ("", "end")
