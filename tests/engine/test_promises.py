@@ -146,7 +146,7 @@ def test_images_and_words_given_with_results_are_shown_after_them() -> None:
 
 
 def test_an_assistants_message_is_no_event() -> None:
-    with opened() as nx, pytest.raises(BadEvent, match="record what the assistant said"):
+    with opened() as nx, pytest.raises(BadEvent, match="record assistant messages"):
         nx.assemble([assistant("hi")])
 
 

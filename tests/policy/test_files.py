@@ -132,7 +132,7 @@ def _circle(path: Path) -> None:
 def test_unreadable_policy_file_rejects_every_call(root: Path, home: Path, where: str, make: Any) -> None:
     make(home / "policy.toml" if where == "user" else root / ".nexus" / "policy.toml")
     nx = opened(root, home)
-    with pytest.raises(BadPolicy, match=r"policy\.toml: expected .*No context is made"):
+    with pytest.raises(BadPolicy, match=r"policy\.toml: expected .*no context is made"):
         nx.assemble("hi", tools=TOOLS)
     assert nx.sessions() == []
 

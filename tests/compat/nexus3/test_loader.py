@@ -101,7 +101,7 @@ def test_files_are_read_for_each_load_and_what_was_left_out_is_said(home: Path, 
     assert loading.load().warnings == ()
     write(home / "config.toml", '[instructions]\ncaps = "error"\n')
     write(here / "NEXUS.md", "words\n" * 5_000)
-    with pytest.raises(OverCap, match=r"NEXUS\.md has"):
+    with pytest.raises(OverCap, match=r"NEXUS\.md too long: 29,999 characters"):
         loading.load()
     write(home / "config.toml", "[instructions]\ncaps = 1\n")
     with pytest.raises(BadConfig):
