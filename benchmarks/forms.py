@@ -19,7 +19,7 @@ from benchmarks.planting import JOINED, claude_sessions, tau_sessions
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Session
 from nexus.providers.prompt_cache import CacheRule, CacheTotals, cache_rule, simulate, sum_outcomes
-from nexus.simulation.cache.pieces import Cutter
+from nexus.simulation.cache.pieces import Segmenter
 from nexus.tokens.model import Model
 
 COMMAND = "python -m benchmarks forms"
@@ -65,8 +65,8 @@ def run() -> Outcome:
 
 def simulated(sent: Sequence[Sent], model: Model, rule: CacheRule, counter: Remembered) -> CacheTotals:
     """The sums over a session's calls, with a cache that is empty at first; answers are left out."""
-    cutter = Cutter(model, counter)
-    return sum_outcomes(simulate((cutter.call(one.body, one.at_ms, 0) for one in sent), rule))
+    segmenter = Segmenter(model, counter)
+    return sum_outcomes(simulate((segmenter.call(one.body, one.at_ms, 0) for one in sent), rule))
 
 
 def cost_of(sessions: Sequence[Session], form: Form, model: Model, counter: Remembered) -> Cost:

@@ -1,7 +1,7 @@
-"""The pictures of terminal output in the docs: each command is run in a terminal, on the example that ships with the project.
+"""Images of terminal output for the docs: each command runs in a terminal, on the example workspace.
 
-`make picture` calls it. Each picture is an SVG named after its command. The example is copied to a folder of its own,
-whose path is shown as `agent`, so that the same program gives the same picture wherever it runs.
+`make picture` calls it. Each image is an SVG named after its command. The example is copied to a temporary folder, whose
+path is shown as `agent`, so that the images do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import struct
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,24 +38,24 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def main() -> int:
-    """Makes all pictures. Returns 1 if a command failed."""
+    """Write all images. Returns 1 if a command failed."""
     PICTURES.mkdir(exist_ok=True)
     failed = 0
     for name, commands in COMMANDS.items():
         with TemporaryDirectory() as folder:
-            place = Path(folder) / "agent"
-            shutil.copytree(ROOT / "examples" / "agent", place)
-            shown: list[str] = []
+            workspace = Path(folder) / "agent"
+            shutil.copytree(ROOT / "examples" / "agent", workspace)
+            texts: list[str] = []
             for command in commands:
-                code, output = in_terminal(command.split(), place, Path(folder) / "home")
+                code, output = run_in_terminal(command.split(), workspace, Path(folder) / "home")
                 failed |= code
-                shown.append(f"\x1b[1m$ {command}\x1b[0m\n{output.replace(str(place), 'agent').rstrip()}")
-            picture(PICTURES / f"{name}.svg", f"nexus {name}", "\n\n".join(shown))
+                texts.append(f"\x1b[1m$ {command}\x1b[0m\n{output.replace(str(workspace), 'agent').rstrip()}")
+            write_svg(PICTURES / f"{name}.svg", f"nexus {name}", "\n\n".join(texts))
     return int(bool(failed))
 
 
-def in_terminal(command: list[str], folder: Path, home: Path) -> tuple[int, str]:
-    """Runs a command with a terminal of its own; its exit code, and all that it wrote there."""
+def run_in_terminal(command: list[str], folder: Path, home: Path) -> tuple[int, str]:
+    """Run a command in a new terminal and return its exit code and output."""
     variables = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "TERM": "xterm-256color",
@@ -63,38 +64,38 @@ def in_terminal(command: list[str], folder: Path, home: Path) -> tuple[int, str]
         "NEXUS_HOME": str(home),
         "GITHUB_TOKEN": "for the picture only",
     }
-    process, handle = pty.fork()
+    process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
         os.execvpe(command[0], command, variables)
-    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    data = b"".join(_read(handle))
-    os.close(handle)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    data = b"".join(_chunks(terminal))
+    os.close(terminal)
     _, status = os.waitpid(process, 0)
     return os.waitstatus_to_exitcode(status), data.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
-def picture(place: Path, title: str, text: str) -> None:
-    """The text with its colours as an SVG."""
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, legacy_windows=False)
+def write_svg(file: Path, title: str, text: str) -> None:
+    """Write the text with its colors as an SVG file."""
+    with Path(os.devnull).open("w") as null:
+        console = Console(record=True, width=COLUMNS, file=null, force_terminal=True, legacy_windows=False)
         console.print(Text.from_ansi(text), soft_wrap=False)
-        place.write_text(console.export_svg(title=title, unique_id="nexus"), "utf-8")
-    print(place.relative_to(ROOT))
+        file.write_text(console.export_svg(title=title, unique_id="nexus"), "utf-8")
+    print(file.relative_to(ROOT))
 
 
-def _read(handle: int) -> list[bytes]:
-    found: list[bytes] = []
+def _chunks(terminal: int) -> Iterator[bytes]:
+    """Yield the output until the program closes its side of the terminal."""
     while True:
         try:
-            chunk = os.read(handle, 1 << 16)
-        except OSError as error:  # how Linux says that the other side is gone
-            if error.errno == errno.EIO:
-                return found
+            chunk = os.read(terminal, 1 << 16)
+        except OSError as error:
+            if error.errno == errno.EIO:  # Linux reports a closed terminal as an I/O error
+                return
             raise
         if not chunk:
-            return found
-        found.append(chunk)
+            return
+        yield chunk
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The main job on the example that ships with the project: workspace, session, the next call's context, explained; then
-# the same moment in every form.
+# The example workspace and session: import, the context of the next call, its window, and the same call in every format.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 rm -rf "$here/demo" && mkdir -p "$here/demo" && cp -R "$here/examples/agent/." "$here/demo/"
@@ -11,23 +10,23 @@ say() {
   printf '\n'
   "$@"
 }
-asked="What did we decide about the index?"
-form() {
+question="What did we decide about the index?"
+outline() {
   printf '\n%s' "$1"; shift
-  say nexus assemble "$asked" "$@" --as outline --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai --tools "$here/examples/tools.json"
+  say nexus assemble "$question" "$@" --as outline --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai --tools "$here/examples/tools.json"
 }
 say nexus init
 say nexus import "$here/examples/session.json" --session main
 say nexus sessions
-say nexus assemble "$asked" --session main --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai --tools "$here/examples/tools.json"
+say nexus assemble "$question" --session main --budget 16000 --at 2026-03-06T14:30:00+08:00 --timezone Asia/Shanghai --tools "$here/examples/tools.json"
 say nexus context main --budget 16000 --tools "$here/examples/tools.json"
-printf '\nThe same moment in every form: tokens, role, and how each block and message begins.\n'
-form 'Document 002, the default: a system slot that providers cache, real roles, the moment with the message.' --session main --profile layered
-form 'Document 002, a worker that was spawned for a task: its instructions first, a session of its own.' --session worker:index --role worker --task "Find the size of the index."
-form 'Document 003: a workspace with its bootstrap files and memory, and runtime metadata before the message.' --session main --profile workspace
-form 'Document 004: an agent in a terminal, with instructions in layers and its surroundings.' --session main --profile repl --mode repl
-form 'Document 000: a dialogue between friends, five messages with tags, no turns.' --session main --profile tagged
-form 'The same in an order that a cache can keep: what changes stands last.' --session main --profile tagged_stable
-form 'Document 001: each message as entries of a turn log, calls and results real beside them.' --session main --profile turnlog
-form 'The session alone.' --session main --profile bare
-printf '\nThe workspace is in %s: cd there and try the commands of nexus --help.\n' "$here/demo"
+printf '\nThe same call in every format: tokens, role, and the beginning of each block and message.\n'
+outline 'The layered broker form, the default: a system slot that providers cache, real roles, the current time with the message.' --session main --profile layered
+outline 'The layered broker form for a worker: its task first, in a session of its own.' --session worker:index --role worker --task "Find the size of the index."
+outline "nanobot's ContextBuilder: bootstrap files and memory of a workspace, runtime metadata before the message." --session main --profile workspace
+outline "NEXUS3's context module: an agent in a terminal, with instruction layers and its environment." --session main --profile repl --mode repl
+outline 'The five-message tagged dialogue: a conversation between friends, without turns.' --session main --profile tagged
+outline 'The tagged dialogue in an order that a prompt cache can reuse: volatile blocks last.' --session main --profile tagged_stable
+outline 'The turn log: each message as entries in JSON, next to real tool calls and results.' --session main --profile turnlog
+outline 'The session only.' --session main --profile bare
+printf '\nThe workspace is in %s. Change to it and try the commands of nexus --help.\n' "$here/demo"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The pictures in the README and the docs, on the example that ships with the project.
+# Images for the README and the docs, from the example workspace and session.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -8,6 +8,6 @@ cp -R "$here/examples/agent" "$work/agent"
 cd "$work/agent"
 nexus import "$here/examples/session.json" --session main
 nexus context main --budget 32000 --tools "$here/examples/tools.json" --message "What did we decide about the index?" --svg "$here/docs/context.svg"
-printf '\nThe picture is in %s\n' "$here/docs/context.svg"
+printf '\nThe image is in %s\n' "$here/docs/context.svg"
 
 python "$here/scripts/build_pictures.py"

@@ -112,7 +112,7 @@ def equal_retries() -> None:
             raise recovery.ContextOverflow(self.attempts, "it did not fit")
         return ctx
 
-    _replace(recovery, "_Work.smaller", smaller)
+    _replace(recovery, "_Recovery.smaller_context", smaller)
 
 
 def forgotten_limits() -> None:
@@ -130,26 +130,26 @@ def trusted_replies() -> None:
     def silent(*_: object, **__: object) -> None:
         return None
 
-    _replace(recovery, "silent", silent)
+    _replace(recovery, "detect_silent_overflow", silent)
 
 
 def recorded_failures() -> None:
     """The event of a call that did not fit is stored as a failed turn."""
-    tried = _attribute(recovery, "_Work.smaller")
+    tried = _attribute(recovery, "_Recovery.smaller_context")
 
     def smaller(self: Any, ctx: AssembledContext, verdict: Any) -> AssembledContext:
         self.nx.record(ctx, AgentResult((), error="it did not fit"))
         return tried(self, ctx, verdict)
 
-    _replace(recovery, "_Work.smaller", smaller)
+    _replace(recovery, "_Recovery.smaller_context", smaller)
 
 
 def untiring_ladder() -> None:
     """A summariser that fails is asked again, twenty times for each part, and never left alone."""
-    asked = _attribute(ladder, "_Run.ask_model")
+    ask_once = _attribute(ladder, "_Run.ask_model")
 
-    def by_model(self: Any, *given: Any) -> str:
-        return next((text for text in (asked(self, *given) for _ in range(20)) if text), "")
+    def by_model(self: Any, *arguments: Any) -> str:
+        return next((text for text in (ask_once(self, *arguments) for _ in range(20)) if text), "")
 
     _replace(ladder, "FAILURES", 1 << 30)
     _replace(ladder, "_Run.ask_model", by_model)
@@ -166,12 +166,12 @@ def believed_summaries() -> None:
 
 def plain_marks() -> None:
     """Marks are looked for in ASCII only: look-alikes and what is unseen are let through."""
-    looked_like = places.skeleton
+    skeleton_of = places.skeleton
 
-    def shape(char: str) -> str | None:
-        return looked_like(char) if char.isascii() else None
+    def ascii_skeleton(char: str) -> str | None:
+        return skeleton_of(char) if char.isascii() else None
 
-    _replace(places, "shape", shape)
+    _replace(places, "skeleton", ascii_skeleton)
 
 
 def single_backslashes() -> None:
@@ -191,8 +191,9 @@ def _attribute(owner: Any, path: str) -> Any:
 
 
 def _replace(owner: Any, path: str, by: Any) -> None:
-    """Replaces what has this name in a module or class, private names too."""
+    """Replace an attribute of a module or class, which has to exist."""
     *within, name = path.split(".")
+    assert hasattr(_attribute(owner, ".".join(within)) if within else owner, name), path
     setattr(_attribute(owner, ".".join(within)) if within else owner, name, by)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
-from nexus.testing.memory_ledger import MemoryLedger
 
 from nexus.engine import Engine
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from torture import overflow, talks
 from torture import overflow_checks as checks
@@ -99,7 +99,7 @@ def _one_scene(fault: CallFault) -> None:
     }
     nx = Engine(
         None,
-        MemoryLedger(),
+        SqliteLedger(":memory:"),
         model=overflow.MODEL,
         models={overflow.MODEL: entry},
         clock_ms=lambda: talks.FIRST_MS,

@@ -1,4 +1,4 @@
-"""Nexus, the context engine for LLM agents: it decides what the model sees, for every call, and can prove it.
+"""Nexus, a context engine for LLM agents: it assembles what the model sees in every call, reproducibly.
 
 import nexus
 
@@ -32,42 +32,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PLACES = {
-    "AgentResult": "nexus.types.request",
-    "AssembledContext": "nexus.context",
-    "Block": "nexus.types.block",
-    "BudgetTooSmall": "nexus.errors",
-    "ContextOverflow": "nexus.errors",
-    "Engine": "nexus.engine",
-    "Event": "nexus.types.request",
-    "History": "nexus.types.history",
-    "Identity": "nexus.types.request",
-    "Image": "nexus.types.message",
-    "Message": "nexus.types.message",
-    "NexusError": "nexus.errors",
-    "Permissions": "nexus.types.request",
-    "Profile": "nexus.types.profile",
-    "RepairReport": "nexus.context",
-    "Request": "nexus.types.request",
-    "Routing": "nexus.types.request",
-    "Text": "nexus.types.message",
-    "Thinking": "nexus.types.message",
-    "TokenBudget": "nexus.tokens.budget",
-    "TokenUsage": "nexus.types.request",
-    "ToolCall": "nexus.types.message",
-    "ToolResult": "nexus.types.message",
-    "assistant": "nexus.types.message",
-    "call": "nexus.recovery",
-    "hookimpl": "nexus.plugins.spec",
-    "image_from_file": "nexus.workspace.images.load",
-    "open": "nexus.engine",
-    "read_reply": "nexus.providers.replies",
-    "repaired": "nexus.assembly.fit.repair",
-    "tool": "nexus.types.message",
-    "user": "nexus.types.message",
+_MODULES = {
+    name: module
+    for module, names in {
+        "nexus.assembly.fit.repair": "repaired",
+        "nexus.context": "AssembledContext RepairReport",
+        "nexus.engine": "Engine open",
+        "nexus.errors": "BudgetTooSmall ContextOverflow NexusError",
+        "nexus.plugins.spec": "hookimpl",
+        "nexus.providers.replies": "read_reply",
+        "nexus.recovery": "call",
+        "nexus.tokens.budget": "TokenBudget",
+        "nexus.types.block": "Block",
+        "nexus.types.history": "History",
+        "nexus.types.message": "Image Message Text Thinking ToolCall ToolResult assistant tool user",
+        "nexus.types.profile": "Profile",
+        "nexus.types.request": "AgentResult Event Identity Permissions Request Routing TokenUsage",
+        "nexus.workspace.images.load": "image_from_file",
+    }.items()
+    for name in names.split()
 }
 
-_OTHER_NAMES = {"open": "open_engine"}
+_ORIGINAL_NAMES = {"open": "open_engine"}
 
 __all__ = [
     "AgentResult",
@@ -106,11 +92,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used, so that `import nexus` costs nothing."""
-    place = _PLACES.get(name)
-    if place is None:
+    """Import a public name at its first use, so that `import nexus` is fast."""
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'nexus' has no attribute {name!r}")
-    return getattr(import_module(place), _OTHER_NAMES.get(name, name))
+    return getattr(import_module(module), _ORIGINAL_NAMES.get(name, name))
 
 
 def __dir__() -> list[str]:

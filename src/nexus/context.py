@@ -1,4 +1,4 @@
-"""The assembled context: what one call shows the model, and everything that explains it (document 002).
+"""The assembled context: everything that one call shows the model, and the figures that explain it.
 
 It is the contract between assembly, the agent engine and the ledger. It is a value: reading it changes nothing, and a
 context that is never recorded leaves no trace.
@@ -119,47 +119,53 @@ class Manifest(Struct, frozen=True):
 
 
 class PrefixReport(Struct, frozen=True):
-    """`first`: nothing was sent before in this view. `extends`: the last prompt is a prefix of this one. `broken`: why.
-
-    `stable_tokens` is what the provider's cache can reuse of this prompt, in its tokens, when the last call is warm: up to
-    the end of the history, or to where a broken prefix first differs. `at` says where that is, `byte` the byte of the
-    system slot's text where the block begins that differs (None elsewhere), `lost_tokens` what was warm and is processed
-    again, at least where the earlier prompt is not at hand, and `price` what that costs in dollars, if prices are known.
-    """
+    """How the prompt follows the view's last prompt. Tokens are the provider's."""
 
     state: Literal["first", "extends", "broken"]
+    """`first`: the view has no last prompt. `extends`: the last prompt is a prefix of this one. `broken`: it is not."""
+
     causes: tuple[str, ...] = ()
+
     stable_tokens: int = 0
+    """Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference."""
+
     at: str = ""
+    """The first difference."""
+
     byte: int | None = None
+    """Start of the first different block in the system prompt's text; None for any other difference."""
+
     lost_tokens: int = 0
+    """Cached tokens that are processed again; a lower bound if the earlier prompt is unknown."""
+
     price: float | None = None
+    """Cost of the lost tokens in dollars, None if prices are unknown."""
 
 
 class RepairReport(Struct, frozen=True):
-    """The changes that made a history valid, by what was done; empty when it was valid as it stood."""
+    """The changes that made a history valid, with their counts; empty if it was valid."""
 
     changes: dict[str, int] = {}
 
     @property
     def total(self) -> int:
-        """How many changes were made."""
+        """Number of changes."""
         return sum(self.changes.values())
 
     @property
     def clean(self) -> bool:
-        """Whether nothing had to be changed."""
+        """True if the history was valid."""
         return not self.total
 
     def __str__(self) -> str:
         if self.clean:
             return "nothing to repair"
-        named = "; ".join(f"{what} ({count})" for what, count in sorted(self.changes.items()))
-        return f"{self.total} repaired: {named}"
+        changes = "; ".join(f"{change} ({count})" for change, count in sorted(self.changes.items()))
+        return f"{self.total} repaired: {changes}"
 
 
 class TokenLine(Struct, frozen=True):
-    """One line of the account: a block, the history or the current message, with its provider tokens."""
+    """One line of the token breakdown: a block, the history or the current message, with its provider tokens."""
 
     layer: str
     slot: str
@@ -171,12 +177,12 @@ class TokenLine(Struct, frozen=True):
 
 
 Planner: TypeAlias = Callable[[Trigger, float], CompactionPlan | None]
-"""Makes the plan of a compaction for a reason and a share of the room to come down to."""
+"""Makes the plan of a compaction, for a trigger and a target share of the available tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renderers:
-    """How a context is shown: by provider, as text, as a report. Passed in, so that values know no provider."""
+    """Functions that render a context: request bodies, report, JSON, hash. Passed in, so that values know no provider."""
 
     openai: Callable[[AssembledContext], dict[str, Any]]
     anthropic: Callable[[AssembledContext], dict[str, Any]]
@@ -208,7 +214,7 @@ class Accounting:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a context was made of, and what was left out of it."""
+    """The parts of a context, included and omitted."""
 
     manifest: Manifest
     starts_turn: bool
@@ -242,7 +248,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the engine attaches to a context: its renderers, the compaction planner, the window that a cut leaves."""
+    """State that the engine attaches to a context."""
 
     renderers: Renderers
     planner: Planner | None = None
@@ -252,16 +258,17 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True)
 class AssembledContext:
-    """Everything for one call to a model.
-
-    `current` is the event as shown: one user message, or tool results. `event` holds the same messages as they will be
-    stored.
-    """
+    """Everything for one call to a model."""
 
     system_prompt: str
     history: History
+
     current: tuple[Message, ...]
+    """The event as shown: one user message, or tool results."""
+
     event: tuple[Message, ...]
+    """The same messages as they will be stored."""
+
     tools: tuple[ToolSpec, ...]
     model: str
     provider: str
@@ -292,66 +299,66 @@ class AssembledContext:
         return [*self.history, *self.current]
 
     def allows(self, tool: str) -> bool:
-        """Whether a tool was offered with this context, so that a call of it may be run. See `nexus.Engine.check_tool`."""
+        """Return True if a tool was offered with this context, so that its calls may run. See `nexus.Engine.check_tool`."""
         return any(spec.name == tool for spec in self.tools)
 
     @property
     def expected_tokens(self) -> int:
-        """What to expect of the prompt in the provider's tokens: the larger of what is counted and of the anchor."""
+        """Expected provider tokens of the prompt: the larger of the counted tokens and the anchor."""
         return max(self.token_budget.used.total, self.accounting.anchor.tokens if self.accounting.anchor else 0)
 
     @property
     def compaction_due(self) -> bool:
-        """Whether the whole context, before any cut, takes more than 85 % of what is available, or is expected to."""
+        """True if the context before any cut takes, or is expected to take, more than 85 % of the available tokens."""
         expected = self.expected_tokens / self.token_budget.available
         return self._planner is not None and max(self.accounting.full_share, expected) > COMPACT_AT
 
     def plan(self, trigger: Trigger = "context_limit", share: float = COMPACT_TO) -> CompactionPlan | None:
-        """What to summarise so that the context comes down to a share of the room; None if that is not worth it.
+        """Return the compaction that shrinks the context to a share of the available tokens; None if not worth it.
 
-        `nexus.Engine.compact` carries it out. None also where a compaction was undone and nothing was said since.
+        `nexus.Engine.compact` carries it out. None also if a compaction was undone and the session has not continued.
         """
         return self._planner(trigger, share) if self._planner is not None else None
 
     @property
     def report(self) -> str:
-        """What is in, what is out and why, tokens, the cache boundary, as text."""
+        """Report as text: included and omitted parts with reasons, tokens, the cache boundary."""
         return self._renderers.report(self)
 
     def to_openai(self) -> dict[str, Any]:
-        """The keyword arguments of `client.chat.completions.create`."""
+        """Return the keyword arguments of `client.chat.completions.create`."""
         return self._renderers.openai(self)
 
     def to_responses(self) -> dict[str, Any]:
-        """The keyword arguments of `client.responses.create`; nothing in them depends on what a server stored."""
+        """Return the keyword arguments of `client.responses.create`, independent of responses that a server stored."""
         return self._renderers.responses(self)
 
     def to_anthropic(self) -> dict[str, Any]:
-        """The keyword arguments of `client.messages.create`, with at most four cache marks."""
+        """Return the keyword arguments of `client.messages.create`, with at most four cache breakpoints."""
         return self._renderers.anthropic(self)
 
     def to_gemini(self) -> dict[str, Any]:
-        """The keyword arguments of `client.models.generate_content`."""
+        """Return the keyword arguments of `client.models.generate_content`."""
         return self._renderers.gemini(self)
 
     @property
     def body_hash(self) -> str:
-        """SHA-256 of the JSON of the request body in the model's own form: what `record` stores and `replay` proves.
+        """SHA-256 of the request body's JSON in the model's provider format, stored by `record`, verified by `replay`.
 
-        Made from what is kept of the last call's hash, so it costs what is new. Raises TypeError or ValueError where a
-        setting of the model has no JSON form.
+        It continues the last call's hash, so only new messages cost time. Raises TypeError or ValueError if a setting of
+        the model has no JSON form.
         """
         return self._renderers.body_hash(self)
 
     def to_provider(self, wire: ProviderFormat) -> dict[str, Any]:
-        """The request body in the form of a family of models, OpenAI's in that of chat completions. Raises BadSetting."""
-        made = {"openai": self.to_openai, "anthropic": self.to_anthropic, "gemini": self.to_gemini}.get(wire)
-        if made is None:
-            raise BadSetting(f"the wire is one of openai, anthropic and gemini, not {wire!r}")
-        return made()
+        """Return the request body in a provider format; OpenAI's is chat completions. Raises BadSetting."""
+        render = {"openai": self.to_openai, "anthropic": self.to_anthropic, "gemini": self.to_gemini}.get(wire)
+        if render is None:
+            raise BadSetting(f"provider format {wire!r} unknown (use 'openai', 'anthropic' or 'gemini')")
+        return render()
 
     def to_json(self) -> dict[str, Any]:
-        """The whole context as plain JSON values, with document 002's names."""
+        """Return the context as plain JSON values, under documented key names."""
         return self._renderers.as_json(self)
 
     @property
@@ -360,7 +367,7 @@ class AssembledContext:
 
     @property
     def _renderers(self) -> Renderers:
-        assert self._engine is not None, "an AssembledContext comes from nexus.open(...).assemble(...)"
+        assert self._engine is not None, "context has no renderers (use nexus.open(...).assemble(...))"
         return self._engine.renderers
 
 

@@ -1,12 +1,12 @@
-# Over 400 lines: one handle with a method for each thing that a program asks of it; the work is done elsewhere.
-"""The handle that `nexus.open` returns: ledger, caches, clock. It brings things together and decides nothing itself."""
+# Over 400 lines: one handle with a method for each operation of the library; the work is done in other rooms.
+"""The engine that `nexus.open` returns: ledger, caches and clock. It connects the rooms and contains no rules."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -60,21 +60,23 @@ from nexus.workspace.policy_file import load_policies
 from nexus.workspace.setup import workspace_context
 from nexus.workspace.source_context import Clock, Mode, SourceContext
 
-if TYPE_CHECKING:  # the rules by which summaries are made take a while to import, and most programs make none
+if TYPE_CHECKING:  # compaction and plugins take a while to import, and most programs use neither
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
     from nexus.plugins.hooks import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 LEDGER_FILE = Path(".nexus") / "ledger.db"
 NEXT_MESSAGE = "(your next message)"
-"""What stands for a message that is not written yet."""
+"""Placeholder for a message that is not written yet."""
 
 
 class Engine:
     """Assembles and records contexts for one workspace and ledger. Use `nexus.open`; close it, or use it in `with`.
 
-    `ledger` has all operations on sessions (fork, rewind, undo, pin, rename, search, …), `store` what is below them.
-    `recoveries` counts, by model, the calls that a provider refused as too large (`nexus.recovery`).
+    Attributes:
+        ledger: All operations on sessions: fork, rewind, undo, pin, rename, search and others.
+        store: The ledger store below them.
+        recoveries: Calls that a provider rejected as too large, by model (`nexus.recovery`).
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Engine:
         self.credentials = Credentials(
             self.workspace_context.home.root if self.workspace_context.home else home_folder()
         )
-        self._surveys = Surveys(self._look)
+        self._surveys = Surveys(self._environment_snapshot)
         self.policies = load_policies(
             policy, self.workspace_context.home.root if self.workspace_context.home else None, workspace
         )
@@ -117,15 +119,13 @@ class Engine:
         self.counter = counter or get_counter()
         self.pin_first_message, self.max_tool_result_tokens = pin_first_message, max_tool_result_tokens
         self.strategy: Strategy = strategy
-        self.calibrate, mine = calibrate, Path(home).expanduser() if home is not None else home_folder()
-        self.profiles = load_profiles(profiles or {}, mine, workspace, lambda: self.hooks)
+        self.calibrate, user_folder = calibrate, Path(home).expanduser() if home is not None else home_folder()
+        self.profiles = load_profiles(profiles or {}, user_folder, workspace, lambda: self.hooks)
         self._summarizer = summarizer
-        self._ladder: FallbackSummarizer | None = None
         self.recoveries: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
-        self._standing = RememberingCounter(self.counter)
+        self._stable_counter = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
-        self._hooks: Hooks | None = None
         self._windows = WindowCache(ledger, self.counter)
 
     def __enter__(self) -> Self:
@@ -135,7 +135,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Closes the ledger."""
+        """Close the ledger."""
         self.store.close()
 
     def assemble(
@@ -151,45 +151,60 @@ class Engine:
         model_config: Mapping[str, Any] | None = None,
         **routing: Any,
     ) -> AssembledContext:
-        """The context of the next call for a user's text, an Event, or the results of tool calls (`tool` messages).
+        """Assemble the context of the next call. Writes nothing; a session that does not exist is a new, empty one.
 
-        `budget` sets the available tokens directly, otherwise the model's window less the reserves. `routing` takes
-        `role` (manager, worker, unified), `task` and `manager` (what a worker is for, the session that spawned it),
-        `persona`, `principal` (who speaks), `user_profile`, `toolset`, `permissions`, `skills`, and `blocks` (texts of yours
-        by name, shown where the profile places them). Without a session it is the one that the policy has for the
-        principal, else `main`. Writes nothing; a session that does not exist is a new, empty one. Raises BudgetTooSmall,
-        EmptyEvent, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError.
+        Args:
+            event: A user's text, an Event, or the results of tool calls (`tool` messages).
+            session: The session's label; without one the policy's session for the principal, else `main`.
+            model: The model's name; by default the engine's.
+            tools: Tool definitions in any provider's format, or a tool registry.
+            images: Images of the user's message.
+            budget: Available tokens; by default the model's context window less the reserves.
+            profile: Name of the profile.
+            model_config: Settings of the request, such as `max_tokens`.
+            **routing: `role` (manager, worker, unified), `task` and `manager` (a worker's task, and the session that
+                spawned it), `persona`, `principal` (who speaks), `user_profile`, `toolset`, `permissions`, `skills`, and
+                `blocks` (application-provided texts by name, shown where the profile places them).
+
+        Raises:
+            BudgetTooSmall: The parts that are never cut exceed the budget.
+            EmptyEvent, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError: As named.
         """
-        given: dict[str, Any] = {"model": model, "tools": tools, "budget": budget, "profile": profile}
-        request = self._request(as_event(event, images), session, **given, model_config=model_config, **routing)
+        request = build_request(
+            as_event(event, images),
+            session,
+            model=model,
+            tools=tools,
+            budget=budget,
+            profile=profile,
+            model_config=model_config,
+            **routing,
+        )
         return self.assemble_request(request)
 
-    def _request(self, event: Event, session: str | None, **given: Any) -> Request:
-        return self._bounded(build_request(event, session, **given))
-
     def assemble_request(self, request: Request) -> AssembledContext:
-        """The context of the next call for a full `Request`; see `assemble`."""
-        asked = self._admitted(request)
-        return assemble(asked.request, self._profile(asked.request), self._materials(asked))
+        """Assemble the context of the next call for a full `Request`; see `assemble`."""
+        authorized = self._authorize(request)
+        return assemble(authorized.request, self._profile(authorized.request), self._assembly_inputs(authorized))
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
-        """Raises ToolNotAllowed unless a call of the tool may be run: it was offered with this very context."""
+        """Check that a call of a tool may be run. Raises ToolNotAllowed unless the context offered the tool."""
         if not ctx.allows(tool):
-            why = next(
-                (one.why for one in ctx.provenance.denied_tools if one.name == tool),
-                "it was not offered with this context",
-            )
-            raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, why)
+            reasons = {denied.name: denied.why for denied in ctx.provenance.denied_tools}
+            reason = reasons.get(tool, "not offered with this context")
+            raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
 
-    def _admitted(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
-        """The request within its bounds, with what hooks add to it, as the policies grant it: hooks' tools as well."""
-        request, warned = self._hooked(self._bounded(request), moment=moment)
-        asked = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
-        return replace(asked, warnings=(*warned, *asked.warnings)) if warned else asked
+    def _authorize(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
+        """Apply the learned limit, then plugins, then policies, which therefore apply to the plugins' tools too."""
+        request, warnings = self._with_learned_limit(request), ()
+        if self.hooks.plugins:
+            request, warnings = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
+        authorized = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
+        return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
-    def _materials(self, asked: AuthorizedRequest) -> AssemblyInputs:
-        """What assembly needs for a request, read in one snapshot of the ledger."""
-        request = asked.request
+    def _assembly_inputs(self, authorized: AuthorizedRequest) -> AssemblyInputs:
+        """Return the inputs of assembly for a request, read in one snapshot of the ledger."""
+        request = authorized.request
         model, found = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
         budget = plan_budget(request, model)
         decided = (self.strategy, self.max_tool_result_tokens, self.workspace_context.config.images.keep_turns)
@@ -218,7 +233,7 @@ class Engine:
             frozen_blocks=frozen,
             model=model,
             budget=budget,
-            counter=self._standing,
+            counter=self._stable_counter,
             factor=factor,
             window=kept.window,
             mark=kept.mark,
@@ -231,23 +246,29 @@ class Engine:
             renderers=RENDERERS,
             after_mark=kept.after_mark,
             may_compact=kept.window.head > kept.live.undone_at,
-            denied_tools=asked.denied_tools,
-            warnings=(*asked.warnings, *self._refused(request.model), *self.profiles.warnings_for(found, request)),
+            denied_tools=authorized.denied_tools,
+            warnings=(
+                *authorized.warnings,
+                *self._overflow_warnings(request.model),
+                *self.profiles.warnings_for(found, request),
+            ),
         )
 
-    def _refused(self, model: str) -> tuple[ContextWarning, ...]:
-        """A word on calls that the provider refused as too large: often, our count or the limit is wrong."""
-        times = self.recoveries[model]
-        if not times:
+    def _overflow_warnings(self, model: str) -> tuple[ContextWarning, ...]:
+        """Return a warning if calls were rejected as too large: repeatedly, our count or the limit is wrong."""
+        count = self.recoveries[model]
+        if not count:
             return ()
-        calls = "1 call was" if times == 1 else f"{times} calls were"
-        return (ContextWarning("nexus:model", f"{calls} refused as too large by {model} since this engine was opened"),)
+        calls = "1 call" if count == 1 else f"{count} calls"
+        return (
+            ContextWarning("nexus:model", f"{calls} rejected as too large by {model} since this engine was opened"),
+        )
 
     def refresh_environment(self) -> Environment:
-        """What works here, looked at now: capabilities with their states, and credentials. Without a workspace, none.
+        """Survey the environment now and return it: capabilities with their states, and credentials.
 
-        Each session's next call looks again too; otherwise that happens at its start and at a compaction only, so that
-        the system slot does not change meanwhile.
+        Each session's next call then surveys again too. Without this method that happens only at a session's start and at
+        compactions, so that the system slot does not change in between. Without a workspace the environment is empty.
         """
         self._surveys.forget()
         return self._survey(self._probe())
@@ -255,67 +276,60 @@ class Engine:
     def _probe(self) -> Probe:
         return Probe(self.credentials.has_variable)
 
-    def _look(self, at_ms: int = 0) -> EnvironmentSnapshot:
+    def _environment_snapshot(self, at_ms: int = 0) -> EnvironmentSnapshot:
         return EnvironmentSnapshot(self._probe(), partial(self._survey, at_ms=at_ms))
 
     def _survey(self, probe: Probe, at_ms: int = 0) -> Environment:
         at_ms = at_ms or self.clock_ms()
         return survey(self.workspace_context, self.credentials, at_ms, probe) if self.workspace else Environment()
 
-    @property
+    @cached_property
     def hooks(self) -> Hooks:
-        """The hooks of plugins, found when they are first needed (`nexus.plugins`)."""
-        if self._hooks is None:
-            from nexus.plugins.load import load_hooks
+        """The hooks of plugins, discovered at first use (`nexus.plugins`)."""
+        from nexus.plugins.load import load_hooks
 
-            self._hooks = load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use)
-        return self._hooks
-
-    def _hooked(self, request: Request, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
-        if not self.hooks.plugins:
-            return request, ()
-        return self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
+        return load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use)
 
     def _profile(self, request: Request) -> Profile:
         return self.profiles.resolve_with_source(request.profile).profile
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
-        """Stores the turn with its cut and manifest, in one transaction.
+        """Record a turn with its cut and manifest, in one transaction. Recording the same pair again adds nothing.
 
-        `reply` is a provider's response (object or dict, of OpenAI, Anthropic or Gemini) or an AgentResult. The same
-        pair again adds nothing. The usage that a reply reports teaches how this model's tokens are counted. Raises
-        BadReply, IdempotencyConflict, LedgerError.
+        The reported usage calibrates the token counts of the model.
+
+        Args:
+            ctx: The context that was sent.
+            reply: The response of OpenAI, Anthropic or Gemini as object or dict, or an AgentResult.
+
+        Raises BadReply, LedgerError, and IdempotencyConflict if another reply was recorded for the same context.
         """
         result, now_ms = read_reply(reply), self.clock_ms()
-        done = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
-        if done.added and ctx.cut is not None:
-            self._windows.keep_after(ctx, ctx.cut, done.thread)
-        if done.added and self.calibrate and result.usage.input_tokens:
-            earlier = self._calibration(ctx.provider, ctx.model, ctx.provenance.manifest.counter)
-            if newer := update_calibration(ctx, result, earlier, now_ms):
-                self.store.calibrate(ctx.provider, calibration_key(ctx.model, ctx.provenance.manifest.counter), newer)
-        return done
+        committed = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
+        if committed.added and ctx.cut is not None:
+            self._windows.keep_after(ctx, ctx.cut, committed.thread)
+        if committed.added and self.calibrate and result.usage.input_tokens:
+            counter = ctx.provenance.manifest.counter
+            previous = self._calibration(ctx.provider, ctx.model, counter)
+            if updated := update_calibration(ctx, result, previous, now_ms):
+                self.store.calibrate(ctx.provider, calibration_key(ctx.model, counter), updated)
+        return committed
 
-    @property
+    @cached_property
     def fallback_summarizer(self) -> FallbackSummarizer:
-        """Who writes this engine's summaries, and how the model among them has fared."""
-        if self._ladder is None:
-            from nexus.compaction import FallbackSummarizer
+        """The summarizer of this engine, with retries, a deterministic fallback and the state of its model."""
+        from nexus.compaction import FallbackSummarizer
 
-            self._ladder = FallbackSummarizer(self.counter, self._summarizer)
-        return self._ladder
-
-    @fallback_summarizer.setter
-    def fallback_summarizer(self, ladder: FallbackSummarizer) -> None:
-        self._ladder = ladder
+        return FallbackSummarizer(self.counter, self._summarizer)
 
     def plan(
         self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
     ) -> CompactionPlan | None:
-        """What `compact` would summarise; None if that is not worth it. Raises NoSuchSession, LedgerError."""
+        """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
         self.ledger.thread(session)
-        asked = self._admitted(build_request(Event(), session, **request), moment=False)
-        return plan_compaction_for(asked.request, self._profile(asked.request), self._materials(asked), trigger, share)
+        authorized = self._authorize(build_request(Event(), session, **request), moment=False)
+        profile, inputs = self._profile(authorized.request), self._assembly_inputs(authorized)
+        return plan_compaction_for(authorized.request, profile, inputs, trigger, share)
 
     def compact(
         self,
@@ -328,12 +342,20 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         **request: Any,
     ) -> CompactionOutcome:
-        """Summarises older messages, so that the context comes down to a share of what is available.
+        """Summarize older messages. Nothing is deleted, and `ledger.undo` reverts it.
 
-        Nothing is deleted and `ledger.undo` takes it back. `plan` is one that a context gave (`ctx.plan()`); without it
-        one is made for `request` (model, tools, budget, profile, role). `focus` says what to keep above all. The engine's
-        summariser is asked first; without one, or where its answers are refused, the summary is made by rule. Raises
-        NoSuchSession, CompactionSuperseded, HeadMoved, LedgerError.
+        The engine's summarizer is called first. Without one, or if its summaries are rejected, the summary is extractive.
+
+        Args:
+            session: The session's label.
+            focus: Topic that the summary should keep above all.
+            plan: The plan of a context (`ctx.plan()`); without it one is made for `request`.
+            share: Target size of the context, as a share of the available tokens.
+            trigger: Stored with the compaction.
+            progress: Called with the number of parts summarized and their total.
+            **request: Arguments of `assemble`, such as model, tools, budget, profile and role.
+
+        Raises NoSuchSession, LedgerError, and CompactionSuperseded or HeadMoved if the session changed meanwhile.
         """
         from nexus.compaction import NOTHING, run_compaction
 
@@ -343,22 +365,27 @@ class Engine:
         return run_compaction(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
 
     def history(self, session: str) -> list[Message]:
-        """Every message of the session, oldest first, whatever was cut or compacted. Raises NoSuchSession."""
+        """Return every message of the session, oldest first, cut or compacted ones included. Raises NoSuchSession."""
         return [row.message for entry in self.entries(session) for row in entry.rows]
 
     def entries(self, session: str) -> list[Entry]:
-        """Every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
+        """Return every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
         return self.ledger.entries(session)
 
     def sessions(self, *, include_inactive: bool = False) -> list[SessionInfo]:
-        """The active sessions, newest first; `every` adds archived and deleted ones."""
+        """Return the active sessions, newest first; `include_inactive` adds archived and deleted ones."""
         return self.store.sessions(every=include_inactive)
 
     def replay(self, session: str, turn: int, *, call: int | None = None, unverified: bool = False) -> AssembledContext:
-        """The context of a recorded call (the turn's last, or number `call`), proven to have the body that was sent.
+        """Return the context of a recorded call, made from the ledger alone. Nothing is written.
 
-        It is made from the ledger alone; nothing is written. Raises NoSuchSession, BadReference, and CannotReplay where
-        something is missing; with `unproven` that is a warning of the context instead.
+        Args:
+            session: The session's label.
+            turn: Number of the turn.
+            call: Number of the call within the turn; by default the last.
+            unverified: Warn about missing inputs or a different body hash, instead of raising CannotReplay.
+
+        Raises NoSuchSession, BadReference, CannotReplay.
         """
         return replay_call(self.replay_deps, recorded_call(self.store, session, turn, call), unverified=unverified).ctx
 
@@ -373,38 +400,38 @@ class Engine:
         """Return the call that was recorded before this one. Raises BadReference if it is the first."""
         before = call_before(self.store, call)
         if before is None:
-            raise BadReference(f"{call.label} is the first: there is no call before it")
+            raise BadReference(f"{call.label} is the first; no previous call")
         return before
 
     def resolve(self, model: str) -> Model:
-        """The facts of a model; the engine's own `models` come first."""
+        """Return the context window and prices of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
 
     def learn_limit(self, model: str, tokens: int) -> None:
-        """Remembers what a provider's refusal says of a model: from now on its contexts take at most so many tokens."""
-        known = self._limits.get(base_model_name(model), tokens)
-        self._limits[base_model_name(model)] = min(known, tokens)
+        """Limit all later contexts of a model, as its provider's rejection reported."""
+        name = base_model_name(model)
+        self._limits[name] = min(self._limits.get(name, tokens), tokens)
 
     def forget_limit(self, model: str) -> bool:
-        """Forgets what was learned of a model's limit. Whether there was anything to forget."""
+        """Drop the learned limit of a model; return whether there was one."""
         return self._limits.pop(base_model_name(model), None) is not None
 
     def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
-        """The tokens that a context may take, as `assemble` with the same arguments would have them."""
-        request = self._request(Event(), "", model=model, budget=budget)
+        """Return the available tokens of a context that `assemble` makes with the same arguments."""
+        request = self._with_learned_limit(build_request(Event(), "", model=model, budget=budget))
         return plan_budget(request, self.resolve(request.model)).available
 
-    def _bounded(self, request: Request) -> Request:
-        """The request with this engine's model where it names none, within its model's learned limit."""
+    def _with_learned_limit(self, request: Request) -> Request:
+        """Return the request with a model, by default this engine's, and with the model's learned limit."""
         request = replace(request, model=request.model or self.model)
-        most = self._limits.get(base_model_name(request.model), 0)
-        return replace(request, most_tokens=most) if most != request.most_tokens else request
+        limit = self._limits.get(base_model_name(request.model), 0)
+        return replace(request, most_tokens=limit) if limit != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
-        """What became of every block, tool and message in a recorded call (the turn's last, or number `call`).
+        """Explain every block, tool and message of a recorded call (by default the turn's last).
 
-        Without a turn: in the session's next call, with a message that is not written yet; `explain_request` takes
-        another one, and a model or budget. Raises NoSuchSession, BadReference, CannotReplay.
+        Without a turn it is the session's next call, with a placeholder as its message; `explain_request` takes a message,
+        model and budget. Raises NoSuchSession, BadReference, CannotReplay.
         """
         if turn is None:
             self.ledger.thread(session)
@@ -415,7 +442,7 @@ class Engine:
         )
 
     def diff(self, session: str, turn: int, later: int | None = None) -> Difference:
-        """How the last call of turn `later` follows that of `turn`; without `later`, how that of `turn` follows the one before.
+        """Diff the last calls of two turns. Without `later`, diff with the previous call.
 
         Raises NoSuchSession, BadReference, CannotReplay.
         """
@@ -424,31 +451,38 @@ class Engine:
         return diff_calls(self.replay_deps, replay_call(self.replay_deps, old), replay_call(self.replay_deps, new))
 
     def what_if(self, session: str, turn: int, change: ReplayOverrides, *, call: int | None = None) -> AssembledContext:
-        """The context that a recorded call's event would get in its place with something changed. Nothing is written.
+        """Return the context of a recorded call with something changed. Nothing is written.
 
-        Raises what `assemble` does, NoSuchSession, BadReference, CannotReplay.
+        Raises NoSuchSession, BadReference, CannotReplay, and the errors of `assemble`.
         """
         return what_if(self.replay_deps, recorded_call(self.store, session, turn, call), change).ctx
 
     def explain_request(self, request: Request) -> Explanation:
-        """What would become of every block, tool and message in the next call for a `Request`; see `assemble`."""
-        asked = self._admitted(request)
-        request = asked.request
+        """Explain every block, tool and message of the next call for a `Request`; see `assemble`."""
+        authorized = self._authorize(request)
+        request = authorized.request
         with self.store.snapshot():
-            profile, materials = self._profile(request), self._materials(asked)
-            ctx, fitted = assemble_fitted(request, profile, materials)
+            ctx, fitted = assemble_fitted(request, self._profile(request), self._assembly_inputs(authorized))
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
             marks = self.store.marks(thread) if thread is not None else []
             entries = self.store.entries(thread, 0, head) if thread is not None else iter(())
-        return explain(ctx, fitted, entries, marks, self._standing, "the next call")
+        return explain(ctx, fitted, entries, marks, self._stable_counter, "the next call")
 
     @property
     def replay_deps(self) -> ReplayDeps:
-        """What past calls are made again with (`nexus.analysis.replay`)."""
-        named = (self.strategy, self.max_tool_result_tokens, self._look, partial(self._admitted, moment=False))
-        known = self.profiles.resolve
+        """The dependencies for replaying past calls (`nexus.analysis.replay`)."""
         return ReplayDeps(
-            self.store, self.counter, self._standing, RENDERERS, self.workspace_context, self.models, *named, known
+            self.store,
+            self.counter,
+            self._stable_counter,
+            RENDERERS,
+            self.workspace_context,
+            self.models,
+            self.strategy,
+            self.max_tool_result_tokens,
+            self._environment_snapshot,
+            partial(self._authorize, moment=False),
+            self.profiles.resolve,
         )
 
     def _calibration(self, provider: str, model: str, counter: str) -> StoredCalibration | None:
@@ -458,28 +492,42 @@ class Engine:
 def open_engine(
     workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
 ) -> Engine:
-    """An engine for a workspace folder; its ledger is `WORKSPACE/.nexus/ledger.db` unless another one is given.
+    """Return an engine for a workspace folder. Without a workspace and a ledger nothing is kept.
 
-    Without a workspace and ledger nothing is kept. `options`: model, timezone (IANA name), models (own windows and
-    prices by name), clock_ms, counter, pin_first_message (True: what a user asked first stays), strategy (`oldest_first`, or
-    `middle_out`: the beginning stays in front of what is left out), max_tool_result_tokens (base tokens that one result of a tool
-    is shown in at most; None is an eighth to a quarter of the available tokens, 0 no limit). calibrate (learn from
-    reported usage how tokens are counted; on unless False), summarizer (asked for summaries; without one they are made by
-    rule), profiles (your own by name, or their files), home (the user's own folder [`NEXUS_HOME`, else `~/.nexus`]), config (a
-    `nexus.types.config.Config`; without it the configuration files and variables are read), mode (`repl` or `server`: what the
-    source `surroundings` tells), clock (`message`; `system` for document 004's time in the system slot of the profile
-    `repl`, which every call then breaks the prefix with), policy (a `nexus.policy.Policy` or its file, in the place of `policy.toml` in the user's
-    folder and in the workspace's `.nexus`), plugins (modules or objects with hooks, beside those that are installed).
+    Args:
+        workspace: The workspace folder.
+        ledger: A ledger file or store; by default `WORKSPACE/.nexus/ledger.db`.
+        **options:
+            model: Name of the default model.
+            timezone: IANA name, offset or a browser's minutes.
+            models: Context windows and prices by model name.
+            clock_ms: Returns the time in milliseconds since 1970.
+            counter: Token counter.
+            pin_first_message: Never cut a session's first user message (default: True).
+            strategy: `oldest_first`, or `middle_out`, which keeps the beginning before the omitted messages.
+            max_tool_result_tokens: Limit of one tool result in base tokens; None is an eighth to a quarter of the
+                available tokens, 0 no limit.
+            calibrate: Calibrate token counts from reported usage (default: True).
+            summarizer: Writes summaries; without one they are extractive.
+            profiles: Custom profiles by name, or their files.
+            home: The user's folder (default: `NEXUS_HOME`, else `~/.nexus`).
+            config: A `nexus.types.config.Config`; without it configuration files and variables are read.
+            mode: `repl` or `server`, for the source `surroundings`.
+            clock: `message`, or `system` for the time in the system slot of the profile `repl` (document 004), which
+                breaks the prompt cache in every call.
+            policy: A `nexus.policy.Policy` or its file, instead of the `policy.toml` files of user and workspace.
+            plugins: Modules or objects with hooks, in addition to installed plugins.
+
     Raises WorkspaceMissing, BadConfig, LedgerError.
     """
     root = Path(workspace).expanduser().resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
-        raise WorkspaceMissing(f"there is no folder {root}; `nexus init {root}` makes a workspace")
+        raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")
     if ledger is None:
         ledger = root / LEDGER_FILE if root else ":memory:"
     if not isinstance(ledger, (str, Path)):
         return Engine(root, ledger, **options)
-    store = SqliteLedger(_ready(ledger), clock_ms=options.get("clock_ms"))
+    store = SqliteLedger(_ledger_path(ledger), clock_ms=options.get("clock_ms"))
     try:
         return Engine(root, store, **options)
     except BaseException:
@@ -487,13 +535,13 @@ def open_engine(
         raise
 
 
-def _ready(ledger: str | Path) -> str:
-    """The ledger's absolute path, its folder made."""
+def _ledger_path(ledger: str | Path) -> str:
+    """Return the ledger's absolute path, after making its folder."""
     if str(ledger) == ":memory:":
         return ":memory:"
-    place = Path(ledger).expanduser().absolute()
+    path = Path(ledger).expanduser().absolute()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LedgerError(f"no ledger can be made at {place}: {error.strerror or error}") from error
-    return str(place)
+        raise LedgerError(f"folder of ledger {path} not writable: {error.strerror or error}") from error
+    return str(path)

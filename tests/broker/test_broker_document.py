@@ -67,7 +67,7 @@ def turn(nx: Engine, text: str, **asked: Any) -> nexus.AssembledContext:
 # layers --------------------------------------------------------------------------------------------------------------
 
 
-def test_five_conceptual_layers_stand_in_three_physical_ones(nx: Engine) -> None:
+def test_five_layers_map_to_three_message_groups(nx: Engine) -> None:
     """Document 002, "Mapping: Conceptual → Physical": each row of its table."""
     turn(nx, "one")
     ctx = nx.assemble(said("two", hook_data={"weather": 3}), session="s", permissions=["read"])
@@ -79,7 +79,7 @@ def test_five_conceptual_layers_stand_in_three_physical_ones(nx: Engine) -> None
     assert ("Memory", "current") in {(item.layer, item.slot) for item in first.accounting.token_breakdown}
 
 
-def test_the_messages_of_a_call_have_the_printed_roles_in_the_printed_order(nx: Engine) -> None:
+def test_messages_have_documented_roles_and_order(nx: Engine) -> None:
     """Document 002, "Three Physical Layers": system prompt, history (query, response, …), event context and message."""
     turn(nx, "turn 1 query")
     turn(nx, "turn 2 query")
@@ -93,7 +93,7 @@ def test_the_messages_of_a_call_have_the_printed_roles_in_the_printed_order(nx: 
 
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic", "gemini"])
-def test_each_turn_extends_the_prefix_and_a_compaction_makes_a_new_one(nx: Engine, wire: Any) -> None:
+def test_turns_extend_prefix_and_compaction_replaces_it(nx: Engine, wire: Any) -> None:
     """Document 002, "Why this mapping matters for cost": Turn N, Turn N+1, after compaction."""
 
     def body(ctx: nexus.AssembledContext) -> tuple[list[str], str]:
@@ -120,7 +120,7 @@ def test_each_turn_extends_the_prefix_and_a_compaction_makes_a_new_one(nx: Engin
     assert after.system_prompt == before[1]
 
 
-def test_results_of_tools_of_earlier_turns_are_in_the_history(nx: Engine) -> None:
+def test_tool_results_of_earlier_turns_are_in_history(nx: Engine) -> None:
     """Document 002, "Physical Layer 2: Conversation History": "Tool call results from previous turns"."""
     ctx = nx.assemble(said("look"), session="s")
     call, result = assistant("", ToolCall("c1", "look", "{}")), tool("c1", "three seats", "look")
@@ -130,7 +130,7 @@ def test_results_of_tools_of_earlier_turns_are_in_the_history(nx: Engine) -> Non
     assert build_history_messages(nx, "s") == list(history)
 
 
-def test_the_history_is_a_sequence_of_messages(nx: Engine) -> None:
+def test_history_is_a_sequence_of_messages(nx: Engine) -> None:
     """Document 002, "AssembledContext Output": `history: Message[]`; what opens it and what closes it are among them."""
     for number in range(3):
         turn(nx, f"{number}")
@@ -153,7 +153,7 @@ def test_the_history_is_a_sequence_of_messages(nx: Engine) -> None:
 # the code blocks -----------------------------------------------------------------------------------------------------
 
 
-def test_the_code_blocks_run_one_after_the_other(root: Path, nx: Engine) -> None:
+def test_document_code_blocks_run_in_order(root: Path, nx: Engine) -> None:
     """Document 002: `buildSystemPrompt`, `buildWorkerSystemPrompt`, `buildHistoryMessages`, `buildCurrentMessage`.
 
     What they give is what the model is shown: together they are a whole context.
@@ -181,7 +181,7 @@ def test_the_code_blocks_run_one_after_the_other(root: Path, nx: Engine) -> None
 
 
 @pytest.mark.parametrize(("role", "platform"), [("manager", True), ("unified", True), ("worker", False)])
-def test_hook_data_are_one_framed_block_before_the_content(role: Any, *, platform: bool) -> None:
+def test_hook_data_is_one_framed_block_before_content(role: Any, *, platform: bool) -> None:
     """Document 002, `buildCurrentMessage`: `contextParts.push(renderHookData(event.hookData))`, then the content."""
     message = build_current_message(said("hi", at_ms=NOON, hook_data={"b": 2, "a": [1]}), role)
     [text] = [part.text for part in visible_parts(message) if isinstance(part, Text)]
@@ -192,7 +192,7 @@ def test_hook_data_are_one_framed_block_before_the_content(role: Any, *, platfor
     )
 
 
-def test_a_history_of_a_fork_goes_from_the_root_to_the_current_turn(nx: Engine) -> None:
+def test_history_of_fork_starts_at_root(nx: Engine) -> None:
     """Document 002, "Reading from Agents Ledger": "Get thread ancestry (ordered root → current)"."""
     turn(nx, "one")
     turn(nx, "two")
@@ -208,7 +208,7 @@ def test_a_history_of_a_fork_goes_from_the_root_to_the_current_turn(nx: Engine) 
 # the contract --------------------------------------------------------------------------------------------------------
 
 
-def test_the_assembled_context_has_every_documented_field(nx: Engine, root: Path) -> None:
+def test_assembled_context_has_documented_fields(nx: Engine, root: Path) -> None:
     """Document 002, "AssembledContext Output": the interface, field by field, from one NexusRequest."""
     turn(nx, "one")
     read = {"name": "read_file", "description": "Reads.", "input_schema": {"type": "object"}}
@@ -247,7 +247,7 @@ def test_the_assembled_context_has_every_documented_field(nx: Engine, root: Path
     assert shown["workspacePath"] == str(root)
 
 
-def test_what_the_agent_engine_returns_is_stored_with_the_turn(nx: Engine) -> None:
+def test_agent_result_is_stored_with_turn(nx: Engine) -> None:
     """Document 002, `AgentResult`: messages, tool calls with results, usage, stop reason, error."""
     call = ToolCall("c1", "look", '{"row": 1}')
     result = AgentResult(
@@ -271,7 +271,7 @@ def test_what_the_agent_engine_returns_is_stored_with_the_turn(nx: Engine) -> No
 # context_json --------------------------------------------------------------------------------------------------------
 
 
-def test_a_users_message_has_the_printed_context_json(nx: Engine) -> None:
+def test_user_message_has_documented_context_json(nx: Engine) -> None:
     """Document 002, "context_json on Messages": the example for a user message."""
     event = said(
         "review it",
@@ -291,7 +291,7 @@ def test_a_users_message_has_the_printed_context_json(nx: Engine) -> None:
     assert nx.replay("s", 1).current_message == ctx.current_message == user
 
 
-def test_a_whole_file_has_no_lines_and_a_message_to_which_nothing_was_added_has_none(nx: Engine) -> None:
+def test_context_json_omits_lines_of_complete_files(nx: Engine) -> None:
     files = (Attachment("a.md", "x"), Attachment("b.md", "x", 3))
     event = Event((Text("hi"),), at_ms=NOON, attachments=files)
     noted = nx.assemble(event).current_message.context_json
@@ -312,7 +312,7 @@ def stored(nx: Engine, ctx: nexus.AssembledContext) -> dict[str, Any]:
     return row.manifest["context_json"]
 
 
-def test_a_system_prompts_context_json_is_on_the_assembly_row(root: Path, nx: Engine) -> None:
+def test_system_prompt_context_json_is_stored_with_assembly(root: Path, nx: Engine) -> None:
     """Document 002, "context_json on Messages": the example for a system message, kept on the assembly row."""
     (root / "personas" / "atlas").mkdir(parents=True)
     (root / "personas" / "atlas" / "SOUL.md").write_text("Steady.")
@@ -337,7 +337,7 @@ def test_a_system_prompts_context_json_is_on_the_assembly_row(root: Path, nx: En
     assert later["persona"]["soulHash"] != noted["persona"]["soulHash"]
 
 
-def test_what_a_prompt_does_not_hold_is_null_in_its_context_json(nx: Engine) -> None:
+def test_missing_prompt_parts_are_null_in_context_json(nx: Engine) -> None:
     assert nx.assemble("hi", profile="bare").provenance.context_json == {
         "workspace": {"agentsMdHash": None, "version": 1},
         "persona": {"id": None, "soulHash": None},
@@ -347,7 +347,7 @@ def test_what_a_prompt_does_not_hold_is_null_in_its_context_json(nx: Engine) -> 
     assert nx.assemble("hi", profile="workspace").provenance.context_json["memory"] == ["MEMORY.md"]
 
 
-def test_a_saved_context_is_recorded_with_its_context_json(nx: Engine) -> None:
+def test_saved_context_is_recorded_with_context_json(nx: Engine) -> None:
     from nexus.render.context_json import from_json
     from nexus.render.renderers import RENDERERS
 
@@ -370,7 +370,7 @@ def talk(turns: int, words: int, *, last: int = 0) -> Engine:
     return nx
 
 
-def test_the_proactive_check_by_the_letter_compacts_when_nothing_would_remain() -> None:
+def test_ensure_budget_with_high_mark_1_compacts_at_zero_remaining() -> None:
     """Document 002, `ensureBudget`: "if (budget.remaining > 0) return { compacted: false }", else to 60 %.
 
     Assembly has cut what was too large, so that `remaining` is above zero; what counts is what it would have been.
@@ -395,7 +395,7 @@ def test_the_proactive_check_by_the_letter_compacts_when_nothing_would_remain() 
 
 
 @pytest.mark.parametrize("trigger", ["context_limit", "overflow_recovery"])
-def test_the_last_three_turns_stay_whole_even_in_an_aggressive_compaction(trigger: Any) -> None:
+def test_last_three_turns_survive_aggressive_compaction(trigger: Any) -> None:
     """Document 002, "Compression Priority": "keep last N turns even during aggressive compaction"; "minimum 3 turns".
 
     It is a strong preference: they stay where they take no more than half of the room.
@@ -411,7 +411,7 @@ def test_the_last_three_turns_stay_whole_even_in_an_aggressive_compaction(trigge
         assert nx.assemble("next", session="s", profile="bare", budget=8_000).cut is None
 
 
-def test_of_three_turns_that_are_too_large_the_oldest_go_into_the_summary() -> None:
+def test_oldest_of_three_large_turns_is_summarized() -> None:
     """Kept turns: "when three do not fit … the oldest groups of those turns go"; the target is then kept to."""
     with talk(10, 100, last=2_000) as nx:
         done = trigger_compaction(nx, "s", 4_000, "overflow_recovery", profile="bare", budget=10_000)
@@ -421,7 +421,7 @@ def test_of_three_turns_that_are_too_large_the_oldest_go_into_the_summary() -> N
         assert "answer 7" not in kept
 
 
-def test_memory_goes_first_and_prompt_event_and_newest_turns_last(root: Path) -> None:
+def test_memory_is_dropped_before_prompt_event_and_newest_turns(root: Path) -> None:
     """Document 002, "Compression Priority": memory, then history; never the system prompt or the current message."""
     (root / "MEMORY.md").write_text("a fact worth keeping. " * 60)
     with nexus.open(root, ledger=":memory:", model="gpt-4o", clock_ms=lambda: NOON) as nx:
@@ -436,20 +436,20 @@ def test_memory_goes_first_and_prompt_event_and_newest_turns_last(root: Path) ->
         assert {"system", "current event"} <= set(caught.value.parts)
 
 
-def test_a_refused_call_is_counted_by_model_and_the_next_report_says_so() -> None:
+def test_overflow_is_counted_by_model_and_reported() -> None:
     """Document 002, "Overflow Recovery": "This should be rare. If it's happening frequently …": it has to be seen."""
     with talk(40, 100) as nx:
         ctx = nx.assemble("next", session="s", profile="bare")
         assert not any("refused" in note.message for note in ctx.warnings)
         nx.recoveries["gpt-4o"] += 2
         told = nx.assemble("next", session="s", profile="bare")
-        assert "Warning: nexus:model: 2 calls were refused as too large by gpt-4o since this engine was opened" in (
+        assert "Warning: nexus:model: 2 calls rejected as too large by gpt-4o since this engine was opened" in (
             told.report
         )
         assert not any("refused" in note.message for note in nx.assemble("x", model="o3", profile="bare").warnings)
 
 
-def test_the_printed_example_of_a_models_limit() -> None:
+def test_documented_model_limit_example() -> None:
     """Document 002, "Token Limits by Model": "e.g., 'claude-sonnet-4-20250514'"; `?? 128_000`."""
     assert get_model_limit("claude-sonnet-4-20250514") == 200_000
     assert get_model_limit("nobody-knows-it-20250514") == 128_000

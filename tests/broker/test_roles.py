@@ -79,12 +79,12 @@ def names(ctx: nexus.AssembledContext) -> list[str]:
     return [spec.name for spec in ctx.tools]
 
 
-def test_a_workers_prompt_begins_with_the_documents_text_to_the_character(nx: Engine) -> None:
+def test_worker_prompt_begins_with_documented_text(nx: Engine) -> None:
     """Document 002, "Worker Agent System Prompt": "Workers get a stripped-down system prompt focused on their task"."""
     assert worker(nx).system_prompt.startswith(OPENING)
 
 
-def test_the_runtime_information_ends_a_workers_prompt(nx: Engine) -> None:
+def test_worker_prompt_ends_with_runtime_information(nx: Engine) -> None:
     """Decided on 002: the worker's prompt is `build_worker_system_prompt`, with the runtime information at its end."""
     prompt = worker(nx).system_prompt
     places = [prompt.index(word) for word in (HEADING, "RULES", "FRIEND", "THE SOUL", "SELF", "# Runtime")]
@@ -94,7 +94,7 @@ def test_the_runtime_information_ends_a_workers_prompt(nx: Engine) -> None:
 
 
 @pytest.mark.parametrize("role", ["manager", "unified"])
-def test_managers_and_unified_agents_get_messaging_rules_and_no_task_section(nx: Engine, role: AgentRole) -> None:
+def test_manager_and_unified_prompts_have_messaging_rules(nx: Engine, role: AgentRole) -> None:
     """Document 002, "System Prompt Construction": `params.role === 'manager' && renderMessagingRules()`, at the end."""
     prompt = nx.assemble(EVENT, role=role).system_prompt
     assert prompt.index("# Runtime") < prompt.index(MESSAGING)
@@ -109,7 +109,7 @@ def test_row_workspace_agents_md_full_for_both(nx: Engine) -> None:
     assert rules in worker(nx).system_prompt
 
 
-def test_row_persona_identity_a_worker_inherits_that_of_its_manager(nx: Engine) -> None:
+def test_row_persona_worker_inherits_from_manager(nx: Engine) -> None:
     """`Persona identity | Own identity | Inherits from MA`."""
     say(nx, "Good evening", "Hello", session="dm:ann", role="manager", persona="night")
     assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann").system_prompt
@@ -118,12 +118,12 @@ def test_row_persona_identity_a_worker_inherits_that_of_its_manager(nx: Engine) 
     assert "THE SOUL OF THE ROOT" in worker(nx, manager="dm:ann").system_prompt
 
 
-def test_a_persona_that_the_worker_names_itself_stands(nx: Engine) -> None:
+def test_explicit_worker_persona_wins(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann")
     assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann", persona="night").system_prompt
 
 
-def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
+def test_unknown_persona_is_a_warning(nx: Engine) -> None:
     """The agent's IDENTITY.md is in the root or the persona's folder: which of them answers is never a secret."""
 
     def told(persona: str) -> list[str]:
@@ -133,14 +133,14 @@ def test_a_persona_that_is_nowhere_is_a_warning(nx: Engine) -> None:
     assert told("night") == told("") == []
 
 
-def test_the_persona_is_found_behind_many_entries_without_a_call_and_whatever_the_view(nx: Engine) -> None:
+def test_manager_persona_is_found_behind_many_entries(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann", persona="night", model="gpt-4o")
     for number in range(140):
         nx.ledger.append("dm:ann", (), key=str(number))
     assert "THE SOUL OF THE NIGHT" in worker(nx, manager="dm:ann").system_prompt
 
 
-def test_the_manager_on_record_is_the_parent_of_the_workers_session_and_an_alias_will_do(nx: Engine) -> None:
+def test_recorded_manager_is_parent_session_or_alias(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann", persona="night")
     say(nx, "Go", "Done", session="worker:count", role="worker", task="Count.", manager="dm:ann")
     nx.ledger.update("worker:count", parent_session="dm:ann")
@@ -149,13 +149,13 @@ def test_the_manager_on_record_is_the_parent_of_the_workers_session_and_an_alias
     assert "THE SOUL OF THE NIGHT" in worker(nx, session="worker:other", manager="dm:ann").system_prompt
 
 
-def test_a_worker_of_a_worker_inherits_through_it(nx: Engine) -> None:
+def test_nested_worker_inherits_persona(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann", persona="night")
     say(nx, "Go", "Done", session="worker:a", role="worker", task="Count.", manager="dm:ann")
     assert "THE SOUL OF THE NIGHT" in worker(nx, session="worker:b", manager="worker:a").system_prompt
 
 
-def test_a_manager_that_is_not_there_is_a_warning(nx: Engine) -> None:
+def test_missing_manager_is_a_warning(nx: Engine) -> None:
     ctx = worker(nx, manager="dm:nobody")
     assert [note.message for note in ctx.warnings if note.source == "nexus:persona"] == [
         "manager session 'dm:nobody' not found: this worker inherits no persona"
@@ -167,9 +167,9 @@ def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path)
     policy = Policy(toolsets={"work": Toolset(("*",), capabilities=("logs-read",))})
     nx = nexus.open(tmp_path, policy=policy)
     given = {"session": "worker:count", "role": "worker", "toolset": "work", "task": "Count."}
-    seen = nx._admitted(build_request(EVENT, **given)).request.permissions
+    seen = nx._authorize(build_request(EVENT, **given)).request.permissions
     assert seen.capabilities == ("logs-read",)
-    assert nx._admitted(build_request(EVENT, "dm:ann")).request.permissions.capabilities is None
+    assert nx._authorize(build_request(EVENT, "dm:ann")).request.permissions.capabilities is None
 
 
 def test_row_platform_context_for_managers_only(nx: Engine) -> None:
@@ -182,7 +182,7 @@ def test_row_platform_context_for_managers_only(nx: Engine) -> None:
     assert "react" not in told
 
 
-def test_row_session_history_a_worker_sees_its_own_session_alone(nx: Engine) -> None:
+def test_row_session_history_worker_sees_own_session_only(nx: Engine) -> None:
     """`Session history | Full MA thread | Only WA task context`."""
     say(nx, "My secret is a blue door", "I keep it", session="dm:ann", role="manager")
     say(nx, "Go", "Counted 4", session="worker:count", role="worker", task="Count.", manager="dm:ann")
@@ -195,17 +195,17 @@ def test_row_session_history_a_worker_sees_its_own_session_alone(nx: Engine) -> 
 
 
 @pytest.mark.parametrize(("session", "role"), [("dm:ann", "worker"), ("group:x", "worker"), ("worker:x", "manager")])
-def test_a_role_in_a_session_where_it_does_not_belong_is_refused(nx: Engine, session: str, role: AgentRole) -> None:
+def test_role_in_unfit_session_is_rejected(nx: Engine, session: str, role: AgentRole) -> None:
     with pytest.raises(BadSessionKey):
         nx.assemble(EVENT, session=session, role=role, task="x")
 
 
-def test_a_worker_does_not_fall_into_the_main_session_by_itself(nx: Engine) -> None:
+def test_worker_without_session_is_rejected(nx: Engine) -> None:
     with pytest.raises(BadSessionKey, match="worker session missing"):
         nx.assemble(EVENT, role="worker", task="x")
 
 
-def test_row_memory_goes_with_the_message_for_both_roles(tmp_path: Path) -> None:
+def test_row_memory_is_in_current_message_for_both_roles(tmp_path: Path) -> None:
     """`Memory injection | Future: relevant memories | Future: task-specific only`: until then, the memory file."""
     (tmp_path / "MEMORY.md").write_text("the index is GIN")
     nx = nexus.open(tmp_path)
@@ -239,20 +239,20 @@ def test_row_messaging_tools_full_for_managers_and_reply_for_workers(nx: Engine)
     assert "workers may use no messaging tool except `reply`" in ctx.report
 
 
-def test_a_worker_without_a_task_is_a_warning_and_has_no_task_section(nx: Engine) -> None:
+def test_worker_without_task_gets_warning_and_no_task_section(nx: Engine) -> None:
     ctx = worker(nx, task=" \n")
     assert [note.source for note in ctx.warnings] == ["nexus:subagent"]
     assert "## Your Task" not in ctx.system_prompt
     assert "task.\n\n## Rules\n1. Stay focused" in ctx.system_prompt
 
 
-def test_a_task_with_placeholders_headings_and_lone_surrogates_is_taken_as_it_stands(nx: Engine) -> None:
+def test_task_with_placeholders_and_surrogates_is_literal(nx: Engine) -> None:
     ctx = worker(nx, task="{task} %s ${params.task}\n## Rules\nnone \ud800")
     assert "## Your Task\n{task} %s ${params.task}\n## Rules\nnone \ufffd\n\n## Rules\n1." in ctx.system_prompt
     json.dumps(ctx.to_anthropic()).encode()
 
 
-def test_a_prompt_holds_no_model_provider_platform_or_time(nx: Engine) -> None:
+def test_prompt_contains_no_model_provider_platform_or_time(nx: Engine) -> None:
     """Document 002, "Static Runtime Info": model, provider, platform and time are not in the system prompt."""
     one = nx.assemble(EVENT, role="manager", model="claude-sonnet-4-5")
     later = nexus.Event((Text("Go."),), at_ms=NOON + 9_999_999, platform="Slack", timezone="Asia/Tokyo")
@@ -262,7 +262,7 @@ def test_a_prompt_holds_no_model_provider_platform_or_time(nx: Engine) -> None:
         assert word not in one.system_prompt
 
 
-def test_a_saved_context_keeps_who_asked_and_what_is_withheld(nx: Engine) -> None:
+def test_saved_context_keeps_principal_and_denied_tools(nx: Engine) -> None:
     from nexus.render.context_json import from_json
     from nexus.render.renderers import RENDERERS
 

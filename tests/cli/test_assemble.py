@@ -42,7 +42,15 @@ def used_total(report: Ran) -> int:
 def test_the_report_says_budget_what_is_in_what_is_out_and_the_cache_boundary(example: Path) -> None:
     ran = run("assemble", "What did we decide about the index?", folder=example)
     assert (ran.code, ran.err) == (0, "")
-    for word in ("Budget:", "In:", "Out:", "Cache boundary:", "conversation:", "AGENTS.md", "memory/MEMORY.md"):
+    for word in (
+        "Budget:",
+        "Included:",
+        "Omitted:",
+        "Cache boundary:",
+        "conversation:",
+        "AGENTS.md",
+        "memory/MEMORY.md",
+    ):
         assert word in ran.out
 
 
@@ -171,7 +179,7 @@ def test_any_time_of_the_calendar_is_shown_or_refused_in_every_zone(empty: Path,
 def test_a_message_of_nothing_is_refused(empty: Path, message: str) -> None:
     ran = run("assemble", message, folder=empty)
     assert (ran.code, ran.out) == (2, "")
-    assert "nothing to show" in ran.err
+    assert "event is empty" in ran.err
 
 
 @pytest.mark.parametrize("message", HOSTILE.values(), ids=HOSTILE)
@@ -224,14 +232,14 @@ def test_a_budget_that_is_too_small_names_the_parts_and_their_sizes(example: Pat
     assert (ran.code, ran.out) == (3, "")
     for part in ("system", "current event", "last group"):
         assert part in ran.err
-    assert "the budget is 50 " in ran.err
+    assert "budget of 50 tokens" in ran.err
     assert len(ran.err.splitlines()) == 1
 
 
 def test_the_sizes_of_a_refusal_add_up_to_what_is_needed(example: Path) -> None:
     said = run("assemble", "Hello", "--budget", "50", folder=example).err
-    needed = int(said.split("need ")[1].split(" ")[0].replace(",", ""))
-    listed = said.split("(")[1].split(")")[0]
+    needed = int(said.split("need ")[1].split(":")[0].replace(",", ""))
+    listed = said.split("need ")[1].split(": ", 1)[1].split(" (")[0]
     sizes = [int(part.rsplit(" ", 1)[1].replace(",", "")) for part in listed.split(", ")]
     assert sum(sizes) == needed
     assert run("assemble", "Hello", "--budget", str(needed), folder=example).code == 0

@@ -42,7 +42,7 @@ def test_what_cannot_be_compacted_is_said_in_one_line(tmp_path: Path) -> None:
     assert missing.code == 2 and "session 'main' not found" in missing.err
     assert run("import", "talk.json", "-w", "w", "--session", "main", folder=folder).code == 0
     done = run("compact", "main", "-w", "w", folder=folder)
-    assert done.code == 0 and "nothing was stored: nothing to summarize" in done.out
+    assert done.code == 0 and "not compacted: nothing to summarize" in done.out
     assert json.loads(run("compact", "main", "-w", "w", "--dry-run", "--json", folder=folder).out)["plan"] is None
     assert run("compact", "main", "-w", "w", "--to", "99", folder=folder).code == 2
     assert run("compact", "main", "-w", "w", "--budget", "0", folder=folder).code == 2

@@ -10,6 +10,7 @@ import pytest
 
 from cli.running import ESCAPE, run
 from cli.stored import rows_of
+from nexus.profiles.builtin import PROFILES
 
 GRID = re.compile(r"^[WPSMErf.·]{60}$", re.MULTILINE)
 
@@ -133,4 +134,13 @@ def test_any_session_name_is_shown_as_it_is(empty: Path, session: str) -> None:
 
 def test_warnings_of_sources_are_shown(example: Path) -> None:
     (example / "MEMORY.md").write_text("a second memory file\n")
-    assert "memory/MEMORY.md stands in its place" in run("context", folder=example).out.replace("\n", " ")
+    assert "memory/MEMORY.md has precedence" in run("context", folder=example).out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_context_shows_every_block_of_each_built_in_profile(example: Path, profile: str) -> None:
+    ran = run("context", "--profile", profile, "--budget", "40000", folder=example)
+    assert (ran.code, ran.err) == (0, "")
+    value = run("context", "--profile", profile, "--budget", "40000", "--json", folder=example).json
+    tokens = [f"{line['tokens']:,}" for line in value["items"]]
+    assert [figure for figure in tokens if figure not in ran.out.split()] == []

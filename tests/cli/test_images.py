@@ -57,7 +57,7 @@ def test_text_files_are_taken_whole_or_by_lines_and_others_refused(empty: Path) 
 def test_a_file_over_the_cap_is_cut_with_a_warning(empty: Path) -> None:
     (empty / "long.txt").write_text("a line of text\n" * 3_000)
     ran = run("assemble", "Hi", "--attach", "long.txt", folder=empty)
-    assert ran.code == 0 and "Warning: long.txt: " in ran.err and "the cap is 20,000" in ran.err
+    assert ran.code == 0 and "Warning: long.txt: " in ran.err and "cap: 20,000" in ran.err
 
 
 def test_history_writes_the_images_of_a_session_as_files(empty: Path) -> None:

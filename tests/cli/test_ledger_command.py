@@ -264,7 +264,7 @@ def test_what_is_not_there_is_one_line_and_an_exit_code_and_makes_no_file(
     [
         (("backup", "b.db"), 5, "entry 9 of thread 1"), (("export", "x.jsonl"), 5, "entry 9 of thread 1"),
         (("backup", FILE.as_posix()), 4, "a file of the ledger itself"), (("import", "junk"), 4, "junk line 1"),
-        (("restore", "junk"), 5, "not a SQLite file"), (("repair", "junk"), 4, "exists already"),
+        (("restore", "junk"), 5, "not a SQLite file"), (("repair", "junk"), 4, "exists and was not touched"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_says_why_as_text_and_as_json(

@@ -71,7 +71,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "another program's, with a journal": (other_program_with_a_journal, "another program"),
     "a text": (text_file, "not a SQLite file"),
     "a short text": (short_text, "not a SQLite file"),
-    "of a newer version": (newer_version, "newer|Upgrade"),
+    "of a newer version": (newer_version, "newer|upgrade"),
 }
 
 

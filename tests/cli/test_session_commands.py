@@ -250,7 +250,7 @@ def test_an_alias_works_wherever_a_name_does_until_it_is_taken_back(folder: Path
         assert run(*command, "m", "--json", folder=folder).json == run(*command, "main", "--json", folder=folder).json
     done("session", "unalias", "m", folder=folder)
     refused(run("session", "show", "m", folder=folder), "'m'")
-    refused(run("session", "unalias", "m", folder=folder), "no alias")
+    refused(run("session", "unalias", "m", folder=folder), "alias 'm' not found")
     assert "No aliases" in done("session", "aliases", folder=folder)
     assert "(removed)" in done("session", "aliases", "--all", folder=folder)
 
@@ -270,7 +270,7 @@ def test_facts_are_set_and_taken_away(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fact", "word"),
     [("persona", "NAME=VALUE"), ("mood=1", "mood"), ("status=deleted", "archive"), ("parent_turn=x", "parent_turn"),
-     ("parent_session=nope", "nope"), ("parent_session=main", "itself")],
+     ("parent_session=nope", "nope"), ("parent_session=main", "its own parent")],
 )  # fmt: skip
 def test_a_fact_that_cannot_be_is_refused_and_nothing_is_stored(folder: Path, fact: str, word: str) -> None:
     before = rows_of(folder)

@@ -95,5 +95,5 @@ def test_an_empty_file_is_refused_as_no_ledger_and_left_as_it_is(tmp_path: Path)
     file = tmp_path / "empty.db"
     file.touch()
     ran = run("sessions", "--ledger", file, folder=tmp_path)
-    assert (ran.code, "is an empty file and no ledger" in ran.err) == (5, True)
+    assert (ran.code, "is an empty file and not a ledger" in ran.err) == (5, True)
     assert file.stat().st_size == 0

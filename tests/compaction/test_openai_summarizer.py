@@ -198,7 +198,7 @@ def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ModelServe
         pytest.param(says(None, stop="content_filter"), "answer filtered", id="filtered"),
         pytest.param(says("## Task\n> Half", stop="content_filter"), "answer filtered", id="filtered midway"),
         pytest.param(says(None, refusal="I can't help."), "refused by the model: I can't help.", id="refused"),
-        pytest.param(respond(200, {"choices": []}), "no `choices`", id="no choices"),
+        pytest.param(respond(200, {"choices": []}), "'choices' with a 'message' missing", id="no choices"),
         pytest.param(respond(200, {"error": {"message": "Upstream is down", "code": 502}}), "Upstream is down", id="error"),
         pytest.param(respond(200, [1]), "not a JSON object", id="a list"),
         pytest.param(respond(200, b'{"choices": [{"mess'), "is not JSON", id="broken JSON"),

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
-from contracts.modules import Import, Module, imports, modules
+from contracts.modules import ROOT, Import, Module, imports, modules
 
-LAYERS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"errors": ("errors",)},
-    {"types": ("types",)},
-    {"text": ("text",), "ledger": ("ledger",), "tools": ("tools",)},
-    {"tokens": ("tokens",), "policy": ("policy",)},
-    {"context": ("context",)},
-    {"providers": ("providers",)},
-    {"render": ("render",)},
-    {"compaction": ("compaction",)},
-    {"workspace": ("workspace",)},
-    {"assembly": ("assembly",), "plugins": ("plugins",)},
-    {"profiles": ("profiles",)},
-    {"analysis": ("analysis",)},
-    {"engine": ("engine",)},
-    {"recovery": ("recovery",)},
-    {"public names": ("nexus",)},
-    {"interop": ("interop",), "simulation": ("simulation",)},
-    {"services": ("services",), "broker": ("broker",)},
-    {"compat": ("compat",)},
-    {"cli": ("cli",), "testing": ("testing",)},
+RULE = (
+    "errors < types < text, ledger, tools < tokens, policy < context < providers < render < compaction < workspace"
+    " < assembly, plugins < profiles < analysis < engine < recovery < interop, simulation < services, broker < compat"
+    " < cli, testing"
 )
-"""From the bottom up: a module imports from lower layers and from its own room, never from a neighbour.
+"""From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
-A room is given by its modules; one that ends a package's name covers the whole package, unless a longer one fits.
+A room is a module or package at the top of `nexus`. docs/architecture.md has the same line.
 """
 
-EXACT = frozenset({"nexus"})
-"""Names that stand for one module only."""
+PUBLIC_NAMES_ABOVE = "recovery"
+"""The package `nexus` itself has a layer of its own above this room: it imports the public names."""
 
 PURE = (
     "errors",
@@ -101,6 +86,7 @@ IMPURE = frozenset(
 MAY_REACH_OUTSIDE = {
     "text.frames.fold": "reads the shipped table of shapes",
     "compaction.extractive.patterns": "reads the shipped table of words and expressions",
+    "workspace.prompts": "reads the shipped prompts",
     "tokens.model_table": "reads the shipped tables of models and a vocabulary that lies on this machine",
 }
 
@@ -112,11 +98,11 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "tiktoken": ("tokens.counter",),
     "PIL": ("workspace.images.prepare",),
     "yaml": ("workspace.files.front_matter",),
-    "docstring_parser": ("tools.describe",),
+    "docstring_parser": ("tools",),
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("plugins.spec", "plugins.load"),
-    "regex": ("render.tagged.shorten",),
+    "regex": ("render.tagged.entries",),
     "click": ("cli",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
@@ -134,23 +120,20 @@ IMPORTED_BY_NAME = {
 """Modules that may call `import_module`: only downwards, or inside their own room."""
 
 
+@cache
+def layers() -> dict[str, int]:
+    """Return the number of each room's layer, counted from the bottom; `nexus` is the package itself."""
+    rows = [row.split(", ") for row in RULE.split(" < ")]
+    above = next(number for number, row in enumerate(rows, 1) if PUBLIC_NAMES_ABOVE in row)
+    rows.insert(above, ["nexus"])
+    return {room: number for number, row in enumerate(rows) for room in row}
+
+
 def place_of(name: str) -> tuple[int, str]:
-    """The layer's number and the room of a module."""
-    places = places_of(name)
-    assert places, f"{name} stands in no room: give it one in LAYERS"
-    _, number, room = max(places)
-    return number, room
-
-
-def places_of(name: str) -> list[tuple[int, int, str]]:
-    """Every entry of LAYERS that covers the module: how much of its name it says, the layer's number, the room."""
-    return [
-        (len(known), number, room)
-        for number, rooms in enumerate(LAYERS)
-        for room, known_modules in rooms.items()
-        for known in known_modules
-        if name == known or (known not in EXACT and name.startswith(f"{known}."))
-    ]
+    """Return the layer's number and the room of a module."""
+    room = name.partition(".")[0]
+    assert room in layers(), f"{name} stands in no room: give it one in RULE"
+    return layers()[room], room
 
 
 def of_pure_rooms() -> list[str]:
@@ -162,8 +145,11 @@ def of_pure_rooms() -> list[str]:
 
 
 def test_every_module_stands_in_a_room_and_every_room_has_modules() -> None:
-    taken = {place_of(name) for name in modules()}
-    assert taken == {(number, room) for number, rooms in enumerate(LAYERS) for room in rooms}
+    assert {place_of(name)[1] for name in modules()} == set(layers())
+
+
+def test_architecture_page_states_the_rule() -> None:
+    assert f"`{RULE}`" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 
 def test_a_module_imports_only_its_own_room_and_lower_layers() -> None:

@@ -18,7 +18,7 @@ BARE_WORDS = re.compile(
     r"|withheld|word"
 )
 
-MOST_PERCENT = 9.3
+MOST_PERCENT = 0.2
 """Highest share of bound names that may be one of the bare words. Lower it when the share falls, never raise it."""
 
 

@@ -51,7 +51,7 @@ def test_every_public_method_of_a_public_class_has_a_docstring() -> None:
 
 
 def test_the_list_of_public_names_is_complete() -> None:
-    assert set(nexus.__all__) == set(nexus._PLACES)
+    assert set(nexus.__all__) == set(nexus._MODULES)
     assert set(dir(nexus)) == {*nexus.__all__, "__version__"}
 
 

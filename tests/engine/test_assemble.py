@@ -199,7 +199,7 @@ def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> No
     ctx = nx.assemble("hi")
     assert "more characters of AGENTS.md left out (cap 20,000)" in ctx.system_prompt
     assert any(note.source == "AGENTS.md" and "cap per file: 20,000" in note.message for note in ctx.warnings)
-    assert "AGENTS.md" in ctx.report.split("Out:")[1]
+    assert "AGENTS.md" in ctx.report.split("Omitted:")[1]
 
 
 def test_files_outside_the_workspace_pipes_and_folders_are_refused_with_a_reason(tmp_path: Path) -> None:
@@ -383,5 +383,5 @@ def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
 
 
 def test_a_wire_that_there_is_not_is_refused() -> None:
-    with nexus.open() as nx, pytest.raises(BadSetting, match="one of openai, anthropic and gemini, not 'cohere'"):
+    with nexus.open() as nx, pytest.raises(BadSetting, match="provider format 'cohere' unknown"):
         nx.assemble("hi").to_provider("cohere")  # pyright: ignore[reportArgumentType]

@@ -421,7 +421,7 @@ def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) ->
         assert 0 < found.price < 0.01
         assert nx.diff("main", 1, 3).state == "broken"
         assert nx.diff("main", 3, 3).state == "same"
-        with pytest.raises(BadReference, match="no call before it"):
+        with pytest.raises(BadReference, match="no previous call"):
             nx.diff("main", 1)
 
 

@@ -136,7 +136,7 @@ def test_a_damaged_entry_is_named_by_line_and_place(exported: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("header", "error", "says"),
     [
-        ({"record": "ledger", "format": 2, "tenant": "local", "new": 1}, LedgerTooNew, "format 2.*Upgrade Nexus"),
+        ({"record": "ledger", "format": 2, "tenant": "local", "new": 1}, LedgerTooNew, "format 2.*upgrade Nexus"),
         ({"record": "ledger", "format": 0, "tenant": "local"}, UnreadableFile, "format 0, which no Nexus wrote"),
         ({"record": "ledger", "format": 1, "tenant": 7}, UnreadableFile, "line 1 is no record"),
         ({"record": "ledger", "format": 1, "tenant": "else"}, UnreadableFile, "tenant 'else'"),
@@ -293,14 +293,14 @@ def test_an_existing_file_is_overwritten_only_when_asked(tmp_path: Path) -> None
     store, path = SqliteLedger(), tmp_path / "x.jsonl"
     fill(store)
     path.write_text("mine")
-    with pytest.raises(UnreadableFile, match=r"exists already and was not touched.*--force"):
+    with pytest.raises(UnreadableFile, match=r"exists and was not touched.*--force"):
         export(store, path)
     assert path.read_text() == "mine"
     export(store, path, force=True)
     assert load(SqliteLedger(), path).added
-    with pytest.raises(UnreadableFile, match="no regular file"):
+    with pytest.raises(UnreadableFile, match="not a regular file"):
         export(store, tmp_path, force=True)
-    with pytest.raises(UnreadableFile, match="no folder"):
+    with pytest.raises(UnreadableFile, match=r"folder .* not found"):
         export(store, tmp_path / "no" / "x.jsonl")
 
 

@@ -122,12 +122,12 @@ def test_what_is_no_file_is_refused_without_being_opened(path: Path, tmp_path: P
     os.mkfifo(tmp_path / "pipe")
     for source in (tmp_path, tmp_path / "pipe"):
         for call in (care.verify, care.migrate, care.stats):
-            with pytest.raises(UnreadableFile, match="is no regular file"):
+            with pytest.raises(UnreadableFile, match="is not a regular file"):
                 call(source)
         for call in (care.backup, care.restore, care.repair):
-            with pytest.raises(UnreadableFile, match="is no regular file"):
+            with pytest.raises(UnreadableFile, match="is not a regular file"):
                 call(source, tmp_path / "new.db")
-            with pytest.raises(UnreadableFile, match="is no regular file"):
+            with pytest.raises(UnreadableFile, match="is not a regular file"):
                 call(path, source, force=True)
     assert names(tmp_path) == ["l.db", "pipe"]
 
@@ -141,7 +141,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(path: Path, tmp_
         lambda: care.repair(newer, tmp_path / "b.db"), lambda: care.migrate(newer), lambda: care.stats(newer),
         lambda: care.restore(path, newer),
     ):  # fmt: skip
-        with pytest.raises(LedgerTooNew, match="Upgrade Nexus"):
+        with pytest.raises(LedgerTooNew, match="upgrade Nexus"):
             call()
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -198,7 +198,7 @@ def test_a_backup_of_a_damaged_ledger_is_refused_and_leaves_nothing(path: Path, 
 
 def test_a_backup_overwrites_only_when_asked_and_never_its_source(path: Path, tmp_path: Path) -> None:
     (tmp_path / "b.db").write_text("mine")
-    with pytest.raises(UnreadableFile, match=r"exists already.*--force"):
+    with pytest.raises(UnreadableFile, match=r"exists and was not touched.*--force"):
         care.backup(path, tmp_path / "b.db")
     assert (tmp_path / "b.db").read_text() == "mine"
     care.backup(path, tmp_path / "b.db", force=True)

@@ -354,7 +354,7 @@ def test_a_file_that_holds_nothing_of_a_ledger_is_refused(tmp_path: Path) -> Non
     sql(tmp_path / "other.db", "CREATE TABLE notes (a TEXT, b INTEGER)", "INSERT INTO notes VALUES ('mine', 1)")
     (tmp_path / "junk").write_bytes(random.Random(1).randbytes(100_000))
     for name in ("text", "empty", "other.db", "junk"):
-        with pytest.raises(NotALedger, match="holds no row of a Nexus ledger"):
+        with pytest.raises(NotALedger, match="contains no provable row of a Nexus ledger"):
             care.repair(tmp_path / name, tmp_path / "new.db")
     with pytest.raises(UnreadableFile, match="is not there"):
         care.repair(tmp_path / "absent", tmp_path / "new.db")
@@ -363,7 +363,7 @@ def test_a_file_that_holds_nothing_of_a_ledger_is_refused(tmp_path: Path) -> Non
 
 def test_a_repair_overwrites_only_when_asked_and_never_its_source(path: Path, tmp_path: Path) -> None:
     (tmp_path / "new.db").write_text("mine")
-    with pytest.raises(UnreadableFile, match="exists already"):
+    with pytest.raises(UnreadableFile, match="exists and was not touched"):
         care.repair(path, tmp_path / "new.db")
     with pytest.raises(UnreadableFile, match="of the ledger itself"):
         care.repair(path, path, force=True)

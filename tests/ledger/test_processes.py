@@ -197,7 +197,7 @@ def test_a_file_that_is_not_the_one_that_was_opened_is_neither_read_nor_written(
 
 def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "l.db")
-    with pytest.raises(LedgerError, match="no regular file"):
+    with pytest.raises(LedgerError, match="not a regular file"):
         SqliteLedger(str(tmp_path / "l.db"))
 
 

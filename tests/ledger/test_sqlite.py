@@ -323,7 +323,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
         db.execute(f"PRAGMA user_version={VERSION + 1}")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = path.read_bytes()
-    with pytest.raises(LedgerTooNew, match="Upgrade Nexus"):
+    with pytest.raises(LedgerTooNew, match="upgrade Nexus"):
         SqliteLedger(str(path))
     assert path.read_bytes() == before
 

@@ -182,7 +182,7 @@ def test_call_of_denied_tool_raises_with_toolset_role_and_reason(root: Path, hom
     assert (error.tool, error.toolset, error.role, error.why) == (
         "run_command", "look", "unified", "not in toolset 'look'",
     )  # fmt: skip
-    with pytest.raises(ToolNotAllowed, match="was not offered with this context"):
+    with pytest.raises(ToolNotAllowed, match="not offered with this context"):
         nx.check_tool(ctx, "invented")
 
 

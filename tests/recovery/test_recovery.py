@@ -39,14 +39,14 @@ def shrinks(seen: list[int]) -> bool:
     return all(later < earlier for earlier, later in pairwise(seen))
 
 
-def test_a_call_that_fits_is_sent_once_and_recorded() -> None:
+def test_call_that_fits_is_sent_once_and_recorded() -> None:
     with session(4) as nx:
         got = call(nx, "and now?", Provider(100_000).send, **ASK)
         assert (len(got.attempts), got.was_recovered, got.compaction) == (1, False, ())
         assert nx.history("main")[-1].text() == "fine"
 
 
-def test_over_85_percent_it_is_compacted_before_it_is_sent() -> None:
+def test_context_over_85_percent_is_compacted_before_the_call() -> None:
     with session() as nx:
         provider = Provider(100_000)
         got = call(nx, "and now?", provider.send, budget=13_000, profile="bare")
@@ -58,7 +58,7 @@ def test_over_85_percent_it_is_compacted_before_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("refuse", [in_words, without_numbers])
-def test_an_overflow_is_compacted_to_40_percent_and_sent_again(refuse: Any) -> None:
+def test_overflow_is_compacted_to_40_percent_and_retried(refuse: Any) -> None:
     with session() as nx:
         provider = Provider(8_000, refuse)
         got = call(nx, "and now?", provider.send, **ASK)
@@ -71,7 +71,7 @@ def test_an_overflow_is_compacted_to_40_percent_and_sent_again(refuse: Any) -> N
         }
 
 
-def test_what_the_provider_told_of_its_window_holds_from_then_on() -> None:
+def test_reported_window_limits_later_calls() -> None:
     with session() as nx:
         provider = Provider(8_000, in_words)
         call(nx, "and now?", provider.send, **ASK)
@@ -82,7 +82,7 @@ def test_what_the_provider_told_of_its_window_holds_from_then_on() -> None:
         assert len(provider.seen) == seen + 30
 
 
-def test_a_learned_limit_leaves_the_reserve_for_the_answer_and_can_be_forgotten() -> None:
+def test_learned_limit_keeps_response_reserve_and_can_be_forgotten() -> None:
     with session(4) as nx:
         asked: dict[str, Any] = {"profile": "bare", "model_config": {"max_tokens": 64_000}}
         before = nx.assemble("x", **asked).token_budget.available
@@ -96,13 +96,13 @@ def test_a_learned_limit_leaves_the_reserve_for_the_answer_and_can_be_forgotten(
         assert nx.assemble("x", **asked).token_budget.available == before
 
 
-def test_a_learned_limit_under_which_nothing_can_be_sent_is_given_up() -> None:
+def test_learned_limit_below_fixed_parts_is_dropped() -> None:
     with session(4) as nx:
         nx.learn_limit("gpt-4o", 50)
         assert call(nx, "and now?", Provider(100_000).send, profile="bare").result.messages[0].text() == "fine"
 
 
-def test_a_wrong_count_is_learned_too() -> None:
+def test_count_mismatch_is_learned() -> None:
     with session() as nx:
         provider = Provider(12_000, in_words, ratio=1.9)
         got = call(nx, "and now?", provider.send, **ASK)
@@ -112,7 +112,7 @@ def test_a_wrong_count_is_learned_too() -> None:
 
 
 @pytest.mark.parametrize("how", ["overflow", "ollama"])
-def test_an_overflow_without_an_error_is_noticed(how: str) -> None:
+def test_silent_overflow_is_detected(how: str) -> None:
     with session() as nx:
         provider = Provider(6_000, silently=how)
         got = call(nx, "and now?", provider.send, **ASK, model="gpt-4o")
@@ -120,7 +120,7 @@ def test_an_overflow_without_an_error_is_noticed(how: str) -> None:
         assert "I see only the end of it" not in json.dumps([m.text() for m in nx.history("main")])
 
 
-def test_when_nothing_helps_there_is_a_typed_error_after_three_calls_and_nothing_is_stored() -> None:
+def test_overflow_error_is_raised_after_three_calls_without_recording() -> None:
     with session() as nx:
         before = len(nx.history("main"))
         provider = Provider(10, without_numbers)
@@ -134,7 +134,7 @@ def test_when_nothing_helps_there_is_a_typed_error_after_three_calls_and_nothing
         assert re.search(r"history \d+.*current message \d+", str(caught.value))
 
 
-def test_other_errors_and_rate_limits_come_through_as_they_are() -> None:
+def test_other_errors_and_rate_limits_are_raised_unchanged() -> None:
     def limited(_: Any) -> Any:
         raise RuntimeError("Error code: 429 - Rate limit reached for gpt-4o: Limit 30000, Requested 40000")
 
@@ -146,7 +146,7 @@ def test_other_errors_and_rate_limits_come_through_as_they_are() -> None:
         assert not nx.recoveries
 
 
-def test_an_answer_that_has_no_room_is_asked_for_in_fewer_tokens() -> None:
+def test_output_limit_is_lowered_when_reply_does_not_fit() -> None:
     asked: list[int] = []
 
     def send(ctx: nexus.AssembledContext) -> Any:
@@ -166,7 +166,7 @@ def test_an_answer_that_has_no_room_is_asked_for_in_fewer_tokens() -> None:
         assert asked == [14_000, 6_000] and got.attempts[1].after == "a shorter answer was asked for"
 
 
-def test_a_summariser_that_fails_does_not_keep_a_call_from_getting_through() -> None:
+def test_failing_summarizer_does_not_prevent_recovery() -> None:
     class Broken:
         name, call_tokens = "broken", 0
 
@@ -178,13 +178,13 @@ def test_a_summariser_that_fails_does_not_keep_a_call_from_getting_through() -> 
         assert got.was_recovered and got.compaction[0].method == "extractive" and got.compaction[0].attempts
 
 
-def test_what_is_never_cut_is_named_when_it_alone_is_too_large() -> None:
+def test_fixed_parts_are_named_when_they_alone_are_too_large() -> None:
     with session() as nx, pytest.raises(BudgetTooSmall) as caught:
         call(nx, "w " * 20_000, Provider(8_000, in_words).send, **ASK)
     assert caught.value.parts["current event"] > 16_000
 
 
-def test_the_brokers_functions_do_what_document_002_says() -> None:
+def test_broker_functions_follow_document_002() -> None:
     with session() as nx:
         whole = nx.assemble("and now?", budget=100_000, profile="bare").token_budget.used.total
         most = int(whole / 0.9)
@@ -205,7 +205,7 @@ def test_the_brokers_functions_do_what_document_002_says() -> None:
         assert done and done.tokens_after <= 5_000
 
 
-def test_a_call_of_ones_own_that_failed_can_be_recovered() -> None:
+def test_recover_continues_after_a_failed_call() -> None:
     with session() as nx:
         provider = Provider(8_000, in_words)
         ctx = nx.assemble("and now?", **ASK)
@@ -218,7 +218,7 @@ def test_a_call_of_ones_own_that_failed_can_be_recovered() -> None:
             retry_overflow(nx, ctx, KeyError("x"), provider.send, **ASK)
 
 
-def test_a_recovered_call_keeps_tools_settings_and_the_events_id() -> None:
+def test_recovered_call_keeps_tools_settings_and_event_id() -> None:
     tools = [{"name": "run", "description": "Runs a command.", "parameters": {"type": "object", "properties": {}}}]
     with session() as nx:
         provider = Provider(8_000, in_words)
@@ -233,7 +233,7 @@ def test_a_recovered_call_keeps_tools_settings_and_the_events_id() -> None:
         assert got.ctx.event[-1].source == "channel" and got.ctx.token_budget.direct
 
 
-def test_where_40_percent_cannot_hold_what_is_never_cut_everything_else_goes() -> None:
+def test_everything_else_is_cut_when_fixed_parts_exceed_40_percent() -> None:
     with session() as nx:
         long = "w " * 3_000
         provider = Provider(4_500, without_numbers)
@@ -242,7 +242,7 @@ def test_where_40_percent_cannot_hold_what_is_never_cut_everything_else_goes() -
         assert got.attempts[-1].after == "cut to what is never cut" and provider.seen[-1] <= 4_500
 
 
-def test_a_limit_under_which_nothing_can_be_sent_is_not_learned() -> None:
+def test_limit_below_fixed_parts_is_not_learned() -> None:
     with session() as nx:
         with pytest.raises(ContextOverflow):
             call(nx, "and now?", Provider(10, in_words).send, **ASK)
@@ -250,7 +250,7 @@ def test_a_limit_under_which_nothing_can_be_sent_is_not_learned() -> None:
         assert not call(nx, "and now?", Provider(100_000).send, **ASK).was_recovered
 
 
-def test_what_failed_is_no_limit_even_where_the_provider_tells_a_larger_one() -> None:
+def test_failed_size_bounds_a_larger_reported_limit() -> None:
     def refuse(window: int, _tokens: int) -> Exception:
         return RuntimeError(f"This model's maximum context length is {window} tokens. Please reduce the length.")
 
@@ -259,7 +259,7 @@ def test_what_failed_is_no_limit_even_where_the_provider_tells_a_larger_one() ->
         assert nx.available(**ASK) < got.attempts[0].tokens < 20_000 - got.ctx.token_budget.reserve_response
 
 
-def test_too_many_bytes_teach_nothing_of_tokens() -> None:
+def test_byte_limit_is_not_learned_as_token_limit() -> None:
     def refuse(_window: int, _tokens: int) -> Exception:
         return RuntimeError("413 Request Entity Too Large")
 
@@ -268,7 +268,7 @@ def test_too_many_bytes_teach_nothing_of_tokens() -> None:
         assert nx.available(budget=16_000) == 16_000
 
 
-def test_the_providers_error_is_the_cause_and_every_refusal_is_counted() -> None:
+def test_provider_error_is_the_cause_and_overflows_are_counted() -> None:
     with session() as nx:
         with pytest.raises(ContextOverflow) as caught:
             call(nx, "and now?", Provider(10, without_numbers).send, **ASK)
@@ -284,7 +284,7 @@ def test_the_providers_error_is_the_cause_and_every_refusal_is_counted() -> None
         ("gemini-2.5-pro", "gemini", {}, "max_output_tokens"),
     ],
 )
-def test_a_shorter_answer_is_asked_for_in_the_providers_own_words(
+def test_output_limit_uses_the_providers_setting_name(
     model: str, wire: str, config: dict[str, Any], setting: str
 ) -> None:
     asked: list[Any] = []
@@ -304,7 +304,7 @@ def test_a_shorter_answer_is_asked_for_in_the_providers_own_words(
         assert asked == [None, 6_000] and got.attempts[1].after == "a shorter answer was asked for"
 
 
-def test_a_setting_that_is_no_number_is_left_alone_and_the_prompt_gets_smaller() -> None:
+def test_non_numeric_output_limit_is_kept_and_prompt_shrinks() -> None:
     def refuse(_window: int, _tokens: int) -> Exception:
         return RuntimeError("input length and `max_tokens` exceed context limit")
 
@@ -313,7 +313,7 @@ def test_a_setting_that_is_no_number_is_left_alone_and_the_prompt_gets_smaller()
         assert got.was_recovered and got.ctx.model_config == {"max_tokens": None}
 
 
-def test_a_prompt_that_grew_meanwhile_is_not_sent_as_one_with_a_shorter_answer() -> None:
+def test_prompt_does_not_grow_when_output_limit_is_lowered() -> None:
     with session(4) as nx:
         sizes: list[int] = []
 

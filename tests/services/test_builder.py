@@ -210,10 +210,10 @@ def test_what_is_wrong_is_said_once_and_the_context_is_made() -> None:
     assert parse_moment(messages[4]["content"])[0] == "2025-12-10 08:00:00+00:00"
     assert "yesterday" not in str(messages)
     assert [(note.source, note.message) for note in builder.warnings] == [
-        ("nexus:history", "rows without a time that can be read (1)"),
+        ("nexus:history", "rows without a valid time (1)"),
         ("nexus:moment", "time zone 'Mars/Olympus' not found: UTC is shown"),
-        ("nexus:moment", "the timestamp is no time that can be read: the clock's is shown"),
-        ("nexus:user_profile", "not shown: friends_profile is no text, and has none as its content"),
+        ("nexus:moment", "invalid timestamp: the clock's time is shown"),
+        ("nexus:user_profile", "omitted: friends_profile is not text and has no text as its content"),
     ]
 
 

@@ -127,12 +127,12 @@ def test_what_is_wrong_with_rows_is_counted_in_warnings_and_stops_nothing() -> N
     left_out: dict[str, int] = {}
     block = MemoryFormatter.format_shared_memory(rows, warned=warned, left_out=left_out)
     assert [note.message for note in warned] == [
-        "contents that are no text: not shown (3)",
-        "metadata that is no dict: not shown (1)",
-        "rows that are no dict: left out (2)",
-        "rows without a time that can be read (2)",
-        "tool calls without a name: left out (1)",
-        "tool_calls that are no list: left out (1)",
+        "contents omitted: not text (3)",
+        "metadata omitted: not a dict (1)",
+        "rows omitted: not a dict (2)",
+        "rows without a valid time (2)",
+        "tool calls omitted: no name (1)",
+        "tool_calls omitted: not a list (1)",
     ]
     assert left_out == {"without a role": 1}
     assert "[unknown time] Human: \n" in block

@@ -1,8 +1,8 @@
 """Replay of recorded calls from the ledger alone, verified by the hash of the body that was sent.
 
-The ledger contains the history up to the call's head with its cuts, checkpoints and pins; all other inputs were stored by
-hash (`nexus.assembly.manifest_store`). A replay runs through the same assembly as the original call. Later undos,
-compactions and forks do not affect it; missing parts are listed, never invented.
+The ledger contains the history up to the call's head with its cuts, checkpoints and pins; all other inputs were
+stored by hash (`nexus.assembly.manifest_store`). A replay runs through the same assembly as the original call. Later
+undos, compactions and forks do not affect it; missing parts are listed, never invented.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = Fals
 def what_if(deps: ReplayDeps, call: RecordedCall, change: ReplayOverrides) -> ReplayedCall:
     """Assemble a recorded call's context with something changed. Nothing is written.
 
-    Another profile or other skills read the workspace as it is now; everything else is as recorded. Other tools, profiles
-    and skills must pass today's policies.
+    Another profile or other skills read the workspace as it is now; everything else is as recorded. Other tools,
+    profiles and skills must pass today's policies.
 
     Raises:
         CannotReplay: An input is missing.

@@ -1,4 +1,4 @@
-"""The assembled context, built from what was gathered and what fits."""
+"""Construction of the assembled context from the gathered blocks and the fitted window."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
 
 
 def gather_current(
-    request: Request, profile: Profile, inputs: AssemblyInputs, earlier: Iterable[Block]
+    request: Request, profile: Profile, inputs: AssemblyInputs, previous: Iterable[Block]
 ) -> tuple[list[Block], list[ContextWarning]]:
     """Return the blocks of the current message, and warnings.
 
@@ -82,7 +82,7 @@ def gather_current(
         if "date_time" in names and not event.content and _is_time_stale(inputs):
             wanted.add("date_time")
         names = tuple(name for name in names if name in wanted)
-    return gather_slot(names, "current", profile, inputs, earlier=earlier)
+    return gather_slot(names, "current", profile, inputs, previous=previous)
 
 
 def gather_slot(
@@ -92,14 +92,14 @@ def gather_slot(
     inputs: AssemblyInputs,
     *,
     source_context: SourceContext | None = None,
-    earlier: Iterable[Block] = (),
+    previous: Iterable[Block] = (),
 ) -> tuple[list[Block], list[ContextWarning]]:
     """Return the blocks of the named sources, in order, and warnings.
 
-    A file that is already in these blocks or in an `earlier` block is omitted. If a layer exceeds its ceiling, a share
+    A file that is already in these blocks or in a `previous` block is omitted. If a layer exceeds its ceiling, a share
     of the available tokens, its largest blocks are truncated.
     """
-    blocks, warnings = _read_sources(names, slot, inputs.sources, source_context or inputs.source_context, earlier)
+    blocks, warnings = _read_sources(names, slot, inputs.sources, source_context or inputs.source_context, previous)
     for share in profile.shares:
         if share.ceiling < 1:
             limit = int(share.ceiling * inputs.budget.available)
@@ -160,12 +160,12 @@ def merge_frozen_blocks(
     updates = {block.source: block for block in current if block.source == volatile}
     before = [updates.get(block.source, block) for block in frozen]
     before_ids, current_ids = set(map(_identity, before)), set(map(_identity, current))
-    named = {f"skill {name}" for name in skills}
+    skill_names = {f"skill {name}" for name in skills}
     remaining = [block for block in before if block.layer != "Session" or _identity(block) in current_ids]
-    added = [b for b in current if (b.layer == "Session" or b.name in named) and _identity(b) not in before_ids]
+    added = [b for b in current if (b.layer == "Session" or b.name in skill_names) and _identity(b) not in before_ids]
     removed = [block for block in remaining if _identity(block) not in current_ids]
     new = [block for block in current if _identity(block) not in before_ids and block not in added]
-    changed = dict.fromkeys(block.source for block in (*removed, *new) if block.name not in named)
+    changed = dict.fromkeys(block.source for block in (*removed, *new) if block.name not in skill_names)
     message = "changed on disk; this session keeps the old text until the next compaction or clear"
     return [*remaining, *added], [*warnings, *(ContextWarning(source, message) for source in changed)]
 
@@ -179,11 +179,11 @@ def _read_sources(
     slot: Slot,
     sources: Mapping[str, Source],
     context: SourceContext,
-    earlier: Iterable[Block],
+    previous: Iterable[Block],
 ) -> tuple[list[Block], list[ContextWarning]]:
     blocks: list[Block] = []
     warnings: list[ContextWarning] = []
-    source_of_file = {file: block.source for block in earlier for file in block.files}
+    source_of_file = {file: block.source for block in previous for file in block.files}
     for name in names:
         if name not in sources:
             warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))

@@ -1,6 +1,6 @@
 """LRU cache of history windows, extended incrementally from the ledger.
 
-A cached window costs a call only what is new. A window is made again from the ledger after another kind of checkpoint, a
+A warm call reads only new entries. A window is made again from the ledger after another kind of checkpoint, a
 cut by another process, or a change of model. Formats that show one turn get a new window for each call.
 """
 

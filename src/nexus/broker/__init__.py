@@ -1,4 +1,4 @@
-"""The broker's functions of document 002, as free functions on the rooms of Nexus."""
+"""The interface of document 002: the broker's functions as free functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages by document 002's `buildHistoryMessages` and `buildCurrentMessage`."""
+"""Messages as document 002's `buildHistoryMessages` and `buildCurrentMessage` return them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from nexus.workspace.sources.registry import SOURCES
 
 
 def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
-    """The message that carries an event: time, zone, platform and actions (not for workers), hooks; content last.
+    """Return the message of an event: time, zone, platform, actions (not for workers) and hook data, then its content.
 
-    Without a time the event happens now. What stands before the content are notes of the message, joined with it by a
-    blank line where it is sent. Raises EmptyEvent for an event of tool results alone: they are messages of their own.
+    Without a time the event happens now. The metadata are notes of the message, which are joined with its content by
+    a blank line in the request. Raises EmptyEvent for an event of tool results only, which are messages themselves.
     """
     if event.results and not (event.content or event.attachments):
-        raise EmptyEvent("an event of tool results has no current message: the results are the messages")
+        raise EmptyEvent("event has no current message: tool results are messages themselves")
     at_ms = event.at_ms or time.time_ns() // 1_000_000
-    desk = SourceContext(Request(event, Routing(role=role)), WorkspaceContext(), at_ms, str(event.timezone))
-    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(desk)[0]]
+    context = SourceContext(Request(event, Routing(role=role)), WorkspaceContext(), at_ms, str(event.timezone))
+    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(context)[0]]
     return event_messages(event, notes, at_ms)[-1]
 
 
 def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
-    """The history of a session, or of a thread by its number: the live summary, and all messages from what it kept.
+    """Return the history of a session, or of a thread by its number: the live summary, and all messages that it kept.
 
-    Without a compaction all of it. System messages that open a session belong to the system prompt and are left out;
-    nothing is cut to a budget, as `nx.assemble` does. Raises NoSuchSession, LedgerError.
+    Without a compaction it is the whole history. Leading system messages belong to the system prompt and are omitted.
+    Unlike in `nx.assemble` the history is not cut to a budget. Raises NoSuchSession, LedgerError.
     """
     return list(_history(nx, thread))
 

@@ -1,7 +1,7 @@
-"""System prompts by document 002's `buildSystemPrompt` and `buildWorkerSystemPrompt`.
+"""System prompts as document 002's `buildSystemPrompt` and `buildWorkerSystemPrompt` return them.
 
-They are made by the sources of the profile `layered`, in its order, joined by a blank line. Nothing in them depends on
-the model, the provider, the platform or the time.
+They consist of the sources of the profile `layered`, in its order, joined by a blank line. They do not depend on model,
+provider, platform or time.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import instructions
 
-_FACTS = {"host": "Host", "os": "OS", "arch": "Arch"}
+_HOST_LABELS = {"host": "Host", "os": "OS", "arch": "Arch"}
 
 
 class WorkspaceContext(Struct, frozen=True):
-    """A workspace: its folder, and the user's own (`NEXUS_HOME`, else `~/.nexus`, if none is named)."""
+    """A workspace: its folder, and the user's folder (by default `NEXUS_HOME`, else `~/.nexus`)."""
 
     folder: str
     home: str = ""
 
 
 class PersonaContext(Struct, frozen=True):
-    """Who answers: the persona's name (empty: SOUL.md and IDENTITY.md of the root), and what it may do."""
+    """The persona's name (empty: SOUL.md and IDENTITY.md of the workspace's root) and permissions."""
 
     name: str = ""
     permissions: Permissions = Permissions()
@@ -48,14 +48,23 @@ def build_system_prompt(
     runtime: Mapping[str, str] | None = None,
     role: AgentRole = "unified",
 ) -> str:
-    """Rules, user, soul, identity, permissions, environment, host; then messaging rules, or a worker's instructions.
+    """Return the system prompt: rules, persona, permissions, environment, host, and the role's instructions.
 
-    `workspace` is a folder or more, `persona` a name or more, `runtime` has `host`, `os` and `arch`. A worker's
-    instructions stand at the end and name no task, as the document prints it: `build_worker_system_prompt` has the task.
-    Raises WorkspaceMissing.
+    A worker's instructions are at the end and name no task, as the document prints them; `build_worker_system_prompt`
+    names the task.
+
+    Args:
+        workspace: A folder, or folder and user's folder.
+        persona: A name, or name and permissions.
+        nexus_env: The environment, if any.
+        runtime: `host`, `os` and `arch`.
+        role: The agent's role.
+
+    Raises:
+        WorkspaceMissing: The folder does not exist.
     """
-    desk = _desk(workspace, persona, nexus_env, runtime, Routing(role=role))
-    texts = _texts(desk, (name for name in LAYERED.system if name != "subagent"))
+    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role=role))
+    texts = _texts(context, (name for name in LAYERED.system if name != "subagent"))
     return "\n\n".join([*texts, instructions("")] if role == "worker" else texts)
 
 
@@ -66,35 +75,35 @@ def build_worker_system_prompt(
     nexus_env: Environment | None = None,
     runtime: Mapping[str, str] | None = None,
 ) -> str:
-    """The worker's opening with its task; then rules, identity, environment; the runtime information last.
+    """Return the worker's opening with its task, then rules, identity and environment, then the runtime information.
 
     `persona` is the manager's. Raises EmptyTask, WorkspaceMissing.
     """
     if not task.strip():
-        raise EmptyTask("a worker is spawned for a task: give one, or make the prompt of another role")
-    desk = _desk(workspace, persona, nexus_env, runtime, Routing(role="worker", task=task))
-    return "\n\n".join(_texts(desk, LAYERED.system))
+        raise EmptyTask("worker task missing (give a task, or build the prompt of another role)")
+    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role="worker", task=task))
+    return "\n\n".join(_texts(context, LAYERED.system))
 
 
-def _desk(
+def _source_context(
     workspace: str | Path | WorkspaceContext,
     persona: str | PersonaContext,
     nexus_env: Environment | None,
     runtime: Mapping[str, str] | None,
     routing: Routing,
 ) -> SourceContext:
-    around = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
-    who = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
-    folder = Path(around.folder).expanduser()
+    paths = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
+    answering = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
+    folder = Path(paths.folder).expanduser()
     if not folder.is_dir():
-        raise WorkspaceMissing(f"there is no folder {folder}; `nexus init {folder}` makes a workspace")
-    home = Path(around.home).expanduser() if around.home else home_folder()
-    host = {shown: str((runtime or {}).get(name, "")) for name, shown in _FACTS.items()}
-    surroundings = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
-    request = Request(Event(), routing, Identity(persona=who.name), who.permissions)
-    return SourceContext(request, surroundings, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
+        raise WorkspaceMissing(f"folder {folder} not found (make a workspace: nexus init {folder})")
+    home = Path(paths.home).expanduser() if paths.home else home_folder()
+    host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
+    workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
+    request = Request(Event(), routing, Identity(persona=answering.name), answering.permissions)
+    return SourceContext(request, workspace_context, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
 
 
-def _texts(desk: SourceContext, names: Iterable[str]) -> list[str]:
-    """The texts of the named sources, empty ones left out."""
-    return [sanitize_text(block.text) for name in names for block in SOURCES[name].function(desk)[0] if block.text]
+def _texts(context: SourceContext, names: Iterable[str]) -> list[str]:
+    """Return the texts of sources, without empty ones."""
+    return [sanitize_text(block.text) for name in names for block in SOURCES[name].function(context)[0] if block.text]

@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "search": "Find messages by their words.",
     "assemble": "Assemble the context of the next call.",
     "record": "Store the reply to an assembled context.",
-    "explain": "Show what a call includes, truncates and omits, and why.",
+    "explain": "Explain why a call includes, truncates and omits content.",
     "replay": "Rebuild a recorded call and verify it by its hash.",
     "diff": "Compare a call's prompt with an earlier one.",
     "context": "Show what fills the context window of the next call.",
@@ -45,7 +45,7 @@ COMMANDS: dict[str, str] = {
     "memory": "Show, search, add and forget facts.",
     "config": "Show the configuration and the source of each value.",
     "policy": "Show, check and test the policy: who may do what.",
-    "plugin": "List plugins, what they provide, and their errors.",
+    "plugin": "List plugins with their hooks and errors.",
     "models": "List models with context windows and prices.",
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }

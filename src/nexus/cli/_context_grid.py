@@ -14,11 +14,14 @@ from rich.text import Text
 
 from nexus.context import AssembledContext, TokenLine
 from nexus.render.console import printable
-from nexus.types.block import LAYERS
+from nexus.types.block import LAYERS, Slot
 
 CELLS, COLUMNS = 480, 60
 NARROW = 72
 """Terminal width below which the grid has half as many columns, and the table no sources."""
+
+SLOTS: tuple[Slot, ...] = ("system", "ahead", "history", "current")
+"""Slots in sending order; `ahead` is the stored name of the preamble."""
 
 _COLORS = {
     "Workspace": "cyan",
@@ -85,8 +88,7 @@ def _text(text: str, style: str = "") -> Text:
 def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
     """Return kind and tokens of the window's parts in sending order: layers, then free space and the reserves."""
     budget = ctx.token_budget
-    order = {"system": 0, "history": 1, "current": 2}
-    lines = sorted(ctx.accounting.token_breakdown, key=lambda line: order[line.slot])
+    lines = sorted(ctx.accounting.token_breakdown, key=lambda line: SLOTS.index(line.slot))
     reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
     return [*((line.layer, line.tokens) for line in lines), ("free", max(budget.remaining, 0)), ("reserve", reserve)]
 
@@ -127,7 +129,7 @@ def _rows(ctx: AssembledContext) -> Iterator[tuple[Text, Text, Text, str, str]]:
     """Yield the rows of the table in sending order, with the cache boundary; then free space and reserves."""
     budget, empty, prefix = ctx.token_budget, Text(), ctx.accounting.prefix
     available, lines = max(budget.available, 1), ctx.accounting.token_breakdown
-    yield from (_row(line, available) for slot in ("system", "history") for line in lines if line.slot == slot)
+    yield from (_row(line, available) for slot in SLOTS[:-1] for line in lines if line.slot == slot)
     state = {"first": "first call", "extends": "extends the last call", "broken": "moved"}[prefix.state]
     boundary = f"cache boundary: {prefix.stable_tokens:,} tokens above"
     yield empty, Text(boundary, "dim"), Text(state, "dim"), "", ""

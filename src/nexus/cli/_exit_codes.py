@@ -61,5 +61,5 @@ _BY_CLASS = {kind: code for code, kinds in _CODES.items() for kind in kinds}
 
 
 def exit_code(kind: type[NexusError]) -> int:
-    """Return the exit code of an error class: its own, or that of its nearest base class in the table."""
+    """Return the exit code of an error class: its own, or its nearest base class's."""
     return next(_BY_CLASS[base] for base in kind.__mro__ if base in _BY_CLASS)

@@ -20,7 +20,7 @@ from nexus.ledger.sqlite import SqliteLedger
 F = TypeVar("F", bound=Callable[..., Any])
 
 NO_LEDGER = ":memory:"
-"""Place of the empty ledger that commands read when there is no ledger file."""
+"""Place of the empty ledger that commands read without a ledger file."""
 
 SQLITE_HEADER = b"SQLite format 3\0"
 
@@ -39,7 +39,7 @@ CALL_OPTION = click.option("--call", type=click.IntRange(min=1), help="Number of
 
 
 @dataclass(frozen=True, slots=True)
-class CommonOptions:
+class CommandOptions:
     """Values of --workspace, --ledger and --json, and the engine and files that they select."""
 
     workspace: str | None
@@ -75,12 +75,12 @@ class CommonOptions:
         ctx.default_map = dict.fromkeys(names, defaults)
 
 
-def common_options(command: F) -> F:
-    """Add --workspace, --ledger and --json to a command, which receives them as `options` (`CommonOptions`)."""
+def command_options(command: F) -> F:
+    """Add --workspace, --ledger and --json to a command, which receives them as `options` (`CommandOptions`)."""
 
     @wraps(command)
     def with_options(*args: Any, workspace: str | None, ledger: str | None, as_json: bool, **values: Any) -> Any:
-        return command(*args, options=CommonOptions(workspace, ledger, as_json), **values)
+        return command(*args, options=CommandOptions(workspace, ledger, as_json), **values)
 
     wrapped = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(with_options)
     wrapped = click.option(

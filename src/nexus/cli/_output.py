@@ -76,7 +76,7 @@ def emit_with_list(head: dict[str, Any], name: str, values: Iterable[object]) ->
 
 
 def escape_json(text: str) -> str:
-    """Return JSON text with escapes for what the output's encoding lacks and for terminal controls."""
+    """Return JSON text with escapes for terminal controls and for characters outside the output's encoding."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -138,7 +138,7 @@ def progress_bar(label: str) -> Generator[Callable[[int, int], None] | None]:
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+        yield lambda completed, total: bar.update(task, completed=completed, total=total or None)
 
 
 def quoted(name: str) -> str:
@@ -199,7 +199,7 @@ def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
         tokens = [*tokens, token][-longest:] if longest else []
         for phrase in phrases:
             tail = tokens[-len(phrase) :]
-            if [word for word, _, _ in tail] == phrase and tail[0][1] >= free_from:
+            if [text for text, _, _ in tail] == phrase and tail[0][1] >= free_from:
                 free_from = token[2]
                 yield tail[0][1], token[2]
                 break
@@ -207,22 +207,22 @@ def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words of a text in their search form, each with its start and end."""
-    word, start, end = "", 0, 0
+    token, start, end = "", 0, 0
     for at, character in enumerate(text):
         letters, kind = _kind(character)
         if kind == "mark":
             end = at + 1
             continue
-        if kind != "letter" and word:
-            yield word, start, end
-            word = ""
+        if kind != "letter" and token:
+            yield token, start, end
+            token = ""
         if kind == "word":
             yield letters, at, at + 1
         elif kind == "letter":
-            start = start if word else at
-            word, end = word + letters, at + 1
-    if word:
-        yield word, start, end
+            start = start if token else at
+            token, end = token + letters, at + 1
+    if token:
+        yield token, start, end
 
 
 @lru_cache(maxsize=1 << 14)

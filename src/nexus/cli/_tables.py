@@ -92,19 +92,19 @@ def cell_width(text: str) -> int:
 def wrap_text(text: str, width: int) -> list[str]:
     """Return a text as lines of at most `width` columns, broken between words where possible."""
     lines: list[str] = []
-    for word in text.split(" "):
-        joined = f"{lines[-1]} {word}" if lines else word
+    for part in text.split(" "):
+        joined = f"{lines[-1]} {part}" if lines else part
         if lines and cell_width(joined) <= width:
             lines[-1] = joined
         else:
-            lines += _split_word(word, width)
+            lines += _split_word(part, width)
     return lines
 
 
-def _split_word(word: str, width: int) -> Iterator[str]:
+def _split_word(text: str, width: int) -> Iterator[str]:
     """Yield a word in pieces of at most `width` columns; a character that is wider is a piece."""
     piece = ""
-    for character in word:
+    for character in text:
         if piece and cell_width(piece + character) > width:
             yield piece
             piece = ""
@@ -195,9 +195,9 @@ def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[
             continue
         for line in run:
             ref = format_ref(line.place) if line.place is not None else line.source
-            named = line.kind in ("block", "message", "framing", "summary", "marker")
+            is_name = line.kind in ("block", "message", "framing", "summary", "marker")
             text = line.text if len(line.text) <= TEXT_CHARS else f"{line.text[: TEXT_CHARS - 1]}…"
-            content = line.name if named else f"{line.kind} {line.name}"
+            content = line.name if is_name else f"{line.kind} {line.name}"
             yield _explained_row(line, line.tokens, line.full_tokens, content, ref, text)
 
 

@@ -19,8 +19,8 @@ from nexus.cli._options import (
     CALL_OPTION,
     MODEL_OPTION,
     TOOLS_OPTION,
-    CommonOptions,
-    common_options,
+    CommandOptions,
+    command_options,
     profile_option,
     read_input,
     read_tools,
@@ -68,12 +68,12 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
 @CALL_OPTION
-@click.option("--strategy", type=click.Choice(["oldest_first", "middle_out"]), help="What a cut omits [oldest_first].")
+@click.option("--strategy", type=click.Choice(["oldest_first", "middle_out"]), help="Strategy of a cut [oldest_first].")
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."
 )
-@click.option("--explain", is_flag=True, help="Show what the call includes, truncates and omits, and why.")
+@click.option("--explain", is_flag=True, help="Explain inclusion, truncation and omission, as `nexus explain`.")
 @click.option("--all", "every", is_flag=True, help="With --explain: list each message of long ranges too.")
 @click.option("--principal", default="", help="Who speaks, as named in the policy (telegram:42).")
 @click.option("--role", type=click.Choice(ROLES), help="Role of the agent [unified, or the policy's].")
@@ -86,7 +86,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
     "--clock", type=click.Choice(["message", "system"]), help="Where the profile repl shows the time [message]."
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context to this file, for `nexus record`.")
-@common_options
+@command_options
 def command(
     message: str | None,
     session: str | None,
@@ -102,7 +102,7 @@ def command(
     strategy: Strategy | None,
     skills: tuple[str, ...],
     save: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     explain: bool,
     every: bool,

@@ -1,4 +1,4 @@
-"""`nexus cache-sim`: what a recorded session would have cost with a prompt cache, by truncation policy."""
+"""`nexus cache-sim`: prompt-cache cost of a recorded session under different truncation policies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nexus.cli._options import (
     MODEL_OPTION,
     PROFILE_OPTION,
     TOOLS_OPTION,
-    CommonOptions,
-    common_options,
+    CommandOptions,
+    command_options,
     profile_option,
     read_tools,
     resolve_session,
@@ -63,7 +63,7 @@ MISS_REASONS = {
 @click.option("--keep", type=click.IntRange(min=0), help="History that a cut must keep [a quarter of the budget].")
 @TOOLS_OPTION
 @PROFILE_OPTION
-@common_options
+@command_options
 def command(
     session: str,
     provider: str | None,
@@ -74,9 +74,9 @@ def command(
     keep: int | None,
     tools: str | None,
     profile: str,
-    options: CommonOptions,
+    options: CommandOptions,
 ) -> None:
-    """Simulate what the prompts of SESSION cost with a prompt cache under different truncation policies.
+    """Simulate prompt-cache cost of SESSION under different truncation policies.
 
     Policies: nexus; window (the newest messages that fit); refill (fills the budget in each call); nothing (no
     truncation).

@@ -9,8 +9,8 @@ from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
-    CommonOptions,
-    common_options,
+    CommandOptions,
+    command_options,
     profile_option,
     resolve_session,
 )
@@ -38,7 +38,7 @@ from nexus.render.console import printable, printable_lines
 )
 @click.option("--base-url", default="", help="Server of the summarizer [OpenAI's].")
 @click.option("--dry-run", is_flag=True, help="Show what would be summarized; write nothing.")
-@common_options
+@command_options
 def command(
     session: str,
     focus: str,
@@ -48,11 +48,11 @@ def command(
     percent: int,
     summarizer: str,
     base_url: str,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     dry_run: bool,
 ) -> None:
-    """Replace older messages of SESSION with a summary. FOCUS names what the summary should keep.
+    """Replace older messages of SESSION with a summary. FOCUS names topics that the summary should keep.
 
     Nothing is deleted; `nexus undo` reverts it. The newest messages (at most three turns), pins and the first user
     message stay.

@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, print_warning
 from nexus.cli._tables import print_table
 from nexus.errors import WorkspaceMissing
@@ -16,9 +16,9 @@ from nexus.workspace.config.load import read_configuration, values_of
 
 
 @click.group("config", invoke_without_command=True)
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Show the configuration: each value with the file, variable or default that it comes from.
 
     Example: nexus config show
@@ -29,8 +29,8 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 
 @command.command("show")
-@common_options
-def show(options: CommonOptions) -> None:
+@command_options
+def show(options: CommandOptions) -> None:
     """Show the configuration.
 
     The output has every value with its source, the files, the MCP servers and all warnings.
@@ -40,7 +40,7 @@ def show(options: CommonOptions) -> None:
     _show(options)
 
 
-def _show(options: CommonOptions) -> None:
+def _show(options: CommandOptions) -> None:
     root = options.root.resolve()
     if not root.is_dir():
         raise WorkspaceMissing(f"workspace '{root}' not found (create it: nexus init {root})")

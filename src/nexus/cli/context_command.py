@@ -10,8 +10,8 @@ from nexus.cli._options import (
     MODEL_OPTION,
     PROFILE_OPTION,
     TOOLS_OPTION,
-    CommonOptions,
-    common_options,
+    CommandOptions,
+    command_options,
     profile_option,
     read_tools,
     write_text,
@@ -27,7 +27,7 @@ from nexus.cli._output import console, emit, plain_output
 @MESSAGE_OPTION
 @TOOLS_OPTION
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also write the image to this SVG file.")
-@common_options
+@command_options
 def command(
     session: str,
     model: str,
@@ -36,7 +36,7 @@ def command(
     message: str,
     tools: str | None,
     svg: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
 ) -> None:
     """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary."""
     from nexus.cli._context_grid import context_grid, grid_svg, window_report

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
@@ -25,9 +25,9 @@ FAILED = 1
 
 
 @click.group("credential")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Set, list, check and remove credentials. Values are in variables or the system's keyring, and are never shown.
 
     Example: nexus credential list
@@ -38,9 +38,9 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 @command.command("set", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("name")
 @click.option("--variable", help="Environment variable that has the value; nothing is stored.")
-@common_options
+@command_options
 @click.pass_context
-def set_(ctx: click.Context, name: str, variable: str | None, options: CommonOptions) -> None:
+def set_(ctx: click.Context, name: str, variable: str | None, options: CommandOptions) -> None:
     """Store the value of credential NAME in the system's keyring. It is prompted for, or read from standard input.
 
     Example: nexus credential set twitter --variable TWITTER_API_KEY
@@ -64,8 +64,8 @@ def set_(ctx: click.Context, name: str, variable: str | None, options: CommonOpt
 
 
 @command.command("list")
-@common_options
-def list_(options: CommonOptions) -> None:
+@command_options
+def list_(options: CommandOptions) -> None:
     """List the credentials.
 
     Each has its place, its state at the last check, and the skills that require it. The keyring is not read.
@@ -87,8 +87,8 @@ def list_(options: CommonOptions) -> None:
 @click.argument("name", required=False)
 @click.option("--ok", "state", flag_value="ok", help="Record that the value was accepted.")
 @click.option("--broken", "state", flag_value="broken", help="Record that the value was rejected.")
-@common_options
-def check(name: str | None, state: Any, options: CommonOptions) -> int:
+@command_options
+def check(name: str | None, state: Any, options: CommandOptions) -> int:
     """Check whether the value of NAME [all] exists, and record it. The value is not shown and not used.
 
     Only you or your program can find out if a service accepts the value; --ok and --broken record it.
@@ -116,8 +116,8 @@ def check(name: str | None, state: Any, options: CommonOptions) -> int:
 @command.command("remove")
 @click.argument("name")
 @click.option("--keep-value", is_flag=True, help="Only remove the name from the list; leave the keyring as it is.")
-@common_options
-def remove(name: str, options: CommonOptions, *, keep_value: bool) -> None:
+@command_options
+def remove(name: str, options: CommandOptions, *, keep_value: bool) -> None:
     """Remove credential NAME and its value in the keyring.
 
     Example: nexus credential remove twitter

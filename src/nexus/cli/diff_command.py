@@ -1,4 +1,4 @@
-"""`nexus diff`: where the prompts of two recorded calls differ, and what the difference costs."""
+"""`nexus diff`: the first difference between the prompts of two recorded calls, and its cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from nexus.analysis.diff import Difference
 from nexus.analysis.replay import diff_calls, replay_call
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit
 from nexus.render.console import printable
 
@@ -21,14 +21,14 @@ from nexus.render.console import printable
 @click.option("--call", type=click.IntRange(min=1), help="Number of the call in TURN [the last].")
 @click.option("--later-call", type=click.IntRange(min=1), help="Number of the call in LATER [the last].")
 @click.option("--unverified", is_flag=True, help="Also compare calls that cannot be verified, with a warning.")
-@common_options
+@command_options
 def command(
     session: str,
     turn: int,
     later: int | None,
     call: int | None,
     later_call: int | None,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     unverified: bool,
 ) -> None:

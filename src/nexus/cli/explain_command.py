@@ -1,4 +1,4 @@
-"""`nexus explain`: what a call includes, truncates and omits, and why."""
+"""`nexus explain`: included, truncated and omitted content of a call, with reasons."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nexus.cli._options import (
     MODEL_OPTION,
     PROFILE_OPTION,
     TOOLS_OPTION,
-    CommonOptions,
-    common_options,
+    CommandOptions,
+    command_options,
     profile_option,
     read_tools,
 )
@@ -33,7 +33,7 @@ from nexus.types.request import Event, Request, Routing
 @PROFILE_OPTION
 @MESSAGE_OPTION
 @TOOLS_OPTION
-@common_options
+@command_options
 def command(
     session: str,
     turn: int | None,
@@ -43,7 +43,7 @@ def command(
     profile: str,
     message: str,
     tools: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     every: bool,
     unverified: bool,

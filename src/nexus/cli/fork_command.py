@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommonOptions, check_new_name, common_options, resolve_session
+from nexus.cli._options import CommandOptions, check_new_name, command_options, resolve_session
 from nexus.cli._output import emit, quoted
 from nexus.render.console import printable
 
@@ -17,8 +17,8 @@ from nexus.render.console import printable
 @click.argument("source")
 @click.option("--turn", type=click.IntRange(min=0), help="Share up to the end of this turn [everything].")
 @click.option("--entry", type=click.IntRange(min=0), help="Share up to this entry [everything].")
-@common_options
-def command(new: str, source: str, turn: int | None, entry: int | None, options: CommonOptions) -> None:
+@command_options
+def command(new: str, source: str, turn: int | None, entry: int | None, options: CommandOptions) -> None:
     """Start a new session from an earlier message.
 
     NEW shares the history of SOURCE up to there; SOURCE does not change.
@@ -48,8 +48,8 @@ def command(new: str, source: str, turn: int | None, entry: int | None, options:
 @click.option(
     "--move", type=click.IntRange(min=1), help="Move to where NAME pointed after this move: reverts a rewind."
 )
-@common_options
-def rewind(name: str, turn: int | None, entry: int | None, move: int | None, options: CommonOptions) -> None:
+@command_options
+def rewind(name: str, turn: int | None, entry: int | None, move: int | None, options: CommandOptions) -> None:
     """Move session NAME back to an earlier message. The next turn continues from there, and nothing is deleted.
 
     Later messages stay on the old thread. `nexus session reflog NAME` lists the moves.
@@ -68,9 +68,9 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
         with nx.ledger.snapshot():
             thread, old = nx.ledger.thread_info(label), nx.ledger.thread_info(before.thread or 0)
             shared = nx.ledger.last_shared_entry(thread.id, old.id)
-    left: dict[str, Any] | None = None
+    abandoned: dict[str, Any] | None = None
     if shared < old.head_seq:
-        left = {
+        abandoned = {
             "thread": old.id,
             "first_entry": shared + 1,
             "last_entry": old.head_seq,
@@ -79,16 +79,16 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
         }
     if options.as_json:
         position = {"entry": thread.head_seq, "turn": thread.turn, "open_turn": thread.open_turn}
-        emit({"session": label, "thread": thread.id, **position, "left_behind": left})
+        emit({"session": label, "thread": thread.id, **position, "left_behind": abandoned})
         return
     position = f"entry {thread.head_seq} now ({_describe_turn(thread.turn, open_turn=thread.open_turn)})"
     click.echo(f"Session {quoted(label)} is at {position}, on thread {thread.id}.")
-    if left is None:
+    if abandoned is None:
         click.echo("No entries are left behind.")
         return
-    entries = f"entries {left['first_entry']} to {left['last_entry']}, up to turn {left['turn']}"
-    undo = f"nexus rewind {shlex.quote(printable(label))} --move {left['move']}"
-    click.echo(f"Left behind on thread {left['thread']}: {entries}. Move back to them: {undo}")
+    entries = f"entries {abandoned['first_entry']} to {abandoned['last_entry']}, up to turn {abandoned['turn']}"
+    undo = f"nexus rewind {shlex.quote(printable(label))} --move {abandoned['move']}"
+    click.echo(f"Left behind on thread {abandoned['thread']}: {entries}. Move back to them: {undo}")
 
 
 def _check_one(**positions: int | None) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.images import images_of
-from nexus.cli._options import CommonOptions, common_options, resolve_session
+from nexus.cli._options import CommandOptions, command_options, resolve_session
 from nexus.cli._output import emit, emit_each, escape_json, format_ref, plain_output, print_lines, quoted
 from nexus.engine import Engine
 from nexus.errors import BadReference, UnreadableFile
@@ -49,13 +49,13 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 @click.option("--full", is_flag=True, help="Show system texts, values and results in full (format console).")
 @click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
 @click.option("--refs", is_flag=True, help="Show the references that fork, rewind and pin take (format console).")
-@common_options
+@command_options
 def command(
     session: str,
     output_format: str,
     call_id: str,
     folder: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     from_summary: bool,
     full: bool,
@@ -148,7 +148,7 @@ def _signs() -> Signs:
 
 
 def _print_log(log: Iterator[LogEntry], *, strict: bool) -> None:
-    """Print a turn log; with `strict`, count on standard error what the format does not define."""
+    """Print a turn log; with `strict`, count on standard error the content that the format does not define."""
     omitted: Counter[str] = Counter()
     for text in log_texts(strict_entries(log, omitted) if strict else log):
         click.echo(escape_json(text), nl=False)

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
-from nexus.cli._options import CommonOptions, check_new_name, common_options
+from nexus.cli._options import CommandOptions, check_new_name, command_options
 from nexus.cli._output import emit
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
@@ -34,13 +34,13 @@ STATUS_NOTES = {
 @click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
 @click.option("--format", "file_format", type=click.Choice(sorted(READERS)), help="Format of the files [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
-@common_options
+@command_options
 def command(
-    files: tuple[str, ...], session: str | None, file_format: str | None, options: CommonOptions, *, dry_run: bool
+    files: tuple[str, ...], session: str | None, file_format: str | None, options: CommandOptions, *, dry_run: bool
 ) -> None:
-    """Import sessions of other tools from FILES. A folder stands for all its .json and .jsonl files.
+    """Import sessions of other tools from FILES. For a folder, import all its .json and .jsonl files.
 
-    Importing a file again adds only what is new.
+    Importing a file again adds only new messages.
     """
     paths = list(_paths(files))
     reports: list[ImportReport] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit
 from nexus.engine import LEDGER_FILE, open_engine
 from nexus.errors import WorkspaceMissing
@@ -16,8 +16,8 @@ from nexus.workspace.files.templates import templates
 
 @click.command("init")
 @click.argument("folder", required=False, type=click.Path(file_okay=False))
-@common_options
-def command(folder: str | None, options: CommonOptions) -> None:
+@command_options
+def command(folder: str | None, options: CommandOptions) -> None:
     """Create a workspace in FOLDER [the current folder]: starter files and a ledger. Existing files stay as they are."""
     root = Path(folder or options.workspace or ".").expanduser().resolve()
     try:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import LEDGER_ERROR
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
@@ -43,16 +43,16 @@ FORCE_OPTION = click.option("--force", is_flag=True, help="Overwrite TARGET.")
 
 
 @click.group("ledger", epilog=EXAMPLES)
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Check, copy, restore, repair, export and import a ledger."""
     options.pass_on(ctx, command.commands)
 
 
 @command.command("verify", epilog="Example: nexus ledger verify --ledger old.db")
-@common_options
-def verify(options: CommonOptions) -> None:
+@command_options
+def verify(options: CommandOptions) -> None:
     """Check every hash, reference, index and total. Exit code 5 if anything is damaged."""
     file = options.ledger_file
     with progress_bar("Checking") as progress:
@@ -74,8 +74,8 @@ def verify(options: CommonOptions) -> None:
 @command.command("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
 @click.argument("target", type=click.Path(dir_okay=False))
 @FORCE_OPTION
-@common_options
-def repair(target: str, options: CommonOptions, *, force: bool) -> None:
+@command_options
+def repair(target: str, options: CommandOptions, *, force: bool) -> None:
     """Save the intact parts of a damaged ledger to TARGET.
 
     The damaged ledger is only read. A damaged entry becomes one of kind `lost`; the entries after it can still be verified.
@@ -88,16 +88,18 @@ def repair(target: str, options: CommonOptions, *, force: bool) -> None:
     saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
     click.echo(f"{printable(result.path)}: {saved}, {result.lost:,} entries lost.")
     for session in result.sessions:
-        lost = f", {session.lost:,} lost" if session.lost else ""
-        click.echo(f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages{lost}")
+        losses = f", {session.lost:,} lost" if session.lost else ""
+        click.echo(
+            f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages{losses}"
+        )
     _print_damages(result.damages)
 
 
 @command.command("backup", epilog="Example: nexus ledger backup ~/backups/monday.db")
 @click.argument("target", type=click.Path(dir_okay=False))
 @FORCE_OPTION
-@common_options
-def backup(target: str, options: CommonOptions, *, force: bool) -> None:
+@command_options
+def backup(target: str, options: CommandOptions, *, force: bool) -> None:
     """Copy the ledger into one file TARGET and verify the copy.
 
     The copy is one consistent state; other programs may continue to write.
@@ -113,8 +115,8 @@ def backup(target: str, options: CommonOptions, *, force: bool) -> None:
 @command.command("restore", epilog="Example: nexus ledger restore ~/backups/monday.db")
 @click.argument("backup", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Also if the ledger is open elsewhere, or too damaged to be closed.")
-@common_options
-def restore(backup: str, options: CommonOptions, *, force: bool) -> None:
+@command_options
+def restore(backup: str, options: CommandOptions, *, force: bool) -> None:
     """Verify BACKUP and replace the ledger with it.
 
     The previous ledger is kept next to it as NAME.before-restore-TIME.
@@ -133,8 +135,8 @@ def restore(backup: str, options: CommonOptions, *, force: bool) -> None:
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True))
 @FORCE_OPTION
 @TENANT_OPTION
-@common_options
-def export(target: str, tenant: str, options: CommonOptions, *, force: bool) -> None:
+@command_options
+def export(target: str, tenant: str, options: CommandOptions, *, force: bool) -> None:
     """Write all records to TARGET as JSON, one per line.
 
     `-` is standard output. A damaged ledger is not exported.
@@ -151,8 +153,8 @@ def export(target: str, tenant: str, options: CommonOptions, *, force: bool) -> 
 @command.command("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @TENANT_OPTION
-@common_options
-def load(source: str, tenant: str, options: CommonOptions) -> None:
+@command_options
+def load(source: str, tenant: str, options: CommandOptions) -> None:
     """Store the records of an export, SOURCE.
 
     `-` is standard input. All records are checked before any is stored; importing again adds nothing.
@@ -174,8 +176,8 @@ def load(source: str, tenant: str, options: CommonOptions) -> None:
 
 @command.command("migrate", epilog="Example: nexus ledger migrate --dry-run")
 @click.option("--dry-run", is_flag=True, help="Migrate a temporary copy only.")
-@common_options
-def migrate(options: CommonOptions, *, dry_run: bool) -> None:
+@command_options
+def migrate(options: CommandOptions, *, dry_run: bool) -> None:
     """Migrate the ledger to this version of Nexus.
 
     The old file is kept next to it as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
@@ -195,8 +197,8 @@ def migrate(options: CommonOptions, *, dry_run: bool) -> None:
 
 
 @command.command("vacuum", epilog="Example: nexus ledger vacuum")
-@common_options
-def vacuum(options: CommonOptions) -> None:
+@command_options
+def vacuum(options: CommandOptions) -> None:
     """Rewrite the file so that it contains only its current rows.
 
     This completes a permanent deletion that could not be verified while another program was reading.
@@ -212,9 +214,12 @@ def vacuum(options: CommonOptions) -> None:
 @command.command("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
-@common_options
-def erase_tenant(tenant: str, options: CommonOptions, *, yes: bool) -> None:
-    """Permanently delete all data of TENANT, and search the file for the deleted text."""
+@command_options
+def erase_tenant(tenant: str, options: CommandOptions, *, yes: bool) -> None:
+    """Permanently delete all data of TENANT.
+
+    The file is searched for the deleted text afterwards.
+    """
     with _existing_ledger(options.ledger_file, tenant) as store:
         if not yes and not sys.stdin.isatty():
             raise click.UsageError("permanent deletion not confirmed (add --yes)")
@@ -234,8 +239,8 @@ def erase_tenant(tenant: str, options: CommonOptions, *, yes: bool) -> None:
 
 @command.command("stats", epilog="Example: nexus ledger stats --json")
 @TENANT_OPTION
-@common_options
-def statistics(tenant: str, options: CommonOptions) -> None:
+@command_options
+def statistics(tenant: str, options: CommandOptions) -> None:
     """Show statistics of the ledger, its calls and its file."""
     stats = maintenance.stats(options.ledger_file, tenant)
     if options.as_json:
@@ -266,8 +271,8 @@ def statistics(tenant: str, options: CommonOptions) -> None:
 
 
 @command.command("doctor", epilog="Example: nexus ledger doctor --ledger old.db")
-@common_options
-def examine(options: CommonOptions) -> None:
+@command_options
+def examine(options: CommandOptions) -> None:
     """Check the environment of the ledger. Exit code 5 if a check fails.
 
     Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock.

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options, read_input
+from nexus.cli._options import CommandOptions, command_options, read_input
 from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
@@ -28,9 +28,9 @@ TIMEZONE_OPTION = click.option(
 
 
 @click.group("memory")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Show, search, add and forget facts. Facts are lines of MEMORY.md, which is part of the context.
 
     Forgotten facts move to the log HISTORY.md, which is append-only and not sent to the model.
@@ -40,7 +40,7 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
     options.pass_on(ctx, command.commands)
 
 
-def _notebook(options: CommonOptions, timezone: str = "") -> Notebook:
+def _notebook(options: CommandOptions, timezone: str = "") -> Notebook:
     """Return the workspace's memory, with the clock, zone and cap of an engine."""
     with open_engine(options.root, ledger=":memory:") as nx:
         zone = timezone or str(nx.timezone)
@@ -51,8 +51,8 @@ def _notebook(options: CommonOptions, timezone: str = "") -> Notebook:
 @command.command("show")
 @click.option("--history", is_flag=True, help="Show the log, newest entry last, instead of the facts.")
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of log entries.")
-@common_options
-def show(last: int, options: CommonOptions, *, history: bool) -> None:
+@command_options
+def show(last: int, options: CommandOptions, *, history: bool) -> None:
     """List the facts, or the newest log entries.
 
     Example: nexus memory show --history --last 5
@@ -71,12 +71,12 @@ def show(last: int, options: CommonOptions, *, history: bool) -> None:
     text, warnings = book.display_text()
     facts = book.facts()
     if options.as_json:
-        shown = {"chars": len(text.text), "left_out_chars": text.left_out_chars} if text else None
+        size = {"chars": len(text.text), "left_out_chars": text.left_out_chars} if text else None
         emit(
             {
                 "file": book.file,
                 "facts": _json_values(facts),
-                "shown": shown,
+                "shown": size,
                 "warnings": msgspec.to_builtins(warnings),
             }
         )
@@ -93,8 +93,8 @@ def show(last: int, options: CommonOptions, *, history: bool) -> None:
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Matches of each kind.")
 @click.option("--sessions", is_flag=True, help="Also search the messages of all sessions, as `nexus search` does.")
-@common_options
-def search(query: tuple[str, ...], limit: int, options: CommonOptions, *, sessions: bool) -> None:
+@command_options
+def search(query: tuple[str, ...], limit: int, options: CommandOptions, *, sessions: bool) -> None:
     """Find facts and log entries by their words. Matches of all words of QUERY come first, then the newest.
 
     Case and accents are ignored; words in double quotes form a phrase; Chinese, Japanese and Korean need no spaces.
@@ -129,9 +129,9 @@ def search(query: tuple[str, ...], limit: int, options: CommonOptions, *, sessio
 @click.option("--history", is_flag=True, help="Add to the log, which is searchable but not sent to the model.")
 @click.option("--force", is_flag=True, help="Add the text even if it looks like a secret.")
 @TIMEZONE_OPTION
-@common_options
+@command_options
 def add(
-    text: tuple[str, ...], under: str, timezone: str, options: CommonOptions, *, history: bool, force: bool
+    text: tuple[str, ...], under: str, timezone: str, options: CommandOptions, *, history: bool, force: bool
 ) -> None:
     """Add the fact TEXT with today's date. `-` reads it from standard input. Duplicates are rejected.
 
@@ -154,8 +154,8 @@ def add(
 @command.command("forget")
 @click.argument("fact", nargs=-1, required=True)
 @TIMEZONE_OPTION
-@common_options
-def forget(fact: tuple[str, ...], timezone: str, options: CommonOptions) -> None:
+@command_options
+def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> None:
     """Move a fact to the log. FACT is its number in `nexus memory show`, or its exact text.
 
     If several facts match, nothing is changed and their numbers are listed.

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from nexus.assembly.record import calibration_factor, parse_calibration_key
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.render.console import printable
@@ -19,8 +19,8 @@ from nexus.tokens.model_names import same_model
 @click.command("models")
 @click.argument("name", required=False)
 @click.option("--calibrated", is_flag=True, help="Show the token factors that the ledger has from reported usage.")
-@common_options
-def command(name: str | None, options: CommonOptions, *, calibrated: bool) -> None:
+@command_options
+def command(name: str | None, options: CommandOptions, *, calibrated: bool) -> None:
     """List all known models, or show how NAME is resolved."""
     if calibrated:
         _print_calibrations(name, options)
@@ -43,7 +43,7 @@ def command(name: str | None, options: CommonOptions, *, calibrated: bool) -> No
     click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
 
 
-def _print_calibrations(name: str | None, options: CommonOptions) -> None:
+def _print_calibrations(name: str | None, options: CommandOptions) -> None:
     rows: list[dict[str, Any]] = []
     with options.open() as nx:
         for provider, key, calibration in nx.ledger.calibrations():

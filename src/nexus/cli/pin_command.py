@@ -7,7 +7,7 @@ import re
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options, resolve_session
+from nexus.cli._options import CommandOptions, command_options, resolve_session
 from nexus.cli._output import beginning, emit, format_ref, quoted
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
@@ -32,8 +32,8 @@ def _parse_ref(_ctx: click.Context, _parameter: click.Parameter, value: str | No
 @click.argument("name")
 @click.argument("entry", required=False, callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, shown in the list of pins.")
-@common_options
-def command(name: str, entry: tuple[int, int | None] | None, reason: str, options: CommonOptions) -> None:
+@command_options
+def command(name: str, entry: tuple[int, int | None] | None, reason: str, options: CommandOptions) -> None:
     """Pin a message of session NAME. ENTRY is an entry with all its messages (12), or one message (12.0).
 
     Forks inherit pins. Without ENTRY, list the pins. `nexus history NAME --refs` shows the references.
@@ -58,8 +58,8 @@ def command(name: str, entry: tuple[int, int | None] | None, reason: str, option
 @click.argument("name")
 @click.argument("entry", callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, stored in the history.")
-@common_options
-def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommonOptions) -> None:
+@command_options
+def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommandOptions) -> None:
     """Remove a pin of session NAME. ENTRY without a message removes all pins of the entry.
 
     Example: nexus unpin main 12.0
@@ -88,7 +88,7 @@ def _message_refs(nx: Engine, label: str, seq: int, order: int | None) -> list[M
     return refs
 
 
-def _list_pins(nx: Engine, label: str, options: CommonOptions) -> None:
+def _list_pins(nx: Engine, label: str, options: CommandOptions) -> None:
     reasons: dict[MessageRef, str] = {}
     for checkpoint in nx.ledger.checkpoints(label):  # newest first: the last reason counts
         if checkpoint.kind == "pin":
@@ -116,7 +116,7 @@ def _list_pins(nx: Engine, label: str, options: CommonOptions) -> None:
         )
 
 
-def _print_change(nx: Engine, label: str, change: str, refs: list[MessageRef], options: CommonOptions) -> None:
+def _print_change(nx: Engine, label: str, change: str, refs: list[MessageRef], options: CommandOptions) -> None:
     pins = nx.ledger.live(label).pins
     if options.as_json:
         emit({"session": label, change: msgspec.to_builtins(refs), "pins": msgspec.to_builtins(pins)})

@@ -1,20 +1,20 @@
-"""`nexus plugin`: installed plugins, what they provide, and their errors."""
+"""`nexus plugin`: installed plugins with their hooks and errors."""
 
 from __future__ import annotations
 
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit
 from nexus.cli._tables import print_table
 from nexus.plugins.hooks import Plugin
 
 
 @click.group("plugin")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """List plugins.
 
     Plugins are packages that add sources, event metadata, tools and profiles.
@@ -25,11 +25,11 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 
 @command.command("list")
-@common_options
-def list_(options: CommonOptions) -> None:
-    """List the installed plugins and what they provide.
+@command_options
+def list_(options: CommandOptions) -> None:
+    """List the installed plugins and their hooks.
 
-    The state names what is omitted and why. Disabled plugins are not loaded.
+    The state names omitted hooks and the reason. Disabled plugins are not loaded.
 
     Example: nexus plugin list
     """

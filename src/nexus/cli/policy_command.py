@@ -1,4 +1,4 @@
-"""`nexus policy`: the rules of the policy files, their validity, and what a principal is granted."""
+"""`nexus policy`: the rules of the policy files, their validity, and a principal's grant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from nexus.assembly.request_args import build_request
-from nexus.cli._options import CommonOptions, common_options, read_tools
+from nexus.cli._options import CommandOptions, command_options, read_tools
 from nexus.cli._output import emit, quoted
 from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
@@ -29,9 +29,9 @@ NOT_ALLOWED = 1
 
 
 @click.group("policy")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Show, check and test the policy.
 
     A policy says who may speak as what, in which session, with which tools.
@@ -42,8 +42,8 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 
 @command.command("show")
-@common_options
-def show(options: CommonOptions) -> None:
+@command_options
+def show(options: CommandOptions) -> None:
     """Show the policies in force, the user's first.
 
     Example: nexus policy show
@@ -90,8 +90,8 @@ def _describe_rule(rule: msgspec.Struct) -> str:
 @command.command("check")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to test the patterns.")
-@common_options
-def check(file: str | None, tools: str | None, options: CommonOptions) -> None:
+@command_options
+def check(file: str | None, tools: str | None, options: CommandOptions) -> None:
     """Check FILE, or the policies in force. With --tools, patterns without a matching tool are warnings.
 
     Example: nexus policy check policy.toml --tools tools.json
@@ -138,7 +138,7 @@ def _unmatched(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
 @click.option("--toolset", default="", help="Requested toolset.")
 @click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")
-@common_options
+@command_options
 def test(
     principal: str,
     role: str | None,
@@ -146,9 +146,9 @@ def test(
     toolset: str,
     tool: str | None,
     tools: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
 ) -> int:
-    """Show what a principal is granted, and why.
+    """Show the grant of a principal, and the reasons.
 
     That is role, session, toolset, permissions and tools.
 
@@ -193,8 +193,8 @@ def test(
 @command.command("link")
 @click.argument("principal")
 @click.argument("person", required=False, default="")
-@common_options
-def link(principal: str, person: str, options: CommonOptions) -> None:
+@command_options
+def link(principal: str, person: str, options: CommandOptions) -> None:
     """Link PRINCIPAL to PERSON.
 
     The principal's session redirects to the person's; histories are not mixed. The old name stays as an alias. Without PERSON, the policy names it.
@@ -206,10 +206,10 @@ def link(principal: str, person: str, options: CommonOptions) -> None:
     if options.as_json:
         emit(msgspec.to_builtins(result))
         return
-    old, new, kept = quoted(result.old), quoted(result.new), quoted(result.target)
+    old, new, archived = quoted(result.old), quoted(result.new), quoted(result.target)
     texts = {
         "renamed": f"Renamed session {old} to {new}; {old} is an alias now.",
-        "merged": f"{old} redirects to {new} now; its own history is the archived session {kept}.",
+        "merged": f"{old} redirects to {new} now; its own history is the archived session {archived}.",
         "aliased": f"{old} redirects to {new} now.",
         "nothing": f"No change: {old} redirects to {new} already, or neither session exists.",
     }

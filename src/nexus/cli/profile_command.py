@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import UNREADABLE
-from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, CommonOptions, common_options, profile_option
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, CommandOptions, command_options, profile_option
 from nexus.cli._output import emit, print_warning
 from nexus.cli._tables import print_table
 from nexus.profiles.user.registry import ProfileEntry
@@ -27,12 +27,12 @@ def _measuring_options(command: F) -> F:
 
 
 @click.group("profile")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """List, show and check profiles.
 
-    A profile assigns sources to slots, in an order that decides what a prompt cache can reuse.
+    A profile assigns sources to slots, in an order that determines the reuse of prompt caches.
 
     Example: nexus profile check mine
     """
@@ -40,8 +40,8 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 
 @command.command("list")
-@common_options
-def list_(options: CommonOptions) -> None:
+@command_options
+def list_(options: CommandOptions) -> None:
     """List the profiles.
 
     They are built in, yours, from plugins, or the workspace's. Warnings go to standard error.
@@ -87,8 +87,8 @@ def _json_value(entry: ProfileEntry) -> dict[str, Any]:
 @command.command("show")
 @click.argument("name")
 @_measuring_options
-@common_options
-def show(name: str, session: str, model: str, budget: int | None, options: CommonOptions) -> None:
+@command_options
+def show(name: str, session: str, model: str, budget: int | None, options: CommandOptions) -> None:
     """Show the sources of profile NAME in order.
 
     Each has its slot, its volatility and its tokens in this workspace. NAME may be a file.
@@ -157,8 +157,8 @@ def _report_value(report: ProfileReport) -> dict[str, Any]:
 @command.command("check")
 @click.argument("name", required=False)
 @_measuring_options
-@common_options
-def check(name: str | None, session: str, model: str, budget: int | None, options: CommonOptions) -> int:
+@command_options
+def check(name: str | None, session: str, model: str, budget: int | None, options: CommandOptions) -> int:
     """Check profile NAME, or all profiles in files.
 
     Reports errors, and the cost of volatile blocks before stable ones.

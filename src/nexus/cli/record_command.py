@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options, read_json
+from nexus.cli._options import CommandOptions, command_options, read_json
 from nexus.cli._output import emit, quoted
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
@@ -17,8 +17,8 @@ from nexus.render.renderers import RENDERERS
 @click.command("record")
 @click.argument("context", type=click.Path(dir_okay=False))
 @click.argument("reply", type=click.Path(dir_okay=False))
-@common_options
-def command(context: str, reply: str, options: CommonOptions) -> None:
+@command_options
+def command(context: str, reply: str, options: CommandOptions) -> None:
     """Store a turn: CONTEXT (from `assemble --save`) and REPLY (a provider's complete response, as JSON)."""
     saved = read_json(context)
     if not isinstance(saved, dict):

@@ -7,7 +7,7 @@ import msgspec
 
 from nexus.analysis.replay import replay_call
 from nexus.assembly.manifest_store import parse_stored_manifest
-from nexus.cli._options import CALL_OPTION, CommonOptions, common_options
+from nexus.cli._options import CALL_OPTION, CommandOptions, command_options
 from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
 from nexus.render.console import printable
 
@@ -19,13 +19,13 @@ from nexus.render.console import printable
 @click.option("--as", "output_format", type=click.Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
 @click.option("--bytes", "exact", is_flag=True, help="Write the exact bytes that were hashed, for sha256sum.")
 @click.option("--unverified", is_flag=True, help="Also show a body that cannot be verified, with a warning.")
-@common_options
+@command_options
 def command(
     session: str,
     turn: int,
     call: int | None,
     output_format: str | None,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     exact: bool,
     unverified: bool,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import NO_LEDGER, CommonOptions, common_options, resolve_session
+from nexus.cli._options import NO_LEDGER, CommandOptions, command_options, resolve_session
 from nexus.cli._output import Pieces, emit, excerpt, format_ref, format_time, plain_output, quoted
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sessions import SearchHit
@@ -27,13 +27,13 @@ from nexus.render.console import printable
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")
 @click.option("--newest", is_flag=True, help="Newest first instead of best first.")
 @click.option("--all", "every", is_flag=True, help="Also search deleted sessions.")
-@common_options
+@command_options
 def command(
     words: tuple[str, ...],
     session: str,
     roles: tuple[Any, ...],
     limit: int,
-    options: CommonOptions,
+    options: CommandOptions,
     *,
     newest: bool,
     every: bool,

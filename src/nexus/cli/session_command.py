@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, check_new_name, common_options, resolve_session
+from nexus.cli._options import CommandOptions, check_new_name, command_options, resolve_session
 from nexus.cli._output import emit, emit_each, format_ref, format_time, quoted
 from nexus.cli._tables import print_table, session_facts, session_lines
 from nexus.engine import Engine
@@ -26,9 +26,9 @@ SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "
 
 
 @click.group("session")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """Show, rename, merge, archive or delete one session, and set its aliases and facts. NAME may be an alias.
 
     Example: nexus session show main
@@ -38,8 +38,8 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 @command.command("show")
 @click.argument("name")
-@common_options
-def show(name: str, options: CommonOptions) -> None:
+@command_options
+def show(name: str, options: CommandOptions) -> None:
     """Show session NAME: facts, counts, forks, pins.
 
     Example: nexus session show main
@@ -55,8 +55,8 @@ def show(name: str, options: CommonOptions) -> None:
 @command.command("turns")
 @click.argument("name")
 @click.option("--last", type=click.IntRange(min=1), help="Number of turns, the newest [all].")
-@common_options
-def turns(name: str, last: int | None, options: CommonOptions) -> None:
+@command_options
+def turns(name: str, last: int | None, options: CommandOptions) -> None:
     """List the turns of session NAME.
 
     Tokens are those that the provider reported; input includes tokens read from the provider's cache. An open turn is shown as interrupted: another process may
@@ -110,8 +110,8 @@ def _turn_row(turn: Turn) -> list[str]:
 
 @command.command("calls")
 @click.argument("name")
-@common_options
-def calls(name: str, options: CommonOptions) -> None:
+@command_options
+def calls(name: str, options: CommandOptions) -> None:
     """List the tool calls of session NAME.
 
     Each call has its status, time and duration.
@@ -141,8 +141,8 @@ def calls(name: str, options: CommonOptions) -> None:
 
 @command.command("reflog")
 @click.argument("name")
-@common_options
-def reflog(name: str, options: CommonOptions) -> None:
+@command_options
+def reflog(name: str, options: CommandOptions) -> None:
     """List the moves of session NAME.
 
     After each move it points to a thread, to which `nexus rewind NAME --move` goes back.
@@ -164,8 +164,8 @@ def reflog(name: str, options: CommonOptions) -> None:
 @command.command("ancestry")
 @click.argument("name")
 @click.option("--turn", type=click.IntRange(min=0), help="Turn whose ancestry is shown [the newest].")
-@common_options
-def ancestry(name: str, turn: int | None, options: CommonOptions) -> None:
+@command_options
+def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     """Show the threads from which a turn descends.
 
     The oldest thread of session NAME comes first.
@@ -192,8 +192,8 @@ def ancestry(name: str, turn: int | None, options: CommonOptions) -> None:
 
 @command.command("aliases")
 @click.option("--all", "every", is_flag=True, help="Every change, including removed aliases.")
-@common_options
-def aliases(options: CommonOptions, *, every: bool) -> None:
+@command_options
+def aliases(options: CommandOptions, *, every: bool) -> None:
     """List the aliases and their sessions.
 
     Example: nexus session aliases --all
@@ -212,8 +212,8 @@ def aliases(options: CommonOptions, *, every: bool) -> None:
 @command.command("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
 @click.argument("name")
 @click.argument("facts", nargs=-1, required=True, metavar="FACTS…")
-@common_options
-def set_(name: str, facts: tuple[str, ...], options: CommonOptions) -> None:
+@command_options
+def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
     """Set facts of session NAME. FACTS are NAME=VALUE pairs; an empty value removes a fact.
 
     Example: nexus session set scout persona=Scout task="find the slow query" parent_session=main
@@ -245,8 +245,8 @@ def _parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
 @command.command("rename")
 @click.argument("old")
 @click.argument("new", callback=check_new_name)
-@common_options
-def rename(old: str, new: str, options: CommonOptions) -> None:
+@command_options
+def rename(old: str, new: str, options: CommandOptions) -> None:
     """Rename session OLD to NEW. The old name stays as an alias.
 
     Example: nexus session rename guest-17 maria
@@ -260,8 +260,8 @@ def rename(old: str, new: str, options: CommonOptions) -> None:
 @command.command("merge")
 @click.argument("name")
 @click.argument("into")
-@common_options
-def merge(name: str, into: str, options: CommonOptions) -> None:
+@command_options
+def merge(name: str, into: str, options: CommandOptions) -> None:
     """Redirect session NAME to session INTO. The two histories are not mixed.
 
     The messages of NAME stay as the archived session NAME~merged.
@@ -278,8 +278,8 @@ def merge(name: str, into: str, options: CommonOptions) -> None:
 @command.command("alias")
 @click.argument("name", callback=check_new_name)
 @click.argument("session")
-@common_options
-def alias(name: str, session: str, options: CommonOptions) -> None:
+@command_options
+def alias(name: str, session: str, options: CommandOptions) -> None:
     """Make NAME an alias of SESSION. An existing alias is redirected.
 
     Example: nexus session alias latest main
@@ -295,8 +295,8 @@ def alias(name: str, session: str, options: CommonOptions) -> None:
 
 @command.command("unalias")
 @click.argument("name")
-@common_options
-def unalias(name: str, options: CommonOptions) -> None:
+@command_options
+def unalias(name: str, options: CommandOptions) -> None:
     """Remove the alias NAME. Its session does not change.
 
     Example: nexus session unalias latest
@@ -311,8 +311,8 @@ def unalias(name: str, options: CommonOptions) -> None:
 
 @command.command("archive")
 @click.argument("name")
-@common_options
-def archive(name: str, options: CommonOptions) -> None:
+@command_options
+def archive(name: str, options: CommandOptions) -> None:
     """Archive session NAME.
 
     It is not listed any more, and can still be continued.
@@ -324,8 +324,8 @@ def archive(name: str, options: CommonOptions) -> None:
 
 @command.command("restore")
 @click.argument("name")
-@common_options
-def restore(name: str, options: CommonOptions) -> None:
+@command_options
+def restore(name: str, options: CommandOptions) -> None:
     """Restore session NAME after archive or delete.
 
     Example: nexus session restore plan-b
@@ -338,8 +338,8 @@ def restore(name: str, options: CommonOptions) -> None:
 @click.option("--for-good", is_flag=True, help="Permanently erase its text from the storage.")
 @click.option("--with-forks", is_flag=True, help="With --for-good: also erase the sessions that continue it.")
 @click.option("--yes", is_flag=True, help="With --for-good: do not ask for confirmation.")
-@common_options
-def delete(name: str, options: CommonOptions, *, for_good: bool, with_forks: bool, yes: bool) -> None:
+@command_options
+def delete(name: str, options: CommandOptions, *, for_good: bool, with_forks: bool, yes: bool) -> None:
     """Mark session NAME as deleted, or erase it. A marked session is not listed; `restore` brings it back.
 
     With --for-good its text is erased from the storage, and the storage is searched for the text afterwards.
@@ -370,7 +370,7 @@ def delete(name: str, options: CommonOptions, *, for_good: bool, with_forks: boo
         click.echo("\n".join(_erase_lines(labels, result)))
 
 
-def _set_status(name: str, status: SessionStatus, options: CommonOptions) -> None:
+def _set_status(name: str, status: SessionStatus, options: CommandOptions) -> None:
     with options.open() as nx:
         label = resolve_session(nx, name)
         unchanged = nx.ledger.metadata(label).status == status
@@ -404,7 +404,7 @@ def _erase_lines(labels: list[str], result: EraseResult) -> list[str]:
     ]
 
 
-def _print_move(move: RefUpdate, text: str, options: CommonOptions) -> None:
+def _print_move(move: RefUpdate, text: str, options: CommandOptions) -> None:
     if options.as_json:
         emit(msgspec.to_builtins(move))
     else:

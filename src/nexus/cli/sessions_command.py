@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from nexus.cli._options import NO_LEDGER, CommonOptions, common_options
+from nexus.cli._options import NO_LEDGER, CommandOptions, command_options
 from nexus.cli._output import emit, format_time, shortened
 from nexus.cli._tables import print_table
 from nexus.ledger.sessions import SessionInfo
@@ -16,8 +16,8 @@ NUMBERS = ("turns", "messages", "tokens")
 
 @click.command("sessions")
 @click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
-@common_options
-def command(options: CommonOptions, *, every: bool) -> None:
+@command_options
+def command(options: CommandOptions, *, every: bool) -> None:
     """List the sessions, newest first.
 
     Spawned sessions have a parent.

@@ -14,7 +14,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, format_time, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
@@ -49,9 +49,9 @@ description: {description}
 
 
 @click.group("skill")
-@common_options
+@command_options
 @click.pass_context
-def command(ctx: click.Context, options: CommonOptions) -> None:
+def command(ctx: click.Context, options: CommandOptions) -> None:
     """List, show, use, check and create skills.
 
     A skill is a folder with a SKILL.md, which has instructions for one kind of task.
@@ -62,8 +62,8 @@ def command(ctx: click.Context, options: CommonOptions) -> None:
 
 
 @command.command("list")
-@common_options
-def list_(options: CommonOptions) -> None:
+@command_options
+def list_(options: CommandOptions) -> None:
     """List the skills of the workspace, the user and the package. Warnings go to standard error.
 
     Example: nexus skill list --json
@@ -86,8 +86,8 @@ def list_(options: CommonOptions) -> None:
 
 @command.command("show")
 @click.argument("name")
-@common_options
-def show(name: str, options: CommonOptions) -> None:
+@command_options
+def show(name: str, options: CommandOptions) -> None:
     """Show skill NAME: front matter, place, missing requirements.
 
     Example: nexus skill show past-conversations
@@ -105,8 +105,8 @@ def show(name: str, options: CommonOptions) -> None:
 
 @command.command("use")
 @click.argument("name")
-@common_options
-def use(name: str, options: CommonOptions) -> None:
+@command_options
+def use(name: str, options: CommandOptions) -> None:
     """Print the instructions of skill NAME, and record the use.
 
     Example: nexus skill use past-conversations
@@ -132,8 +132,8 @@ def use(name: str, options: CommonOptions) -> None:
 
 @command.command("lint")
 @click.argument("path", required=False, type=click.Path())
-@common_options
-def lint(path: str | None, options: CommonOptions) -> None:
+@command_options
+def lint(path: str | None, options: CommandOptions) -> None:
     """Check skills against the Agent Skills standard.
 
     The exit code is 1 for errors. PATH is a skill's folder, its SKILL.md, or a folder with several skills [all skills].
@@ -159,10 +159,10 @@ def lint(path: str | None, options: CommonOptions) -> None:
 
 @command.command("new")
 @click.argument("name")
-@click.option("--description", default="", help="What it is for and when to use it, in at most 1,024 characters.")
+@click.option("--description", default="", help="Purpose, and when to use it; at most 1,024 characters.")
 @click.option("--user", is_flag=True, help="In your own folder, for all workspaces [in the workspace].")
-@common_options
-def new(name: str, description: str, options: CommonOptions, *, user: bool) -> None:
+@command_options
+def new(name: str, description: str, options: CommandOptions, *, user: bool) -> None:
     """Create skill NAME with a SKILL.md to fill in.
 
     Example: nexus skill new release-notes --description "Write release notes. Use when a release is planned."
@@ -212,7 +212,7 @@ def _create(root: Path, name: str, description: str) -> Path:
     return file
 
 
-def _workspace_context(options: CommonOptions, *, uncapped: bool = False) -> WorkspaceContext:
+def _workspace_context(options: CommandOptions, *, uncapped: bool = False) -> WorkspaceContext:
     """Return the workspace's context, without a ledger; `uncapped` reads files without the cap of a context."""
     with open_engine(options.root, ledger=":memory:") as nx:
         context = nx.workspace_context
@@ -237,7 +237,7 @@ def _find(skills: SkillsFound, name: str) -> SkillInstructions:
         return skill
     similar = difflib.get_close_matches(name[:100], list(skills.instructions), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(similar)}?" if similar else "list skills: nexus skill list"
-    reasons = (f": {one.source}: {one.message}" for one in skills.warnings if f"/{name}/" in one.source)
+    reasons = (f": {warning.source}: {warning.message}" for warning in skills.warnings if f"/{name}/" in warning.source)
     raise NoSuchSkill(f"skill {name!r} not found{next(reasons, '')} ({hint})")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, plain_output
 from nexus.cli._tables import print_table
 from nexus.engine import LEDGER_FILE
@@ -19,8 +19,8 @@ from nexus.workspace.sources.skills import discover_skills
 
 @click.command("status")
 @click.option("--brief", is_flag=True, help="Show only the summary that an agent receives.")
-@common_options
-def command(options: CommonOptions, *, brief: bool) -> None:
+@command_options
+def command(options: CommandOptions, *, brief: bool) -> None:
     """Show the environment: tools, credentials, missing requirements, and skills that cannot be used and why.
 
     The check runs now; it starts no program and does not read the keyring.
@@ -50,7 +50,7 @@ def command(options: CommonOptions, *, brief: bool) -> None:
         return
     ledger = options.ledger_file if options.ledger else workspace / LEDGER_FILE
     places = {"workspace": str(workspace), "ledger": str(ledger), "model": model}
-    unusable = sorted((one.skill, one.why) for one in environment.capabilities if one.why)
+    unusable = sorted((item.skill, item.why) for item in environment.capabilities if item.why)
     if options.as_json:
         details = {
             "capabilities": msgspec.to_builtins(environment.capabilities),

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from nexus.cli._options import CommonOptions, common_options
+from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit_with_list
 from nexus.errors import NexusError
 from nexus.interop.detect import detect, read
@@ -28,8 +28,8 @@ INVALID = 1
     type=click.Choice(["anthropic", "claude_code", "openai", "turnlog"]),
     help="Format of the file [detected, else turnlog].",
 )
-@common_options
-def command(file: Path, file_format: str | None, options: CommonOptions) -> None:
+@command_options
+def command(file: Path, file_format: str | None, options: CommandOptions) -> None:
     """Check FILE, a turn log, against the requirements of its format, with entry, index and reason of each violation.
 
     For a file in another format, show what an import would report. Nothing is stored.

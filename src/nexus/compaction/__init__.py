@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nexus.compaction.fallback import Attempt, FallbackSummarizer
 from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
@@ -44,10 +44,10 @@ class CompactionOutcome(Struct, frozen=True):
 
     entry: int = 0
     """Ledger entry of the compaction; 0 if nothing was stored."""
-    method: str = field(default="", name="by")
+    method: str = ""
     """Name of the summarizer that wrote the summary."""
     summary: str = ""
-    reason: str = field(default="", name="why")
+    reason: str = ""
     """Why nothing was stored."""
     messages: int = 0
     tokens_before: int = 0
@@ -57,7 +57,7 @@ class CompactionOutcome(Struct, frozen=True):
     call_tokens: int = 0
     """Tokens of the calls to a model, accepted or not."""
     duration_ms: int = 0
-    attempts: tuple[Attempt, ...] = field(default=(), name="tries")
+    attempts: tuple[Attempt, ...] = ()
     """Rejected attempts, in order."""
 
     def __bool__(self) -> bool:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec import Struct
 
 from nexus.compaction import prompt
@@ -52,8 +51,8 @@ _FIRM = 80
 class Attempt(Struct, frozen=True):
     """A rejected attempt: the summarizer's name and the reason."""
 
-    method: str = msgspec.field(name="by")
-    reason: str = msgspec.field(name="why")
+    method: str
+    reason: str
 
 
 class SummaryResult(Struct, frozen=True):

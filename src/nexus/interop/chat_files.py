@@ -47,14 +47,14 @@ class _Draft:
 
 
 def read_openai(path: Path) -> Iterator[Transcript]:
-    """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile if there is no message."""
+    """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile without messages."""
     return _read(path, "openai", openai.message, lambda _: [])
 
 
 def read_anthropic(path: Path) -> Iterator[Transcript]:
     """Yield the conversations of a file in Anthropic's format, each after its system text.
 
-    Raises UnreadableFile if there is no message.
+    Raises UnreadableFile without messages.
     """
     return _read(path, "anthropic", anthropic.message, _system_message)
 
@@ -196,7 +196,7 @@ def _unused(name: str, used: Counter[str]) -> str:
 
 
 def _hash(item: Any) -> str:
-    """Return sixteen hexadecimal digits for the item's content; names with a leading `_` are no content."""
+    """Return sixteen hexadecimal digits for the item's content; names with a leading `_` do not count."""
     fields = mapping(item)
     content = {name: value for name, value in fields.items() if not name.startswith("_")}
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(slots=True)
 class Link:
-    """Where a line attaches: the node, whether a clear is between, and the compaction boundary."""
+    """Attachment of a line: the node, a clear in between, and the compaction boundary."""
 
     node: int
     cleared: bool = False

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.record import with_sizes
@@ -36,8 +36,8 @@ class ImportReport(Struct, frozen=True):
     format: str
     source: str
     title: str
-    added_entries: int = field(name="added")
-    known_entries: int = field(name="known")
+    added_entries: int
+    known_entries: int
     """Steps that were in the ledger already."""
     messages: int
     calls: int
@@ -46,13 +46,13 @@ class ImportReport(Struct, frozen=True):
     lines: int
     message_lines: int
     counted: dict[str, int]
-    omitted: dict[str, int] = field(name="left_out")
+    omitted: dict[str, int]
     """Fields of message lines that are not imported, with counts."""
     problems: tuple[Problem, ...]
     dry_run: bool
     note: str = ""
     status: SessionStatus = "active"
-    rejected: int = field(default=0, name="refused")
+    rejected: int = 0
     """Steps that were not added because the session is deleted."""
 
 

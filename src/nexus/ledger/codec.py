@@ -49,9 +49,9 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     Raises BadEntry for what could not be read back: values are not checked when they are made, so they are here.
     """
     if entry.kind not in _KINDS:
-        raise BadEntry(f"there is no kind of entry {entry.kind!r}; nothing was stored")
+        raise BadEntry(f"entry kind {entry.kind!r} is unknown (nothing was stored)")
     if not _is_time(entry.at_ms):
-        raise BadEntry(f"there is no time {entry.at_ms!r}; nothing was stored. Give milliseconds since 1970, or 0")
+        raise BadEntry(f"time {entry.at_ms!r} is invalid (nothing was stored; use milliseconds since 1970, or 0)")
     rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
         try:
@@ -60,14 +60,14 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
             if isinstance(error, BadEntry):
                 raise
             what = f"message {order} cannot be stored ({type(error).__name__}: {error})"
-            raise BadEntry(f"{what}; nothing was stored. Its fields have to be of their declared types") from error
+            raise BadEntry(f"{what} (nothing was stored; use fields of their declared types)") from error
     return rows
 
 
 def _message_row(order: int, sized: SizedMessage, blobs: dict[str, bytes]) -> MessageRow:
     m, size = sized.message, sized.size
     if m.role not in _ROLES or not _is_time(m.at_ms):
-        raise BadEntry(f"there is no role {m.role!r} or time {m.at_ms!r}; nothing was stored")
+        raise BadEntry(f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)")
     content = encode_parts(m.parts, blobs)
     if not _is_text(m.parts):
         decode_parts(content, blobs.__getitem__)
@@ -214,8 +214,8 @@ def body_json(body: dict[str, Any]) -> str:
             json.dumps(msgspec.to_builtins(body), allow_nan=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise BadEntry(
-            f"a value cannot be stored as JSON ({error}); numbers have to be finite and of less than 4,300 digits, nesting "
-            "moderate. Nothing was stored; give such a value as text"
+            f"value cannot be stored as JSON: {error} (nothing was stored; use finite numbers of less than 4,300 digits and "
+            "moderate nesting, or text)"
         ) from error
     return text
 
@@ -227,7 +227,7 @@ MOST_NESTED = 100
 def _check_nesting(body: object) -> None:
     """Raise TypeError if a body is not an object, ValueError if it is nested too deep."""
     if not isinstance(body, dict):
-        raise TypeError("it is no object")
+        raise TypeError("it is not an object")
     level: list[object] = [cast("dict[object, object]", body)]
     for _ in range(MOST_NESTED):
         inner: list[object] = []
@@ -243,7 +243,7 @@ def _check_nesting(body: object) -> None:
 
 
 def decode_body(text: str) -> dict[str, Any]:
-    """Return an entry's body."""
+    """Decode an entry's body."""
     return from_json(text, _body)
 
 
@@ -264,7 +264,7 @@ def _without_data(part: Part, blobs: dict[str, bytes]) -> Part:
 
 def _stored(image: Image, blobs: dict[str, bytes]) -> Image:
     if not image.data and image.sha256:
-        raise BadEntry("an image names its data by a hash and brings none; nothing was stored. Give the data, or a url")
+        raise BadEntry("image has a hash and no data (nothing was stored; supply the data or a url)")
     if not image.data:
         return image
     data = image.data.encode("utf-8", "surrogatepass")

@@ -98,7 +98,7 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
         damage = next(check(_with_progress(reader.records(), stream, progress, size * 2)), None)
         if damage is not None:
             raise LedgerDamaged(
-                f"{file} line {damage.number}: {damage}; nothing was stored. Export again from the ledger it came from"
+                f"{file} line {damage.number}: {damage} (nothing was stored; export again from the original ledger)"
             )
         stream.seek(0)
         second_pass = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
@@ -107,7 +107,7 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
 
 
 def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> ExportReport:
-    """Write what passes the check; at the first damage it raises."""
+    """Write the records and raise at the first damage."""
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
     size = 0
@@ -128,8 +128,8 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
         damage = next(check(passing(records)), None)
     if damage is not None:
         raise LedgerDamaged(
-            f"{store.place} is damaged, nothing was exported: {damage}. `nexus ledger verify` lists all damage, "
-            "`nexus ledger repair` saves what is whole"
+            f"{store.place} is damaged: {damage} (nothing was exported; list all damage: nexus ledger verify, "
+            "save the rest: nexus ledger repair)"
         )
     line = _encode(End(counts.total(), digest.hexdigest())) + b"\n"
     stream.write(line)
@@ -179,8 +179,7 @@ class _Reader:
             raise self._unreadable(what, "export again from the ledger it came from")
         if tag.format > FORMAT:
             raise LedgerTooNew(
-                f"{self._name} line 1: this export is of format {tag.format}, this Nexus knows {FORMAT}; nothing was "
-                "stored. Upgrade Nexus"
+                f"{self._name} line 1: export format {tag.format} is newer than {FORMAT} (nothing was stored; upgrade Nexus)"
             )
         header = self._decoded(line)
         assert isinstance(header, Header)
@@ -223,13 +222,13 @@ class _Reader:
             raise self._unreadable("comes after the end", "one file holds one export")
 
     def _unreadable(self, what: str, todo: str) -> UnreadableFile:
-        return UnreadableFile(f"{self._name} line {self._line} {what}; nothing was stored. What to do: {todo}")
+        return UnreadableFile(f"{self._name} line {self._line} {what} (nothing was stored; {todo})")
 
 
 def _with_progress(
     records: Iterator[Record], stream: BinaryIO, progress: Progress | None, total: int, before: int = 0
 ) -> Iterator[Record]:
-    """Yield the records, with reports of how far in the file they are."""
+    """Yield the records and report progress in the file."""
     for number, record in enumerate(records):
         yield record
         if progress is not None and not number % EVERY:
@@ -252,7 +251,7 @@ def _open_twice(file: str | Path) -> Generator[BinaryIO]:
         raise UnreadableFile(f"{file} cannot be read: {error.strerror or error}") from error
     with stream:
         if not stream.seekable():
-            raise UnreadableFile(f"{file} cannot be read twice; use - and feed it to standard input")
+            raise UnreadableFile(f"{file} cannot be read twice (use - and standard input)")
         yield stream
 
 

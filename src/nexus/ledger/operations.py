@@ -1,3 +1,4 @@
+# Over 500 lines: one class with a method for each operation on sessions; the work is done elsewhere.
 """Operations on sessions: turns, compaction, undo, forks, names, history, and erasing.
 
 A session names its parent by label. When a label is given up, child sessions get the parent's new label, or none.
@@ -57,7 +58,7 @@ def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionI
 
 
 def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
-    """Return the moves that give sessions another parent (`parent_…` of SessionFacts)."""
+    """Return the updates that give sessions another parent (`parent_…` of SessionMetadata)."""
     moves = (store.session(session.label) for session in spawned)
     return [
         NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
@@ -154,7 +155,7 @@ class Ledger:
     def create(self, session: str, facts: SessionMetadata | None = None) -> int:
         """Make a session without any message; returns its thread. Raises BadReference if the name is taken."""
         if self.store.resolve(session) is not None:
-            raise BadReference(f"there is a session {session!r} already; fork it, or take another name")
+            raise BadReference(f"session {session!r} exists (fork it, or choose another name)")
         return self.store.commit(session, Commit(), facts or SessionMetadata()).thread
 
     def resolve(self, name: str) -> str | None:
@@ -177,7 +178,7 @@ class Ledger:
         return self._move(session).facts
 
     def ref_updates(self, session: str) -> list[RefUpdate]:
-        """Return every move of the session's pointer, oldest first."""
+        """Return every update of the session's pointer, oldest first."""
         return self.store.moves(self._label(session))
 
     def update(self, session: str, reason: str = "updated", **facts: Any) -> RefUpdate:
@@ -187,7 +188,7 @@ class Ledger:
         return self.store.move([new])[0]
 
     def archive(self, session: str) -> RefUpdate:
-        """Take a session out of the list; all of it stays."""
+        """Remove a session from the list; its content stays."""
         return self._status(session, "archived")
 
     def delete(self, session: str) -> RefUpdate:
@@ -205,7 +206,7 @@ class Ledger:
         """
         old = self._move(session)
         if self.store.resolve(new) not in (None, old.label) or new == old.label:
-            raise BadReference(f"there is a session {new!r} already; `merge` leads one identity to the other")
+            raise BadReference(f"session {new!r} exists (use `merge` to redirect one identity to the other)")
         current_aliases = self.store.aliases()
         aliases = (
             [Alias(new, None, f"now the label of {old.label!r}")] if any(a.name == new for a in current_aliases) else []
@@ -228,7 +229,7 @@ class Ledger:
         """
         old, target = self._move(session), self._move(into)
         if old.label == target.label:
-            raise BadReference(f"{session!r} and {into!r} are the same session already")
+            raise BadReference(f"{session!r} and {into!r} are the same session")
         archive_label, number = f"{old.label}~merged", 1
         while self.store.session(archive_label) is not None:
             number += 1
@@ -246,9 +247,9 @@ class Ledger:
         self.store.move([], [Alias(name, self._label(session), reason or "alias")])
 
     def unalias(self, name: str, reason: str = "") -> None:
-        """Take an alias back. Raises BadReference if there is none."""
+        """Remove an alias. Raises BadReference if there is none."""
         if all(alias.name != name for alias in self.store.aliases()):
-            raise BadReference(f"there is no alias {name!r}; `nexus session aliases` lists them")
+            raise BadReference(f"alias {name!r} not found (list aliases: nexus session aliases)")
         self.store.move([], [Alias(name, None, reason or "taken back")])
 
     # appending ---------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class Ledger:
         row = self.store.thread(self.thread(session))
         is_repeat = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
         if not row.open_turn and not is_repeat:
-            raise BadEntry(f"session {session!r} has no open turn to close; nothing was stored")
+            raise BadEntry(f"session {session!r} has no open turn (nothing was stored)")
         kind, fields = ("failed", {"error": error, **body}) if error else ("completed", body)
         entry = NewEntry(kind, body=fields, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_head=row.head_seq))
@@ -314,7 +315,7 @@ class Ledger:
         marks = self.store.marks(self.thread(session))
         target = replay.live_checkpoints(marks).mark
         if target is None or target.kind != "compaction":
-            raise BadEntry(f"session {session!r} has no compaction that could be undone")
+            raise BadEntry(f"session {session!r} has no compaction to undo")
         self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
         return target
 
@@ -328,14 +329,14 @@ class Ledger:
             if target is not None and target.kind == "compaction":
                 self._mark(session, marks, NewEntry("undone", body={"of": mark.seq}))
                 return target
-        raise BadEntry(f"session {session!r} has no undo that could be taken back")
+        raise BadEntry(f"session {session!r} has no undo to redo")
 
     def pin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
         """Keep a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
         return self._pin("pin", session, place, reason)
 
     def unpin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
-        """Take a pin back. Raises BadEntry if the message is not pinned."""
+        """Remove a pin. Raises BadEntry if the message is not pinned."""
         if place not in self.live(session).pins:
             raise BadEntry(f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned")
         return self._pin("unpin", session, place, reason)
@@ -347,7 +348,7 @@ class Ledger:
         if the name is taken or the position does not exist.
         """
         if self.store.resolve(session) is not None:
-            raise BadReference(f"there is a session {session!r} already; take another name, or `rewind` it")
+            raise BadReference(f"session {session!r} exists (choose another name, or `rewind` it)")
         last = self.store.session(session)
         at = self._place(source, turn, seq)
         reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
@@ -369,7 +370,7 @@ class Ledger:
         return replay.live_checkpoints(self.store.marks(self.thread(session)))
 
     def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
-        """Return every entry of the session, oldest first, whatever was compacted."""
+        """Return every entry of the session, oldest first, compacted ones included."""
         return list(self.store.entries(self.thread(session), after, until))
 
     def visible(self, session: str) -> VisibleMessages:
@@ -541,7 +542,7 @@ class Ledger:
         if turn is None:
             return row.head_seq
         if not 0 <= turn <= row.turn:
-            raise BadReference(f"session {session!r} has {row.turn} turns, there is no turn {turn}")
+            raise BadReference(f"turn {turn} not found: session {session!r} has {row.turn} turns")
         low, high = 0, row.head_seq
         while low < high:  # the first entry of a later turn
             middle = (low + high) // 2

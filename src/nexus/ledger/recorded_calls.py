@@ -42,16 +42,15 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
         raise NoSuchSession(f"session {session!r} not found in {store.place} (list sessions: nexus sessions)")
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
-        raise BadReference(f"session {session!r} has {turns} turns, there is no turn {turn}")
+        raise BadReference(f"turn {turn} not found: session {session!r} has {turns} turns")
     rows = _rows(store, thread, turn)
     if not rows:
-        what = (
-            f"turn {turn} of session {session!r} has no recorded call: it was imported or appended, and nothing tells"
+        raise BadReference(
+            f"turn {turn} of session {session!r} has no recorded call (it was imported or appended without a request)"
         )
-        raise BadReference(f"{what} what was sent for it")
     wanted = len(rows) if number is None else number
     if not 1 <= wanted <= len(rows):
-        raise BadReference(f"turn {turn} of session {session!r} has {len(rows)} calls, there is no call {number}")
+        raise BadReference(f"call {number} not found: turn {turn} of session {session!r} has {len(rows)} calls")
     return RecordedCall(session, thread, turn, wanted, len(rows), rows[wanted - 1])
 
 

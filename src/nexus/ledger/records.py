@@ -52,7 +52,7 @@ class KeyRecord(Struct, frozen=True, array_like=True):
 
 
 MessageRow: TypeAlias = tuple[int, str, str, str, str, str, int, str, str, int, int, int, int]
-"""ord, role, id, run_id, source, model, at_ms, content, meta, tokens for OpenAI, Anthropic and Gemini, aside, as stored."""
+"""ord, role, id, run_id, source, model, at_ms, content, meta, tokens for OpenAI, Anthropic and Gemini, optional tokens."""
 
 
 class EntryRecord(Struct, frozen=True, tag="entry", tag_field="record"):
@@ -94,7 +94,7 @@ class AssemblyRecord(Struct, frozen=True, tag="assembly", tag_field="record"):
 
 
 class MoveRecord(Struct, frozen=True, tag="move", tag_field="record"):
-    """One move of a session's pointer. `facts` is JSON text."""
+    """Update of a session's pointer. `facts` is the metadata as JSON text."""
 
     label: str
     number: int

@@ -42,7 +42,7 @@ class Turn(Struct, frozen=True):
 
     number: int
     status: TurnStatus
-    """`pending`: no reply yet; `streaming`: some reply, not closed; `interrupted`: not closed and not being worked on."""
+    """`pending`: no reply yet; `streaming`: part of a reply; `interrupted`: neither closed nor being worked on."""
     first_seq: int
     last_seq: int
     started_ms: int
@@ -230,7 +230,7 @@ def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
     of = entry.body.get("of")
     target = next((mark for mark in marks if mark.seq == of), None)
     if target is None or target.kind not in ("compaction", "undone"):
-        return f"entry {of} is no compaction and no undo that could be undone"
+        return f"entry {of} is neither a compaction nor an undo"
     if any(seq == of for seq in revoked_checkpoints(marks)):
         return f"entry {of} is undone already"
     return ""
@@ -248,13 +248,13 @@ def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:
 def wrong_fields(entry: NewEntry, seq: int) -> str:
     """Return the fault of a closing, clear or compaction entry with number `seq`, or an empty string."""
     if entry.kind == "lost":
-        return "an entry that was lost cannot be appended"
+        return "entry kind 'lost' cannot be appended"
     if entry.kind != "compaction":
         return "" if not entry.messages or entry.kind in ("completed", "failed") else f"a {entry.kind} has no messages"
     try:
         compaction = msgspec.convert(entry.body, Compaction)
     except msgspec.ValidationError as error:
-        return f"this is no compaction: {error}"
+        return f"compaction is invalid: {error}"
     if entry.messages:
         return "a compaction has no messages"
     if (
@@ -262,7 +262,7 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
         or compaction.kept_ord < 0
     ):
         return (
-            f"a compaction at entry {seq} cannot cover {compaction.covers_from} to {compaction.covers_to} and keep what follows "
-            f"from {compaction.first_kept}"
+            f"compaction at entry {seq} cannot cover entries {compaction.covers_from} to {compaction.covers_to} and keep "
+            f"those from {compaction.first_kept}"
         )
     return ""

@@ -45,7 +45,7 @@ def checked(facts: SessionMetadata) -> SessionMetadata:
     try:
         return msgspec.convert(msgspec.to_builtins(facts), SessionMetadata)
     except (msgspec.ValidationError, TypeError) as error:
-        raise BadReference(f"these facts cannot be stored: {error}; nothing was stored") from error
+        raise BadReference(f"session metadata is invalid: {error} (nothing was stored)") from error
 
 
 def parent_of(facts: SessionMetadata) -> tuple[str, int, str]:

@@ -72,7 +72,7 @@ class LedgerStore(Protocol):
         ...
 
     def moves(self, label: str) -> list[RefUpdate]:
-        """Return all moves of exactly this label, oldest first."""
+        """Return all updates of exactly this label, oldest first."""
         ...
 
     def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
@@ -90,7 +90,7 @@ class LedgerStore(Protocol):
     # writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        """Write everything in one transaction, or nothing. A new session gets these facts.
+        """Write everything in one transaction, or nothing. A new session gets this metadata.
 
         An entry whose keys are all known adds nothing, and if nothing is new, expectations are not checked: a client
         that repeats a request after a lost answer gets the same answer. An archived session can be appended to and
@@ -153,7 +153,7 @@ class LedgerStore(Protocol):
         ...
 
     def marks(self, thread: int) -> list[Entry]:
-        """Return the path's marks (every kind that is not in `STEPS`), newest first."""
+        """Return the path's checkpoints (every kind that is not in `STEPS`), newest first."""
         ...
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
@@ -212,7 +212,7 @@ class LedgerStore(Protocol):
         ...
 
     def load(self, records: Iterable[Record]) -> int:
-        """Store records that `dump` gave, in one transaction; those that are there already are passed over.
+        """Store records that `dump` gave, in one transaction; those that are there already are skipped.
 
         Returns how many were new. Raises LedgerConflict when the ledger has another row at the same place, BadReference
         when records do not fit together. Hashes are the caller's to check (`nexus.ledger.integrity`).

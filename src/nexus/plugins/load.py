@@ -70,9 +70,9 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
             name, "loading it", partial(_load_and_register, load, name), timeout_ms=LOAD_MS
         )
         hooks, problems = registered or ({}, [failure.message] if failure else [])
-        read_sources = partial(validate_sources, taken=set(all_sources))
+        read_sources = partial(validate_sources, names_in_use=set(all_sources))
         functions = _added(guard, name, hooks, "nexus_sources", read_sources, problems)
-        read_profiles = partial(validate_profiles, taken={*profiles, *all_profiles})
+        read_profiles = partial(validate_profiles, names_in_use={*profiles, *all_profiles})
         added_profiles = _added(guard, name, hooks, "nexus_profiles", read_profiles, problems)
         for source, function in functions.items():
             all_sources[source] = guarded_source(guard, name, source, function)

@@ -21,7 +21,8 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 def nexus_sources() -> Mapping[str, Callable[..., Any]] | None:
     """Return sources by the names that profiles use for them. Called once.
 
-    A source takes a `nexus.workspace.source_context.SourceContext` and returns text, a Block, a list of Blocks, or None.
+    A source takes a `nexus.workspace.source_context.SourceContext` and returns text, a Block, a list of Blocks, or
+    None.
     """
 
 

@@ -46,7 +46,7 @@ def private_source_context(context: SourceContext) -> SourceContext:
     return dataclasses.replace(context, request=request, workspace=workspace, skills_cache=skills)
 
 
-def validate_sources(result: object, taken: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
+def validate_sources(result: object, names_in_use: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
     """Return the functions whose names are valid and free, and problems with the others."""
     sources: dict[str, Callable[..., Any]] = {}
     problems: list[str] = []
@@ -55,7 +55,7 @@ def validate_sources(result: object, taken: Collection[str]) -> tuple[dict[str, 
             problems.append(f"source {str(name)[:NAME_CHARS]!r} omitted: invalid name")
         elif not callable(function):
             problems.append(f"source {name!r} omitted: not a function but {_type_name(function)}")
-        elif name in taken:
+        elif name in names_in_use:
             problems.append(f"source {name!r} omitted: another source has the same name")
         else:
             sources[name] = function
@@ -88,13 +88,13 @@ def validate_tools(result: object, existing: Mapping[str, ToolSpec]) -> tuple[li
     return list(tools.values()), problems
 
 
-def validate_profiles(result: object, taken: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
+def validate_profiles(result: object, names_in_use: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
     """Return the profiles whose names are free, and problems with the others."""
     profiles: dict[str, Profile] = {}
     problems: list[str] = []
     for value in _items(result, "profiles"):
         profile = _checked(value, Profile)
-        if not profile.name or profile.name in taken or profile.name in profiles:
+        if not profile.name or profile.name in names_in_use or profile.name in profiles:
             problems.append(f"profile {profile.name[:NAME_CHARS]!r} omitted: name empty or taken")
         else:
             profiles[profile.name] = profile

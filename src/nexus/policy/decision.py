@@ -275,8 +275,8 @@ def unmatched_patterns(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[
 
 def _permissions(requested: Permissions, matches: Sequence[PolicyMatch]) -> tuple[str, ...]:
     """Return the requested permissions, or the principal's, restricted to those that every policy grants."""
-    granted = [() if match.kind == "closed" else match.entry.permissions for match in matches]
-    bounds = [permissions for permissions in granted if permissions is not None]
+    entries = [() if match.kind == "closed" else match.entry.permissions for match in matches]
+    bounds = [permissions for permissions in entries if permissions is not None]
     if not bounds:
         return requested.granted
     permissions = requested.granted or effective_principal(matches).permissions or ()

@@ -70,7 +70,7 @@ def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     for count, policy in enumerate(policies, 1):
         for key, toolset in _toolset_references(policy):
             if find_toolset(toolset, policies[:count]) is None:
-                names = ", ".join(sorted({name for earlier in policies[:count] for name in earlier.toolsets}))
+                names = ", ".join(sorted({name for definer in policies[:count] for name in definer.toolsets}))
                 expected = f"one of the toolsets {names}" if names else "a toolset (none is defined)"
                 raise BadPolicy(policy.name, key, f"{expected}, not {toolset!r}")
     return tuple(policies)

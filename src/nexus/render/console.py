@@ -1,4 +1,4 @@
-"""A session or a context for people: Markdown, a context as text, and the lines that the console display shares with it."""
+"""Sessions as Markdown, contexts as text, and lines of messages that are safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
-"""Not printable by their category, but parts of texts: joiners (Persian, emoji), the wide space and those that do not break."""
+"""Not printable by category, but parts of texts: joiners (Persian, emoji), the wide and the no-break spaces."""
 
 RESULT_CHARS = 300
 VALUE_CHARS = 60
 
 
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
-    """The session as Markdown: a heading for each message, calls and results as fenced blocks."""
-    lines = (line for block in _markdown_blocks(entries) for line in block.split("\n"))
-    return visible_lines(lines)
+    """Yield the session as Markdown: a heading for each message, calls and results as fenced blocks."""
+    return visible_lines(line for block in _markdown_blocks(entries) for line in block.split("\n"))
 
 
 def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry.kind == "compaction":
-            yield from ("## Summary of what was compacted", "", str(entry.body.get("summary", "")), "")
+            yield from ("## Summary of compacted messages", "", str(entry.body.get("summary", "")), "")
         for row in entry.rows:
             message = row.message
             yield f"## {message.role.capitalize()} (turn {entry.turn})"
@@ -40,7 +39,7 @@ def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def context_text(ctx: AssembledContext) -> str:
-    """Everything that the model sees, as one text: system slot, history, current message."""
+    """Return everything that is sent to the model as one text: system prompt, history, current message."""
     lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
     for message in ctx.history:
         lines.extend(_message(_as_sent(message)))
@@ -52,44 +51,40 @@ def context_text(ctx: AssembledContext) -> str:
 
 
 def _as_sent(message: Message) -> Message:
-    """The message with its notes and the user's words as one text, as every provider gets them."""
+    """Return a user's message with its notes joined to its text, as every provider gets them."""
     return replace(message, parts=tuple(visible_parts(message))) if message.role == "user" else message
 
 
 def printable(text: str) -> str:
-    """One line of text without power over a terminal: control characters and line breaks show as escapes."""
+    """Return one line that cannot control a terminal: control characters and line breaks become escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """A text of several lines, each of them `printable`."""
+    """Return a text with every line made `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def visible_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of a session, each of them safe; tabs stay."""
+    """Yield the lines made `printable`, with tabs as four spaces."""
     return (printable(line.replace("\t", "    ")) for line in lines)
 
 
 def _message(message: Message) -> Iterator[str]:
     yield message.role.capitalize()
     if message.at_ms:
-        yield _time(message.at_ms)
+        try:
+            yield datetime.fromtimestamp(message.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError, OSError):
+            yield f"[no time: {message.at_ms}]"
     for part in message.parts:
         yield from part_lines(part)
 
 
-def _time(at_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"[no time: {at_ms}]"
-
-
 def part_lines(part: Part) -> Iterator[str]:
-    """A part of a message as lines: texts begin with `> `, thoughts stand in brackets."""
+    """Yield a part of a message as lines: texts after `> `, thinking in parentheses."""
     match part:
         case Text(text) | Note(text=text):
             yield from quoted_lines(text)
@@ -108,7 +103,7 @@ def part_lines(part: Part) -> Iterator[str]:
 def result_lines(
     part: ToolResult, *, place: str = "", branch: str = "└─", dots: str = "…", full: bool = True
 ) -> Iterator[str]:
-    """What a call returned, under a line that names it; shortened, which is said, unless `full`."""
+    """Yield a tool result after a line with its call; truncated with a note unless `full`."""
     text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in part.content)
     if not full and len(text) > RESULT_CHARS:
         text = f"{text[:RESULT_CHARS]}\n{dots} {len(text) - RESULT_CHARS:,} more characters"
@@ -117,7 +112,7 @@ def result_lines(
 
 
 def quoted_lines(text: str) -> Iterator[str]:
-    """The lines of a text, each behind `> `."""
+    """Yield the lines of a text, each after `> `."""
     return (f"> {line}" for line in text.splitlines())
 
 
@@ -126,13 +121,12 @@ def _parameters(arguments: str) -> str:
         values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return f" ({arguments[:VALUE_CHARS]})"
-    shown = [f"{name}: {_value(bytes(raw).decode())}" for name, raw in values.items()]
-    return f" ({', '.join(shown)})" if shown else ""
-
-
-def _value(raw: str) -> str:
-    text = raw[1:-1] if raw.startswith('"') else raw
-    return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}…"
+    parameters: list[str] = []
+    for name, raw in values.items():
+        text = bytes(raw).decode()
+        text = text[1:-1] if text.startswith('"') else text
+        parameters.append(f"{name}: {text if len(text) <= VALUE_CHARS else f'{text[:VALUE_CHARS]}…'}")
+    return f" ({', '.join(parameters)})" if parameters else ""
 
 
 def _image(image: Image) -> str:

@@ -1,4 +1,4 @@
-"""An assembled context as plain JSON values and back. The documented names are document 002's; ours are under `nexus`."""
+"""Assembled contexts as JSON values and back: document 002's names, and everything else under `nexus`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from nexus.types.request import Identity, Routing
 from nexus.types.tool_definition import ToolSpec
 
 FORM = 1
-"""Raised when the saved form changes."""
+"""Version of the saved format."""
 
 
 def to_json(ctx: AssembledContext) -> dict[str, Any]:
-    """Everything: the documented fields, and manifest, account, cut and event, from which `record` works."""
+    """Return the documented fields and, under `nexus`, all that `record` needs later."""
     plain = msgspec.to_builtins
     return {
         "systemPrompt": ctx.system_prompt,
@@ -64,6 +64,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "manifest": plain(ctx.provenance.manifest),
             "prefix": plain(ctx.accounting.prefix),
             "opensTurn": ctx.provenance.starts_turn,
+            **({"showsOneTurn": True} if ctx.provenance.shows_one_turn else {}),
             "warnings": plain(ctx.warnings),
             "repairs": ctx.repairs.changes,
             "anchor": plain(ctx.accounting.anchor),
@@ -81,24 +82,24 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
 
 
 def from_json(saved: dict[str, Any], renderers: Renderers) -> AssembledContext:
-    """The context that `to_json` saved; it can be shown and recorded again. Raises BadContext."""
+    """Return the context that `to_json` saved, for display and `record`. Raises BadContext."""
     try:
-        own = saved["nexus"]
+        extra = saved["nexus"]
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
         msgspec.convert(plain, dict[str, str])
-        if own["form"] != FORM:
-            raise BadContext(f"the saved context has form {own['form']}, this Nexus reads {FORM}: assemble it again")
+        if extra["form"] != FORM:
+            raise BadContext(f"saved context has format {extra['form']} instead of {FORM} (assemble it again)")
         messages = msgspec.convert(saved["history"], list[Message])
         return AssembledContext(
             system_prompt=saved["systemPrompt"],
-            history=History.of(messages, own["historyTokens"]),
-            current=msgspec.convert(own["current"], tuple[Message, ...]),
-            event=msgspec.convert(own["event"], tuple[Message, ...]),
+            history=History.of(messages, extra["historyTokens"]),
+            current=msgspec.convert(extra["current"], tuple[Message, ...]),
+            event=msgspec.convert(extra["event"], tuple[Message, ...]),
             tools=msgspec.convert(saved["tools"], tuple[ToolSpec, ...]),
             model=saved["model"],
             provider=saved["provider"],
             model_config=saved["modelConfig"],
-            token_budget=msgspec.convert(own["budget"], TokenBudget),
+            token_budget=msgspec.convert(extra["budget"], TokenBudget),
             session_label=saved["sessionLabel"],
             parent_turn_id=saved["parentTurnId"],
             role=saved["role"],
@@ -107,31 +108,28 @@ def from_json(saved: dict[str, Any], renderers: Renderers) -> AssembledContext:
             source_event_id=saved["sourceEventId"],
             workspace_path=saved["workspacePath"],
             accounting=Accounting(
-                model_info=msgspec.convert(own["window"], Model),
-                prefix=msgspec.convert(own["prefix"], PrefixReport),
-                token_breakdown=msgspec.convert(own["items"], tuple[TokenLine, ...]),
-                anchor=msgspec.convert(own.get("anchor"), Anchor | None),
+                model_info=msgspec.convert(extra["window"], Model),
+                prefix=msgspec.convert(extra["prefix"], PrefixReport),
+                token_breakdown=msgspec.convert(extra["items"], tuple[TokenLine, ...]),
+                anchor=msgspec.convert(extra.get("anchor"), Anchor | None),
             ),
             provenance=Provenance(
-                manifest=msgspec.convert(own["manifest"], Manifest),
-                starts_turn=own["opensTurn"],
-                blocks=msgspec.convert(own["blocks"], tuple[Block, ...]),
-                already_in_history=msgspec.convert(own.get("seen", ()), tuple[Block, ...]),
-                omitted_blocks=msgspec.convert(own.get("leftOut", ()), tuple[Block, ...]),
-                denied_tools=msgspec.convert(own.get("withheld", ()), tuple[DeniedTool, ...]),
-                routing=msgspec.convert(own.get("routing", {}), Routing),
-                identity=msgspec.convert(own.get("identity", {}), Identity),
-                context_json=msgspec.convert(own.get("contextJson", {}), dict[str, Any]),
+                manifest=msgspec.convert(extra["manifest"], Manifest),
+                starts_turn=extra["opensTurn"],
+                blocks=msgspec.convert(extra["blocks"], tuple[Block, ...]),
+                already_in_history=msgspec.convert(extra.get("seen", ()), tuple[Block, ...]),
+                omitted_blocks=msgspec.convert(extra.get("leftOut", ()), tuple[Block, ...]),
+                denied_tools=msgspec.convert(extra.get("withheld", ()), tuple[DeniedTool, ...]),
+                routing=msgspec.convert(extra.get("routing", {}), Routing),
+                identity=msgspec.convert(extra.get("identity", {}), Identity),
+                context_json=msgspec.convert(extra.get("contextJson", {}), dict[str, Any]),
+                shows_one_turn=extra.get("showsOneTurn", False),
             ),
-            cut=msgspec.convert(own["cut"], Cut | None),
-            warnings=msgspec.convert(own["warnings"], tuple[ContextWarning, ...]),
-            repairs=RepairReport(msgspec.convert(own["repairs"], dict[str, int])),
+            cut=msgspec.convert(extra["cut"], Cut | None),
+            warnings=msgspec.convert(extra["warnings"], tuple[ContextWarning, ...]),
+            repairs=RepairReport(msgspec.convert(extra["repairs"], dict[str, int])),
             _engine=EngineState(renderers),
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:
-        text = f"this is not a context that `nexus assemble --save` wrote ({_what(error)})"
-        raise BadContext(text) from error
-
-
-def _what(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
+        raise BadContext(f"not a context saved by `nexus assemble --save`: {reason}") from error

@@ -1,4 +1,4 @@
-"""A whole session in other forms: every message, call and result that the ledger holds, nothing repaired or left out."""
+"""Exports of complete sessions: every message, call and result in the ledger, without repairs or omissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus.types.sanitize import arguments_as_object
 
 
 def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:
-    """`{"messages": […]}` in chat form. Thinking goes into `reasoning_content`, unknown parts into `_unknown`."""
+    """Return `{"messages": […]}` in chat format, with thinking in `reasoning_content` and unknown parts in `_unknown`."""
     messages: list[dict[str, Any]] = []
     for message in _messages(entries):
         items = openai.fragment(message) or [{"role": message.role, "content": ""}]
@@ -32,24 +32,25 @@ def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:
 
 
 def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
-    """`{"system": …, "messages": […]}` with content blocks; later system messages stay in their place as user text."""
+    """Return `{"system": …, "messages": […]}` with content blocks; later system messages become user messages."""
     system: list[str] = []
     messages: list[dict[str, Any]] = []
     for message in _messages(entries):
         if message.role == "system" and not messages:
             system.append(message.text())
             continue
-        shown = anthropic.fragment(_decodable(message), message.model)
-        shown["content"].extend(_unknown(message))
-        if messages and messages[-1]["role"] == shown["role"] == "user" and message.role == "tool":
-            messages[-1]["content"].extend(shown["content"])
+        item = anthropic.fragment(_with_object_arguments(message), message.model)
+        item["content"].extend(_unknown(message))
+        # The API expects all results of one answer in one user message.
+        if messages and messages[-1]["role"] == item["role"] == "user" and message.role == "tool":
+            messages[-1]["content"].extend(item["content"])
         else:
-            messages.append(shown)
+            messages.append(item)
     return {**({"system": "\n\n".join(system)} if system else {}), "messages": messages}
 
 
 def as_values(entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """The entries as plain values, with their messages, tokens and hashes."""
+    """Return the entries as plain values with their messages, tokens and hashes."""
     return [
         {
             "seq": entry.seq,
@@ -68,8 +69,8 @@ def _messages(entries: Iterable[Entry]) -> Iterable[Message]:
     return (row.message for entry in entries for row in entry.rows)
 
 
-def _decodable(message: Message) -> Message:
-    """The message with arguments that are no JSON object wrapped, since this form holds objects only."""
+def _with_object_arguments(message: Message) -> Message:
+    """Return the message with arguments wrapped that are not a JSON object: the format requires objects."""
     parts = tuple(
         ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
         for part in message.parts

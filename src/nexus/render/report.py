@@ -1,4 +1,4 @@
-"""The report: what is in, what is out and why, tokens, and where the cache boundary is, as plain text."""
+"""The report of a context as plain text: included and omitted parts with reasons, tokens, and the cache boundary."""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ from nexus.render.turnlog.lines import parse_entry_text
 
 
 def report(ctx: AssembledContext) -> str:
-    """Several lines of text, without colour."""
+    """Return the report: several lines without color."""
+    manifest, accounting = ctx.provenance.manifest, ctx.accounting
     lines = [
-        f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {ctx.provenance.manifest.profile}",
+        f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {manifest.profile}",
         _budget(ctx),
-        *_reported(ctx),
-        *_due(ctx),
-        "",
-        "In:",
-        *(
-            _line(item)
-            for item in ctx.accounting.token_breakdown
-            if item.tokens or item.messages or item.layer == "Memory"
-        ),
-        "",
-        *_out(ctx),
-        *(f"Warning: {note.source}: {note.message}" for note in ctx.warnings),
-        *(f"Repaired: {what} ({count})" for what, count in sorted(ctx.repairs.changes.items())),
-        _cache(ctx),
     ]
-    return "\n".join(lines)
+    if anchor := accounting.anchor:
+        change = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'removed'} since"
+        totals = f"{anchor.tokens:,} in total, {ctx.token_budget.used.total:,} by counting"
+        lines.append(f"Reported: {anchor.reported_tokens:,} tokens for the last call, {change}: {totals}")
+    if ctx.compaction_due:
+        lines.append(f"Compaction due: {accounting.full_share:.0%} of the available tokens needed (nexus compact)")
+    items = (item for item in accounting.token_breakdown if item.tokens or item.messages or item.layer == "Memory")
+    omitted = _omitted(ctx)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Included:",
+            *map(_line, items),
+            "",
+            *(["Omitted:", *omitted] if omitted else ["Omitted: nothing"]),
+            "",
+            *(f"Warning: {warning.source}: {warning.message}" for warning in ctx.warnings),
+            *(f"Repaired: {change} ({count})" for change, count in sorted(ctx.repairs.changes.items())),
+            _cache(ctx),
+        ]
+    )
 
 
 def _budget(ctx: AssembledContext) -> str:
@@ -41,74 +49,48 @@ def _budget(ctx: AssembledContext) -> str:
     return f"Budget: {used}, {budget.remaining:,} free; available: {origin}"
 
 
-def _reported(ctx: AssembledContext) -> list[str]:
-    anchor = ctx.accounting.anchor
-    if anchor is None:
-        return []
-    since = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'taken away'} since"
-    both = f"that is {anchor.tokens:,}, beside {ctx.token_budget.used.total:,} counted"
-    return [f"Reported: {anchor.reported_tokens:,} tokens for the last call, {since}: {both}"]
-
-
-def _due(ctx: AssembledContext) -> list[str]:
-    """A word when it is time to compact."""
-    if not ctx.compaction_due:
-        return []
-    return [f"Compaction is due: everything takes {ctx.accounting.full_share:.0%} of what is available (nexus compact)"]
-
-
 def _line(item: TokenLine) -> str:
-    what = (
-        f"{item.name}: {item.messages} message{'s' if item.messages != 1 else ''}"
-        if item.messages and item.slot == "history"
-        else item.name
-    )
-    return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {what} [{item.source}]"
+    name = item.name
+    if item.messages and item.slot == "history":
+        name = f"{name}: {item.messages} message{'s' if item.messages != 1 else ''}"
+    return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {name} [{item.source}]"
 
 
-def _out(ctx: AssembledContext) -> list[str]:
-    out: list[str] = []
+def _omitted(ctx: AssembledContext) -> list[str]:
+    lines: list[str] = []
+    manifest, cut = ctx.provenance.manifest, ctx.cut
     opening = (parse_entry_text(message.text()) or message.text() for message in ctx.history.opening)
-    marker = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
-    if marker:
-        own = ctx.cut is not None and ctx.cut.reason != "old images"
-        out.append(f"  {marker.strip('[]')} ({'by a cut that this call makes' if own else 'since an earlier cut'})")
-    if ctx.cut is not None and ctx.cut.reason == "old images":
-        out.append(
-            "  images of older turns, with a note in the place of each (`nexus history SESSION --images FOLDER`)"
+    notice = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
+    if notice:
+        new = cut is not None and cut.reason != "old images"
+        lines.append(
+            f"  {notice.strip('[]')} ({'by a truncation in this call' if new else 'by an earlier truncation'})"
         )
-    if ctx.provenance.manifest.mark and not ctx.cut:
-        out.append("  what was said before the session was last compacted or cleared (`nexus history` shows it)")
+    if cut is not None and cut.reason == "old images":
+        lines.append("  images of older turns, each replaced by a note (`nexus history SESSION --images FOLDER`)")
+    if manifest.mark and not cut:
+        lines.append("  messages before the session's last compaction or clear (shown by `nexus history`)")
     if ctx.provenance.shows_one_turn:
-        count = ctx.provenance.manifest.entries
-        told = (
-            f"what {count} {'entry' if count == 1 else 'entries'} of the shared memory tell{'s' if count == 1 else ''}"
-        )
-        out.append(f"  of earlier turns all but {told} (`nexus history` shows it)")
-    capped = [block for block in ctx.provenance.blocks if block.omitted_chars]
-    out.extend(f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap" for block in capped)
-    out.extend(f"  {names} (tools): {why}" for why, names in _withheld(ctx).items())
-    return ["Out:", *out, ""] if out else ["Out: nothing", ""]
-
-
-def _withheld(ctx: AssembledContext) -> dict[str, str]:
-    """The tools that are not offered, by the reason."""
+        entries = f"{manifest.entries} {'entry' if manifest.entries == 1 else 'entries'}"
+        lines.append(f"  earlier turns, except {entries} of the shared memory (shown by `nexus history`)")
+    lines += [
+        f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap"
+        for block in ctx.provenance.blocks
+        if block.omitted_chars
+    ]
     by_reason: dict[str, list[str]] = {}
     for tool in ctx.provenance.denied_tools:
         by_reason.setdefault(tool.why, []).append(tool.name)
-    return {why: ", ".join(names) for why, names in by_reason.items()}
+    return lines + [f"  {', '.join(names)} (tools): {reason}" for reason, names in by_reason.items()]
 
 
 def _cache(ctx: AssembledContext) -> str:
-    stable = f"{ctx.accounting.prefix.stable_tokens:,} tokens up to the end of the history"
-    if ctx.accounting.prefix.state == "first":
-        return f"Cache boundary: {stable}; nothing was sent before in this view"
-    if ctx.accounting.prefix.state == "extends":
-        return f"Cache boundary: {stable} extend the last call"
-    at, lost = (
-        f"the prefix breaks at {ctx.accounting.prefix.at}",
-        f"{ctx.accounting.prefix.lost_tokens:,} tokens are processed again",
-    )
-    cost = f", for ${ctx.accounting.prefix.price:.4f}" if ctx.accounting.prefix.price else ""
-    kept = f"{ctx.accounting.prefix.stable_tokens:,} tokens"
-    return f"Cache boundary: {kept}; {at} because {'; '.join(ctx.accounting.prefix.causes)}: {lost}{cost}"
+    prefix = ctx.accounting.prefix
+    stable = f"Cache boundary: {prefix.stable_tokens:,} tokens"
+    if prefix.state == "first":
+        return f"{stable} up to the end of the history; first call in this view"
+    if prefix.state == "extends":
+        return f"{stable} up to the end of the history extend the last call"
+    cost = f", for ${prefix.price:.4f}" if prefix.price else ""
+    changes = f"the prefix changes at {prefix.at} because {'; '.join(prefix.causes)}"
+    return f"{stable}; {changes}: {prefix.lost_tokens:,} tokens are processed again{cost}"

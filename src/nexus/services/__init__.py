@@ -1,1 +1,1 @@
-"""Document 000's services, as far as they are the context's."""
+"""The interface of document 000."""

@@ -1,8 +1,8 @@
 """Cost of a profile's order in one workspace: each source's slot, volatility and size, and what its position breaks.
 
-A provider's prompt cache keeps a prompt's beginning up to the first byte that differs. The system slot precedes the whole
-history, so a source there that changes with each turn invalidates everything after it in every call. A source that
-changes with a session or with files invalidates the more stable sources after it when it changes.
+A provider's prompt cache keeps a prompt's beginning up to the first byte that differs. The system slot precedes the
+whole history, so a source there that changes with each turn invalidates everything after it in every call. A source
+that changes with a session or with files invalidates the more stable sources after it when it changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nexus.assembly.formats.registry import FORMATS
@@ -86,7 +86,7 @@ class ProfileReport(Struct, frozen=True):
     rows: tuple[SlotRow, ...]
     history_tokens: int
     findings: tuple[OrderFinding, ...]
-    warned: tuple[ContextWarning, ...]
+    warned: tuple[ContextWarning, ...] = field(name="warned")
 
 
 def check_profile_order(

@@ -202,7 +202,7 @@ def model_server(*steps: Step) -> Generator[ModelServer]:
     """Run a server on a free port of loopback until the block ends."""
     closed = Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class ModelRequests(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -240,7 +240,7 @@ def model_server(*steps: Step) -> Generator[ModelServer]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - name in the base class
             """Write no log."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), ModelRequests)
     http.daemon_threads = True
     server = ModelServer(f"http://127.0.0.1:{http.server_port}", steps)
     thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

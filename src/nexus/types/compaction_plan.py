@@ -21,7 +21,7 @@ RECOVER_TO = 0.40
 
 
 class CompactionPlan(Struct, frozen=True):
-    """What a compaction covers and keeps. Tokens are base tokens.
+    """Plan of a compaction: the messages that it covers and keeps. Tokens are base tokens.
 
     A plan is current while `after_mark` is the newest checkpoint and `head` is on the session's path.
     """

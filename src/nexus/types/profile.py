@@ -38,7 +38,7 @@ class Share(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True):
-    """Which source fills which slot, in which order, and how the conversation is shown."""
+    """Assignment of sources to slots, in order, and the format of the conversation."""
 
     name: str
     description: str

@@ -250,7 +250,7 @@ def test_what_is_no_key_is_refused(sessions: SessionManager, key: str) -> None:
 def test_what_is_no_message_is_refused_and_nothing_is_stored(session: Session) -> None:
     with pytest.raises(BadReply, match="role"):
         session.append([asked("hi"), {"role": "robot", "content": "x"}])
-    with pytest.raises(BadSetting, match="max_messages is -1"):
+    with pytest.raises(BadSetting, match="max_messages invalid: -1"):
         session.get_history(-1)
     assert session.get_history() == []
 
@@ -261,6 +261,6 @@ def test_system_prompts_are_not_stored_each_call_makes_its_own(sessions: Session
     assert [message.role for message in sessions.engine.history(session.key)] == ["user", "assistant"]
 
 
-def test_a_workspace_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_workspace_raises(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceMissing):
         SessionManager(tmp_path / "none")

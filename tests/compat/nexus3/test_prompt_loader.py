@@ -146,7 +146,7 @@ def test_a_text_that_both_layers_have_stands_once(home: Path, monkeypatch: pytes
     loaded = PromptLoader().load()
     assert loaded.content.count("Be brief.") == 1
     assert loaded.project_path is None
-    assert "stands once" in loaded.warnings[0].message
+    assert "included once" in loaded.warnings[0].message
 
 
 @pytest.mark.usefixtures("home")

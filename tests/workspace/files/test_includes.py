@@ -157,7 +157,7 @@ def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
     assert block.omitted_chars > 20_000
     assert "cap per file: 20,000" in told(ctx.warnings)["long.md"]
     refusing = Config(instructions=InstructionsConfig(caps="error"))
-    with pytest.raises(OverCap, match=r"long\.md has 41,999 characters"):
+    with pytest.raises(OverCap, match=r"long\.md too long: 41,999 characters"):
         context(tmp_path, "instructions", config=refusing)
 
 

@@ -217,7 +217,7 @@ def test_a_file_over_its_cap_keeps_headings_and_rules_and_the_report_says_so(rep
     assert "## Release\nYou MUST sign it.\n" in ctx.system_prompt
     assert "more characters of AGENTS.md left out (cap 20,000); read the file for the rest]" in ctx.system_prompt
     assert "cap per file: 20,000" in told(ctx.warnings)["AGENTS.md"]
-    assert "AGENTS.md" in ctx.report.split("Out:")[1]
+    assert "AGENTS.md" in ctx.report.split("Omitted:")[1]
 
 
 @pytest.mark.usefixtures("home")
@@ -269,7 +269,7 @@ def test_caps_as_errors_refuse_too_much_together_and_a_memory_that_is_too_long(r
     with pytest.raises(OverCap, match=r"all instruction files together too long: .* the cap is 1,500"):
         context(repo, "instructions", config=limited(caps="error", total_chars=1_500))
     write(repo, MEMORY="z" * 3_000)
-    with pytest.raises(OverCap, match=r"MEMORY\.md has 3,000"):
+    with pytest.raises(OverCap, match=r"MEMORY\.md too long: 3,000"):
         context(repo, "memory", config=limited(caps="error", file_chars=2_000))
 
 

@@ -1,4 +1,4 @@
-"""The choice of what fits: how many earlier entries the preamble reports, and which notes the current message has.
+"""Choice of optional parts that fit: the earlier entries of the preamble, the notes of the current message.
 
 The preamble reports fewer earlier entries before anything else is cut. Memory that the history shows is not repeated; a
 cut removes old memory notes from the history, so the current message then has all of it. The current memory is omitted
@@ -96,7 +96,7 @@ def _gather_preamble(
 ) -> Preamble:
     context = replace(inputs.source_context, previous_turns=previous)
     blocks, warnings = gather_slot(
-        profile.preamble, "ahead", profile, inputs, source_context=context, earlier=system.blocks
+        profile.preamble, "ahead", profile, inputs, source_context=context, previous=system.blocks
     )
     messages = preamble_messages(blocks)
     tokens = sum(message_tokens(message, inputs.counter).on(inputs.view.wire) for message in messages)

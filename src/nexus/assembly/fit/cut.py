@@ -53,7 +53,7 @@ REACH = 0.55
 KEEP_RECENT_TURNS = 3
 """Turns that a cut keeps whole if they fit in half of the free tokens."""
 
-FRESH = 0.25
+NEWEST_RESULTS = 0.25
 """Tool results within the newest 25 % of the budget are never truncated."""
 
 AGED_PARTS = (2, 4, 8)
@@ -152,17 +152,17 @@ def fit(
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
     result = _with_event(window, event, counter, None)
-    whole = _total(result, fixed)
+    total = _total(result, fixed)
     history = window.tokens + result.closing_tokens
-    limit = whole - history + int(context.ceiling * available)
-    if whole > min(available, limit):
+    limit = total - history + int(context.ceiling * available)
+    if total > min(available, limit):
         try:
             result = _Cutter(result, min(available, limit), fixed, context, counter, event).fit()
         except BudgetTooSmall:
             if limit >= available:
                 raise
             # The parts that are never cut take precedence over a ceiling.
-            if whole > available:
+            if total > available:
                 result = _Cutter(result, available, fixed, context, counter, event).fit()
     else:
         until = image_notes_until(window, context.image_turns)
@@ -170,8 +170,8 @@ def fit(
             window, until, available, rewrites_prefix=context.rewrites_prefix
         ):
             noted = _Cutter(result, available, fixed, context, counter, event).with_image_notes(until)
-            result = noted if _total(noted, fixed) < whole else result
-    return structs.replace(result, whole_tokens=whole)
+            result = noted if _total(noted, fixed) < total else result
+    return structs.replace(result, whole_tokens=total)
 
 
 def pending_request(window: Window, index: int) -> Pinned | None:
@@ -339,7 +339,7 @@ class _Cutter:
         notice_tokens = omission_notice_tokens(self.context.session, rules.wire, self.counter)
         clip_until, clip_tokens = limits.until, limits.tokens
         current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
-        fresh_index = first_group_within(window, current, int(FRESH * available))
+        fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
         fresh_seq = window.row_at(fresh_index).place.seq if fresh_index < len(window.messages) else window.head + 1
         rest = _total(self.before, self.fixed) - window.sums[-1]
         notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available

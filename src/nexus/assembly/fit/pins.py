@@ -169,7 +169,7 @@ def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMess
     return tuple(group) if any(row.place == place for row in group) else ()
 
 
-def _has_shown_results(row: StoredMessage, shown_messages: Sequence[repair.Shown]) -> bool:
+def _has_shown_results(row: StoredMessage, shown_messages: Sequence[repair.ShownMessage]) -> bool:
     """Return True if results of the message are shown, whatever else it contains."""
     contents = {part.content for part in row.message.results()}
     return any(part.content in contents for message, _, _ in shown_messages for part in message.results())

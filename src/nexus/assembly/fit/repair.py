@@ -40,7 +40,7 @@ _EMPTY = "empty message left out"
 _COUNTED_ONCE = (_CLOSED, _SUPPLIED)
 """Changes next to a message. They are not made again when a later piece joins the message."""
 
-Shown: TypeAlias = tuple[Message, bool, bool]
+ShownMessage: TypeAlias = tuple[Message, bool, bool]
 """A message to show, whether it starts a group, and whether it differs from the stored one and must be recounted."""
 
 
@@ -97,7 +97,7 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
     return [*visible, *closing], RepairReport(dict(+fold.changes))
 
 
-def step(fold: Fold, message: Message, *, plain: bool) -> list[Shown]:
+def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
     """Return the messages to show for the next stored message, and update `fold`.
 
     `plain` omits thinking and memory notes. Raises NotAppend if the message continues the last assistant message.
@@ -105,7 +105,7 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[Shown]:
     stored, message = message, _clean(fold, message, plain=plain)
     results = tuple(part for part in message.parts if isinstance(part, ToolResult))
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-    shown_messages: list[Shown] = []
+    shown_messages: list[ShownMessage] = []
     if results:
         shown_messages.extend(_answers(fold, message, results))
     if message.role == "assistant":
@@ -157,7 +157,7 @@ def is_interruption(result: ToolResult) -> bool:
 
 
 def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:
-    """Return what the user messages or tool results would show next, open calls answered at the end.
+    """Return the messages that a user message or tool results would show next, open calls answered at the end.
 
     `fold` is unchanged. Results that the open group lacks come first when a user speaks.
     """
@@ -176,7 +176,7 @@ def with_answers(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
         waiting -= answered
 
 
-def _close(fold: Fold) -> list[Shown]:
+def _close(fold: Fold) -> list[ShownMessage]:
     closing = missing_results(fold)
     if closing:
         fold.changes[_CLOSED] += len(closing)
@@ -184,7 +184,7 @@ def _close(fold: Fold) -> list[Shown]:
     return [(message, False, True) for message in closing]
 
 
-def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Shown]:
+def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
     images = sum(isinstance(part, Image) for part in parts)
     if images:
         fold.changes["image in an assistant message left out"] += images
@@ -207,7 +207,7 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     return shown_messages
 
 
-def _user(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Shown]:
+def _user(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
     dropped = [part for part in parts if isinstance(part, (ToolCall, Thinking))]
     if dropped:
         fold.changes["call or thinking outside an assistant message left out"] += len(dropped)
@@ -226,7 +226,7 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Shown]:
     return shown_messages
 
 
-def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> Iterable[Shown]:
+def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> Iterable[ShownMessage]:
     accepted: list[ToolResult] = []
     for result in results:
         call = fold.waiting.pop(result.call_id, None)

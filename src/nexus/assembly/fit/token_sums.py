@@ -84,7 +84,9 @@ def image_eviction_pays_off(window: Window, until: int, available: int, *, rewri
     at a tenth of the price and cache writes at five quarters, a dozen calls pay that back.
     """
     savings = [
-        *takewhile(lambda one: window.rows[window.row_of[one[0]]].place.seq <= until, window.reductions.image_savings)
+        *takewhile(
+            lambda saving: window.rows[window.row_of[saving[0]]].place.seq <= until, window.reductions.image_savings
+        )
     ]
     gain = sum(tokens for _, tokens in savings)
     if rewrites_prefix or gain < max(LEAST_IMAGES * available, 1):

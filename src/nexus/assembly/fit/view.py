@@ -36,7 +36,7 @@ TASK_RESULTS = 2
 
 
 class View(Struct, frozen=True):
-    """How one kind of call sees a session: profile, provider format, size class of the budget, counter and strategy.
+    """A session as one kind of call sees it: profile, provider format, size class of the budget, counter and strategy.
 
     The size class, a power of two, is part of the name: a cut that a small budget needed hides nothing from a large one.
     """
@@ -73,7 +73,7 @@ class FilledWindow:
 
 
 class MessageFormat(Protocol):
-    """How a profile shows the conversation."""
+    """Format in which a profile shows the conversation."""
 
     @property
     def name(self) -> MessageFormatName:
@@ -84,7 +84,7 @@ class MessageFormat(Protocol):
     def shows_one_turn(self) -> bool:
         """True if only the open turn is shown as messages. Blocks report the earlier turns.
 
-        There is then no compaction of what the window shows, and the window is made for each call, because it is short.
+        Such a window is not compacted, and it is made for each call, because it is short.
         """
         ...
 

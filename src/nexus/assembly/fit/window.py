@@ -33,7 +33,7 @@ _CHECKPOINTS = frozenset({"clear", "compaction", "undone", "pin", "unpin"})
 
 @dataclass(frozen=True, slots=True)
 class DisplayRules:
-    """How a window shows and counts messages."""
+    """Rules by which a window shows and counts messages."""
 
     wire: ProviderFormat = "openai"
     """Provider format whose tokens count."""
@@ -89,7 +89,7 @@ class Opening:
 
 @dataclass(slots=True)
 class Reductions:
-    """What truncation and image notes did to the messages, and what they may still do."""
+    """Effects of truncation and image notes on the messages, and possible savings."""
 
     untruncated: list[MessageRef] = field(default_factory=list[MessageRef])
     """Messages that would be reduced if they were not pinned."""
@@ -225,14 +225,14 @@ class Window:
         Pass `first` to fill a new window: rows before it are skipped, checkpoints are ignored, and pieces of one message
         are joined.
         """
-        fresh, path = first is not None, self.path
+        joins_pieces, path = first is not None, self.path
         for entry in entries:
-            if not fresh and (entry.kind in _CHECKPOINTS or self._completes_pin(entry)):
+            if not joins_pieces and (entry.kind in _CHECKPOINTS or self._completes_pin(entry)):
                 return False
             for row in conversation_rows(entry):
                 if first is not None and row.place < first:
                     continue
-                if not self._show(row, counter, fresh=fresh):
+                if not self._show(row, counter, joins_pieces=joins_pieces):
                     return False
             path.turn = entry.turn
             path.head, path.head_hash = entry.seq, entry.hash
@@ -254,7 +254,7 @@ class Window:
     def show(self, rows: Iterable[StoredMessage], counter: TokenCounter) -> None:
         """Add rows that follow, and join pieces of one message."""
         for row in rows:
-            self._show(row, counter, fresh=True)
+            self._show(row, counter, joins_pieces=True)
 
     @property
     def first(self) -> MessageRef:
@@ -293,7 +293,7 @@ class Window:
     def optional_tokens_of(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message's thinking and memory notes that count in this window.
 
-        Thinking counts in the Anthropic format only, and only if the message's model is called: nobody else gets it back.
+        Thinking counts in the Anthropic format only, and only if it returns to the model that wrote it.
         """
         if message.role != "assistant" or not size.optional:
             return size.optional
@@ -370,8 +370,8 @@ class Window:
         self.opening.tokens += tokens
         return len(scratch.messages) + len(closing), tokens
 
-    def _show(self, row: StoredMessage, counter: TokenCounter, *, fresh: bool) -> bool:
-        """Add the next row. Return False if it belongs into the last message and the window is not `fresh`."""
+    def _show(self, row: StoredMessage, counter: TokenCounter, *, joins_pieces: bool) -> bool:
+        """Add the next row. Return False if it belongs into the last message, unless `joins_pieces`."""
         plain = row.place.seq <= self.rules.plain_until
         truncated = self._truncated(row, counter)
         reduced = self._with_image_notes(row, truncated)
@@ -380,7 +380,7 @@ class Window:
         try:
             shown_messages = repair.step(self.fold, reduced, plain=plain)
         except repair.NotAppend:
-            if not fresh:
+            if not joins_pieces:
                 return False
             self._join(row, plain=plain)
             return True

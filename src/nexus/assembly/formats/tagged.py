@@ -17,8 +17,7 @@ from nexus.assembly.fit.window import DisplayRules, Window, is_current
 from nexus.assembly.formats.path_format import LedgerView, PathFormat, Unformatted
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged.blocks import moment_block
-from nexus.render.tagged.entries import MergedEntry, merge_rows
-from nexus.render.tagged.times import moment_time
+from nexus.render.tagged.entries import MergedEntry, merge_rows, moment_time
 from nexus.text.frames.beside import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -151,8 +150,8 @@ class TaggedStableFormat(TaggedFormat):
         if len(reported) == len(entries):
             return None
         first = previous.rows[reported[0].rows[0][0]][1].place if reported else window.first
-        evicted = sum(len(entry.rows) for entry in entries[: len(entries) - len(reported)])
-        return Cut(view.name, number, window.head, first, "", evicted, 0, 0, reason=OLDER_ENTRIES)
+        count = sum(len(entry.rows) for entry in entries[: len(entries) - len(reported)])
+        return Cut(view.name, number, window.head, first, "", count, 0, 0, reason=OLDER_ENTRIES)
 
     def _limit(self, previous: PreviousTurns) -> int:
         return kept_entries(previous)

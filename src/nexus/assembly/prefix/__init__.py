@@ -1,1 +1,1 @@
-"""Comparison of a call's prompt with the last one: what the prompt cache can reuse, and where it breaks."""
+"""Comparison of a call's prompt with the last one: the part that the prompt cache can reuse, and the break."""

@@ -58,7 +58,7 @@ def same_pins(before: Manifest, now: Manifest) -> bool:
 
 
 def _cut_causes(before: Manifest, now: Manifest, window: Window) -> Iterator[str]:
-    """Yield what a cut did, or that the last one is no longer current."""
+    """Yield the effect of a new cut."""
     first_stays = before.first == now.first
     reason = window.cut.reason if window.cut is not None else ""
     if FORMATS[now.message_format].shows_one_turn and not reason:

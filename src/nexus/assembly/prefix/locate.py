@@ -70,7 +70,7 @@ def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tu
 
 
 def pinned_places(window: Window, verbatim_indexes: Iterable[int] = ()) -> tuple[tuple[int, int, int], ...]:
-    """Return the window's visible pins, and those of the event's messages that are verbatim for a pin, sorted."""
+    """Return the window's visible pins and the event's messages that are verbatim for a pin, sorted."""
     return tuple(sorted(window.visible_pins() | {(window.head + 1, index, 0) for index in verbatim_indexes}))
 
 
@@ -101,14 +101,14 @@ def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, co
     """
     at, stable, byte = _first_difference(before, now, costs)
     prompt = costs.tools + costs.system + costs.preamble + costs.window.tokens
-    lost = int(max(min(before.base, prompt) - stable, 0) * costs.factor)
-    price = price_of_break(lost, costs.model, prompt_tokens=int((prompt + costs.current) * costs.factor))
+    lost_tokens = int(max(min(before.base, prompt) - stable, 0) * costs.factor)
+    price = price_of_break(lost_tokens, costs.model, prompt_tokens=int((prompt + costs.current) * costs.factor))
     return replace(
         report,
         at=at,
         byte=byte,
         stable_tokens=int(stable * costs.factor),
-        lost_tokens=lost,
+        lost_tokens=lost_tokens,
         price=None if price is None else float(price),
     )
 

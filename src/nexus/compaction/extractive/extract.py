@@ -27,7 +27,7 @@ from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text
 
-REQUEST, ASKED = "Newest request: ", "Asked the user: "
+REQUEST, QUESTION = "Newest request: ", "Asked the user: "
 TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
@@ -140,7 +140,7 @@ def _requests(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[Ext
     last = next(((row, text) for row, text in reversed(texts) if text), None)
     if last is not None and last[0].message.role == "assistant":
         questions = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
-        findings += [ExtractedLine("open", ASKED + text, last[0].place, 80, pending=True) for text in questions[-2:]]
+        findings += [ExtractedLine("open", QUESTION + text, last[0].place, 80, pending=True) for text in questions[-2:]]
     return findings
 
 

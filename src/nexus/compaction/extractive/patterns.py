@@ -53,7 +53,7 @@ _TABLES = msgspec.toml.decode(files("nexus.compaction.extractive").joinpath("pat
 STOP_WORDS = frozenset(_TABLES.stop_words.split())
 """Words that do not name the subject of a value."""
 
-SAME_WORD = {word: name for name, words in _TABLES.same_word.items() for word in words.split()}
+SAME_WORD = {token: name for name, words in _TABLES.same_word.items() for token in words.split()}
 """Synonyms, by word: the name that stands for all of them."""
 
 KIND_WORDS = {kind: frozenset(words.split()) for kind, words in _TABLES.kind_words.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.extractive.extract import ASKED, REQUEST, Extract, extract
+from nexus.compaction.extractive.extract import QUESTION, REQUEST, Extract, extract
 from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
 from nexus.compaction.extractive.tool_activity import VALUE_WEIGHT, is_quoted
@@ -116,7 +116,7 @@ def _parse_line(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Ext
         weight = 40
     elif kind == "fact":
         weight = VALUE_WEIGHT if is_quoted(text) else weight_of(text) or PLAIN
-    return [ExtractedLine(kind, text, place, weight, pending=kind == "open" and text.startswith((REQUEST, ASKED)))]
+    return [ExtractedLine(kind, text, place, weight, pending=kind == "open" and text.startswith((REQUEST, QUESTION)))]
 
 
 MARGIN_PERCENT = 10

@@ -3,7 +3,7 @@
 A clause is parsed into values of a kind (money, date, port, zone, person, branch, …) and the words that name their
 subject. Two clauses have one subject when these words agree or, after a word of change ("now", "moved to"), when one set
 of words contains the other. Different scopes (project budget, travel budget) stay apart. Two prohibitions with different
-names (two ports never to use) both stay in force. There is no grammar and no model.
+names (two ports never to use) both stay in force. It uses neither a grammar nor a model.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def remaining_text(sentence: str, stale: Clause) -> str:
     return rest if len(rest.split()) >= 3 and patterns.requested_kind(rest) == "constraint" else ""
 
 
-def replaces(later: Clause, earlier: Clause) -> bool:
-    """Return true if the later clause gives another value to the subject of the earlier one."""
-    kinds = [kind for kind in later.values if kind in earlier.values and not later.values[kind] & earlier.values[kind]]
+def replaces(later: Clause, old: Clause) -> bool:
+    """Return true if the later clause gives another value to the subject of the old one."""
+    kinds = [kind for kind in later.values if kind in old.values and not later.values[kind] & old.values[kind]]
     if not kinds:
         return False
-    forbidding = _FORBIDS.search(later.text) is not None and _FORBIDS.search(earlier.text) is not None
+    forbidding = _FORBIDS.search(later.text) is not None and _FORBIDS.search(old.text) is not None
     if forbidding and not later.change and _NAMES.issuperset(kinds):
         return False
-    ours, theirs = later.words, earlier.words
+    ours, theirs = later.words, old.words
     singleton = any(kind in _SINGLETONS for kind in kinds)
     if ours == theirs:
         return bool(ours) or later.change or singleton

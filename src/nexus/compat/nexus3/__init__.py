@@ -1,1 +1,1 @@
-"""The modules that document 004 names under `nexus3`, implemented on Nexus."""
+"""Modules that document 004 names under `nexus3`, implemented on Nexus."""

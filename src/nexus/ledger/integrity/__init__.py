@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, get_args, get_type_hints
 
+import msgspec
 from msgspec.structs import replace
 
 from nexus.ledger.integrity.damage import Damage
 from nexus.ledger.integrity.labels import LabelAudit
-from nexus.ledger.integrity.shape import fits
 from nexus.ledger.integrity.threads import ThreadAudit
 from nexus.ledger.records import (
     FORMAT,
@@ -24,6 +25,8 @@ from nexus.ledger.records import (
     DecisionRecord,
     EntryRecord,
     Header,
+    KeyRecord,
+    MessageRow,
     MoveRecord,
     Record,
     ThreadRecord,
@@ -77,7 +80,7 @@ class _Audit:
 
     def take(self, record: Record) -> Iterator[Damage]:
         """Yield the damage of the next record, given all records before it."""
-        if not fits(record):
+        if not _fits(record):
             name = str(record.__struct_config__.tag)
             yield Damage(name, f"a record of kind {name!r}", "has columns that cannot be stored", "this row")
             return
@@ -120,3 +123,31 @@ class _Audit:
             yield Damage("blob", place, "is not in its place", "the order of the dump")
         self._last_blob = record.sha256
         self._blobs.add(record.sha256)
+
+
+_Int: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_MESSAGES: Any = list[tuple[tuple(_Int if kind is int else kind for kind in get_args(MessageRow))]]  # pyright: ignore[reportInvalidTypeArguments]
+_STORED: dict[Any, Any] = {
+    int: _Int, int | None: _Int | None, list[MessageRow]: _MESSAGES, list[KeyRecord]: list[tuple[str, bytes]]
+}  # fmt: skip
+_columns: dict[type, Any] = {}
+
+
+def _fits(record: Record) -> bool:
+    """Return True if all columns of a record, its messages and its keys have storable values.
+
+    A page that was written to another page's position contains rows of other tables, and a text file may contain
+    anything.
+    """
+    kind = type(record)
+    if kind not in _columns:
+        hints = get_type_hints(kind)
+        _columns[kind] = tuple[tuple(_STORED.get(hints[name], hints[name]) for name in kind.__struct_fields__)]  # pyright: ignore[reportInvalidTypeArguments]
+    values: tuple[Any, ...] = msgspec.structs.astuple(record)
+    if isinstance(record, EntryRecord):
+        values = (*values[:-1], [msgspec.structs.astuple(key) for key in record.keys])
+    try:
+        msgspec.convert(values, _columns[kind])
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -46,7 +46,7 @@ class LabelAudit:
         self._calibration = ("", "", 0)
 
     def move(self, record: MoveRecord) -> Iterator[Damage]:
-        """Yield the next move of a session's pointer."""
+        """Check the next pointer update."""
         last = next(reversed(self._labels), "")
         label = self._labels.setdefault(record.label, _Label())
         wrong = "is not in its place" if record.label < last else ""
@@ -76,7 +76,7 @@ class LabelAudit:
         return ""
 
     def alias(self, record: AliasRecord) -> Iterator[Damage]:
-        """Yield the next change of an alias."""
+        """Check the next alias change."""
         last = next(reversed(self._names), "")
         name = self._names.setdefault(record.name, _Name())
         wrong = "is not in its place" if record.name < last else ""
@@ -89,7 +89,7 @@ class LabelAudit:
         name.number, name.hash, name.target = record.number, record.hash, record.target
 
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
-        """Yield the next calibration of a model's counts."""
+        """Check the next calibration of a model."""
         place = (record.provider, record.model, record.number)
         last = self._calibration
         wrong = "is not in its place" if place <= last else ""
@@ -153,7 +153,7 @@ class LabelAudit:
 
 
 def _in_circles(follow: dict[str, str]) -> list[str]:
-    """Return one name of each circle. `follow` says where each name leads."""
+    """Return one name of each circle. `follow` maps names to their targets."""
     remaining, members = dict(follow), list[str]()
     while remaining:
         name, target = remaining.popitem()

@@ -139,7 +139,7 @@ def vacuum(path: str | Path) -> VacuumReport:
     with open_readonly(place) as db:
         version = int(db.value("PRAGMA user_version"))
     if version != VERSION:
-        raise LedgerError(f"{path} has ledger version {version}; bring it to version {VERSION}: nexus ledger migrate")
+        raise LedgerError(f"{path} has ledger version {version}, not {VERSION} (run nexus ledger migrate)")
     before = place.stat().st_size
     with typed(str(path)), closing(made(str(place), create=False, vfs="")) as db:
         rewrite(db, str(path))
@@ -206,8 +206,8 @@ def _as_in_use(place: Path) -> Generator[None]:
             yield
     except LedgerBusy as error:
         raise LedgerBusy(
-            f"{place} is open somewhere else; nothing was restored. Close it there, or use --force: whoever has it open "
-            "then gets an error at the next call"
+            f"{place} is open elsewhere (nothing was restored; close it there, or use --force, which makes the next call "
+            "there fail)"
         ) from error
 
 

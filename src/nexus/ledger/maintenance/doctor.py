@@ -96,7 +96,7 @@ def _no_file(file: Path) -> str:
 
 
 def worst_level(findings: list[DoctorFinding]) -> Literal["ok", "warn", "bad"]:
-    """Return the gravest level among findings."""
+    """Return the most severe level among findings."""
     levels = {finding.level for finding in findings}
     return "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
 

@@ -26,11 +26,11 @@ def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
     """
     place = target.resolve()
     if place.exists() and not place.is_file():
-        raise UnreadableFile(f"{target} is no regular file; name another one")
+        raise UnreadableFile(f"{target} is not a regular file (name another one)")
     if place.exists() and not force:
-        raise UnreadableFile(f"{target} exists already and was not touched; name another file, or use --force")
+        raise UnreadableFile(f"{target} exists and was not touched (name another file, or use --force)")
     if not place.parent.is_dir():
-        raise UnreadableFile(f"{target} cannot be written: there is no folder {place.parent}")
+        raise UnreadableFile(f"{target} cannot be written: folder {place.parent} not found")
     with writing(target):
         handle, name = tempfile.mkstemp(".part", ".nexus-", place.parent)
         os.close(handle)
@@ -52,8 +52,8 @@ def existing(path: str | Path) -> Path:
     with writing(path):
         if file.is_file():
             return file
-        what = "is no regular file" if file.exists() else "is not there"
-    raise UnreadableFile(f"{path} {what}; name a ledger's file")
+        what = "is not a regular file" if file.exists() else "is not there"
+    raise UnreadableFile(f"{path} {what} (name a ledger's file)")
 
 
 def check_target(ledger: str | Path, target: str | Path) -> None:
@@ -61,7 +61,7 @@ def check_target(ledger: str | Path, target: str | Path) -> None:
     file = Path(ledger).expanduser()
     ledger_files = {file.with_name(f"{file.name}{end}").resolve() for end in ("", *COMPANIONS)}
     if Path(target).expanduser().resolve() in ledger_files:
-        raise UnreadableFile(f"{target} is a file of the ledger itself and was not touched; name another one")
+        raise UnreadableFile(f"{target} is a file of the ledger itself and was not touched (name another one)")
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def writing(target: Path | str) -> Generator[None]:
         yield
     except OSError as error:
         if error.errno in (28, 122):  # ENOSPC, EDQUOT
-            raise LedgerFull(f"no space left for {target}; nothing of it was kept") from error
+            raise LedgerFull(f"no space left for {target} (nothing was stored)") from error
         raise LedgerError(f"{target} cannot be read or written: {error.strerror or error}") from error
 
 

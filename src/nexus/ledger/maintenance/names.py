@@ -24,7 +24,7 @@ from nexus.ledger.sqlite.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 
 REASON = "repair"
-"""The reason of a move that a repair makes."""
+"""The reason of an update that a repair makes."""
 
 MOST_MISSING = 100
 """Moves or calibrations that may be missing in a row; a number beyond that is itself the damage."""
@@ -49,7 +49,7 @@ class Names:
     # sessions ----------------------------------------------------------------------------------------------------
 
     def moves(self) -> list[MoveRecord]:
-        """Return the moves of each session, by label; and a session for each thread that is left without one."""
+        """Return the updates of each session by label, and a session for each thread without one."""
         labels = {*self._now.moves, *self._now.old_moves}
         labels.update(
             label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
@@ -189,7 +189,7 @@ class Names:
         return newest
 
     def _chained(self, moves: list[MoveRecord]) -> Iterator[MoveRecord]:
-        """Yield the moves, numbered from 1 and chained; where nothing is missing they stay as they were."""
+        """Yield the updates, numbered from 1 and chained; complete ones stay unchanged."""
         before = b""
         for number, move in enumerate(moves, 1):
             renewed = replace(move, number=number)

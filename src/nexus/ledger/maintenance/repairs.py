@@ -60,7 +60,7 @@ def repair(
     check_target(path, place)
     if any(path.samefile(file) for file, _ in open_ledgers() if Path(file).exists()):
         # Closing a file that was opened beside SQLite takes SQLite's locks of this process away.
-        raise LedgerBusy(f"{source} is open in this process; close it before it is repaired")
+        raise LedgerBusy(f"{source} is open in this process (close it before the repair)")
     with writing(source), closing(Pages(path)) as pages, replacing(place, force=force) as half:
         header = pages.image(pages.newest(1))
         if int.from_bytes(header[68:72]) == APPLICATION_ID:
@@ -70,7 +70,7 @@ def repair(
         salvaged = [tenant for tenant in tenants if tenant.holds_anything()]
         saved = [tenant.into(half) for tenant in salvaged]
         if not saved:
-            raise NotALedger(f"{source} holds no row of a Nexus ledger that could be proven; it was not touched")
+            raise NotALedger(f"{source} contains no provable row of a Nexus ledger (it was not touched)")
         broken = tuple(_broken(pages))
     return RepairResult(
         str(target),
@@ -123,7 +123,7 @@ class _Tenant:
             ledger.load(self._records())
             damage = next(check(ledger.dump()), None)
             if damage is not None:
-                raise LedgerDamaged(f"the repaired ledger would not be sound: {damage}; nothing was written")
+                raise LedgerDamaged(f"repaired ledger would not be sound: {damage} (nothing was written)")
         return self._report(file)
 
     def _records(self) -> Iterator[Record]:

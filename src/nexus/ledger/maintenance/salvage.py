@@ -187,7 +187,7 @@ class Views:
         self.damages: list[Damage] = []
 
     def of(self, thread: int) -> Iterator[DecisionRecord | AssemblyRecord]:
-        """Yield a saved thread's decisions, then its manifests. One that was deleted for good has none."""
+        """Yield a saved thread's decisions, then its manifests. One that was erased has none."""
         if self._saved.threads[thread].row.erased:
             return
         decisions = list(self._decisions_of(thread))

@@ -88,7 +88,7 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
         version = int(db.value("PRAGMA user_version"))
         if version != VERSION:
             raise LedgerError(
-                f"{path} has ledger version {version}, figures need {VERSION}: `nexus ledger migrate` first"
+                f"{path} has ledger version {version}, statistics need {VERSION} (run nexus ledger migrate)"
             )
         name = encode_text(tenant)
         counts = {key: _number(db.value(sql, (name,)), path) for key, sql in _COUNTS.items()}
@@ -114,11 +114,11 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
 
 
 def _number(value: object, path: str | Path) -> int:
-    """Return a figure. Raises LedgerDamaged for something else, which a damaged row may give."""
+    """Return a number. Raises LedgerDamaged for something else, which a damaged row may give."""
     if isinstance(value, (int, float)):
         return int(value)
     raise LedgerDamaged(
-        f"{path} is damaged: a row has {value!r} where a number belongs. `nexus ledger verify` lists all"
+        f"{path} is damaged: a row has {value!r} instead of a number (list all damage: nexus ledger verify)"
     )
 
 
@@ -133,7 +133,7 @@ def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
             body = decode_body(stored)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LedgerDamaged(
-                f"entry {seq} of thread {thread} is no JSON ({error}): `nexus ledger verify`"
+                f"entry {seq} of thread {thread} is not JSON: {error} (list all damage: nexus ledger verify)"
             ) from error
         reported = body.get("usage")
         if reported is None:

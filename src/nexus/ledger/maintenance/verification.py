@@ -34,7 +34,7 @@ def open_readonly(path: str | Path) -> Generator[Database]:
     with writing(path):
         sizes = {end: _size_of(file.with_name(file.name + end)) for end in ("", *COMPANIONS)}
     if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
-        raise NotALedger(f"{path} is empty, so it is no ledger; name a ledger's file, or restore a backup")
+        raise NotALedger(f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)")
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
     readonly = sizes["-wal"] > 0 or not os.access(file, os.W_OK)
     with typed(str(path)), closing(connect(str(path), create=False, readonly=readonly)) as db:

@@ -143,7 +143,7 @@ class SqliteLedger:
             return reader.thread_of(session)
 
     def session(self, label: str) -> RefUpdate | None:
-        """Return the newest move of exactly this label."""
+        """Return the newest update of exactly this label."""
         with self._reading() as reader:
             record = reader.move_of(encode_text(label))
             return reader.move(record) if record is not None else None
@@ -154,7 +154,7 @@ class SqliteLedger:
             return sqlite_search.sessions(reader, every=every)
 
     def moves(self, label: str) -> list[RefUpdate]:
-        """Return all moves of exactly this label, oldest first."""
+        """Return all updates of exactly this label, oldest first."""
         with self._reading() as reader:
             return [reader.move(record) for record in reader.moves_of(encode_text(label))]
 
@@ -163,7 +163,7 @@ class SqliteLedger:
         return self._write(lambda writing: writing.move(moves, aliases))
 
     def aliases(self, *, every: bool = False) -> list[Alias]:
-        """Return the aliases that hold, or each change there was."""
+        """Return the current aliases, or each change there was."""
         with self._reading() as reader:
             return reader.aliases(every=every)
 
@@ -196,8 +196,8 @@ class SqliteLedger:
         remaining = self._remaining(needles)
         if remaining:
             raise EraseIncomplete(
-                f"{erased.messages} messages were deleted, but {len(remaining)} of {len(needles)} pieces of their text are "
-                f"still in {self.file}: close it everywhere, then run `nexus ledger vacuum`"
+                f"{erased.messages} messages were deleted, but {len(remaining)} of {len(needles)} pieces of their text remain "
+                f"in {self.file} (close it everywhere, then run nexus ledger vacuum)"
             )
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
 
@@ -243,7 +243,7 @@ class SqliteLedger:
             return iter(reader.entries(thread, after, until))
 
     def marks(self, thread: int) -> list[Entry]:
-        """Return the path's marks, newest first."""
+        """Return the path's checkpoints, newest first."""
         with self._reading() as reader:
             return reader.marks(thread)
 

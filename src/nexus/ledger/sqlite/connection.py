@@ -259,15 +259,15 @@ def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
     if not place.exists():
         return None
     if not place.is_file():
-        raise LedgerError(f"{path} cannot be opened: it is no regular file. Choose another --ledger")
+        raise LedgerError(f"{path} is not a regular file (choose another --ledger)")
     header = next(blocks(path, 100), b"")
     if not header:
-        empty = NotALedger(f"{path} is an empty file and no ledger; it was not touched. Choose another --ledger")
+        empty = NotALedger(f"{path} is an empty file and not a ledger (it was not touched; choose another --ledger)")
         return None if create else empty
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        return NotALedger(f"{path} is not a SQLite file; it was not touched. Choose another --ledger")
+        return NotALedger(f"{path} is not a SQLite file (it was not touched; choose another --ledger)")
     if int.from_bytes(header[68:72]) != APPLICATION_ID:
-        return NotALedger(f"{path} is a SQLite file of another program; it was not touched. Choose another --ledger")
+        return NotALedger(f"{path} is a SQLite file of another program (it was not touched; choose another --ledger)")
     check_version(int.from_bytes(header[60:64]), path)
     return None
 
@@ -297,7 +297,7 @@ def check_version(version: int, path: str) -> None:
     """Raise LedgerTooNew for a version that this Nexus does not know."""
     if version > VERSION:
         raise LedgerTooNew(
-            f"{path} has ledger version {version}, this Nexus knows {VERSION}; it was not touched. Upgrade Nexus"
+            f"{path} has ledger version {version}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)"
         )
 
 
@@ -333,50 +333,50 @@ class typed:  # noqa: N801 - used like a function
 def _ours(place: str, error: BaseException) -> LedgerError | None:
     """Return the error to raise for an error of the engine; None for other errors."""
     if isinstance(error, OverflowError):
-        return BadEntry(f"{place}: a number is too large to be stored ({error}); nothing was stored")
+        return BadEntry(f"{place}: a number is too large: {error} (nothing was stored)")
     if not isinstance(error, (apsw.Error, UnicodeDecodeError)):
         return None
     for kinds, make in _OURS:
         if isinstance(error, kinds):
             return make(place, error)
-    return LedgerError(f"{place}: the database says {error}")
+    return LedgerError(f"{place}: database error: {error}")
 
 
 def _busy(place: str, _: BaseException) -> LedgerError:
-    return LedgerBusy(f"{place} was locked for over {BUSY_TIMEOUT_MS} ms; nothing was written, try again")
+    return LedgerBusy(f"{place} was locked for over {BUSY_TIMEOUT_MS} ms (nothing was written; try again)")
 
 
 def _full(place: str, _: BaseException) -> LedgerError:
-    return LedgerFull(f"no space left for {place}; the append is absent, all earlier ones are safe")
+    return LedgerFull(f"no space left for {place} (the append was not stored; earlier ones are safe)")
 
 
 def _no_database(place: str, _: BaseException) -> LedgerError:
-    return NotALedger(f"{place} is not a SQLite file; it was not touched. Choose another --ledger")
+    return NotALedger(f"{place} is not a SQLite file (it was not touched; choose another --ledger)")
 
 
 def _fault(place: str, error: BaseException) -> LedgerError:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-        return LedgerFull(f"no space left beside {place}; the append is absent, all earlier ones are safe")
+        return LedgerFull(f"no space left next to {place} (the append was not stored; earlier ones are safe)")
     return LedgerError(
-        f"{place} cannot be read or written ({error}): the disk reports a fault. What was acknowledged is safe"
+        f"{place} cannot be read or written : the disk reports a fault: {error} (acknowledged appends are safe)"
     )
 
 
 def _damaged(place: str, error: BaseException) -> LedgerError:
     if "vtable constructor failed" in str(error):
-        return LedgerError(f"{place}: the search index could not be opened ({error}); open the ledger again")
+        return LedgerError(f"{place}: search index could not be opened: {error} (open the ledger again)")
     return LedgerDamaged(
-        f"{place} is damaged ({error}); nothing was served from it. `nexus ledger verify` lists all damage, "
-        "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+        f"{place} is damaged: {error} (nothing was returned from it; list all damage: nexus ledger verify, "
+        "restore a backup: nexus ledger restore, save the rest: nexus ledger repair)"
     )
 
 
 def _no_fit(place: str, error: BaseException) -> LedgerError:
-    return BadReference(f"{place}: rows do not fit together ({error}); nothing was stored")
+    return BadReference(f"{place}: rows do not fit together: {error} (nothing was stored)")
 
 
 def _closed(place: str, error: BaseException) -> LedgerError:
-    return LedgerError(f"{place} cannot be opened or written ({error}); check that its folder exists and is writable")
+    return LedgerError(f"{place} cannot be opened or written: {error} (check that its folder exists and is writable)")
 
 
 _OURS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, BaseException], LedgerError]], ...] = (

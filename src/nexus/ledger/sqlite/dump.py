@@ -98,7 +98,7 @@ class _Group:
 
 
 def load(writing: Writing, records: Iterable[Record]) -> int:
-    """Store records; those that are there already are passed over. Returns how many were new."""
+    """Store records; those that are there already are skipped. Returns how many were new."""
     writing.db.memo.clear()
     loader = _Loader(writing)
     for record in records:
@@ -125,7 +125,7 @@ class _Loader:
         self.finish()
         if isinstance(record, Header):
             if record.tenant != self.tenant:
-                raise BadReference(f"these are records of tenant {record.tenant!r}, the ledger is {self.tenant!r}'s")
+                raise BadReference(f"records belong to tenant {record.tenant!r}, the ledger to {self.tenant!r}")
         elif isinstance(record, ThreadRecord):
             self._begin(record)
         elif isinstance(record, BlobRecord):
@@ -139,7 +139,7 @@ class _Loader:
             if (self.thread.head_seq, self.thread.head_hash) != (self.told.head_seq, self.told.head_hash):
                 raise BadReference(
                     f"thread {self.told.id} should end with entry {self.told.head_seq}, its records end with "
-                    f"{self.thread.head_seq}; nothing was stored"
+                    f"{self.thread.head_seq} (nothing was stored)"
                 )
             self.writing.put_thread(self.thread)
         self.thread = self.told = None
@@ -151,7 +151,7 @@ class _Loader:
         columns = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
         if old is not None and tuple(old[:5]) != columns:
             raise LedgerConflict(
-                f"the ledger has another thread {record.id}; nothing was stored. Import into a new ledger"
+                f"the ledger has another thread {record.id} (nothing was stored; import into a new ledger)"
             )
         if old is not None:
             # A ledger that went on since keeps what it has.
@@ -185,8 +185,8 @@ class _Loader:
             sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
             if self.db.value(sql, (self.tenant, record.thread, record.seq)) != record.hash:
                 raise LedgerConflict(
-                    f"the ledger has another entry {record.seq} in thread {record.thread}; nothing was stored. "
-                    "Import into a new ledger"
+                    f"the ledger has another entry {record.seq} in thread {record.thread} "
+                    "(nothing was stored; import into a new ledger)"
                 )
             return
         if record.seq != self.thread.head_seq + 1:
@@ -227,7 +227,7 @@ class _Loader:
         sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
         if self.db.value(sql, (self.tenant, name)) != number - 1:
             raise BadReference(
-                f"what came before change {number} of {decode_text(name)!r} is missing; nothing was stored"
+                f"the change before change {number} of {decode_text(name)!r} is missing (nothing was stored)"
             )
 
     def _is_new(self, table: str, key: tuple[str, ...], record: Any) -> bool:
@@ -236,7 +236,7 @@ class _Loader:
         old = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
         if old is not None and old != record.hash:
             raise LedgerConflict(
-                f"the ledger has another row at {table} {values}; nothing was stored. Import into a new ledger"
+                f"the ledger has another row at {table} {values} (nothing was stored; import into a new ledger)"
             )
         self.new += old is None
         return old is None
@@ -322,9 +322,7 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
         dependent.update(label for label in _labels(writing, thread) if encode_text(label) not in labels)
     if dependent:
         names = ", ".join(sorted(dependent))
-        raise ForksDepend(
-            f"{names} still needs what was to be deleted; delete it first or with it. Nothing was deleted"
-        )
+        raise ForksDepend(f"{names} still needs these threads (nothing was deleted; erase it first or with them)")
 
 
 def _given_up(writing: Writing, threads: list[int]) -> set[str]:

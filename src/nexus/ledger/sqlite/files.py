@@ -58,8 +58,8 @@ def _readable(path: str) -> Database:
         return db
     db.close()
     raise LedgerError(
-        f"{path} has ledger version {version} and cannot be written here: copy it to where it can, `nexus ledger migrate` "
-        f"brings it to version {VERSION}"
+        f"{path} has ledger version {version} and cannot be written (copy it to a writable folder, then migrate it to "
+        f"version {VERSION}: nexus ledger migrate)"
     )
 
 
@@ -70,7 +70,7 @@ def _make(path: str) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise LedgerError(f"no ledger can be made at {path}: {error.strerror or error}") from error
+        raise LedgerError(f"ledger cannot be created at {path}: {error.strerror or error}") from error
 
 
 def identity(path: str) -> tuple[int, int] | None:
@@ -80,7 +80,7 @@ def identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LedgerError(f"{path} cannot be looked at: {error.strerror or error}") from error
+        raise LedgerError(f"{path} cannot be examined: {error.strerror or error}") from error
     return status.st_dev, status.st_ino
 
 
@@ -106,8 +106,8 @@ def _empty_log(db: Database, path: str) -> None:
     while not db.empty_log():
         if time.monotonic() > until:
             raise EraseIncomplete(
-                f"{path} is read by somebody else, so its log still holds what was deleted for good. The rows are gone; "
-                "end that reading, then run `nexus ledger vacuum`"
+                f"{path} is being read elsewhere, so its log still contains erased text (the rows are deleted; end that "
+                "reading, then run nexus ledger vacuum)"
             )
         time.sleep(0.05)
 

@@ -38,7 +38,7 @@ def migrate(db: Database) -> bool:
         version = int(db.value("PRAGMA user_version"))
         for number, applied in db.rows("SELECT version, checksum FROM migration") if version else ():
             if checksum(MIGRATIONS[int(number) - 1]) != applied:
-                raise LedgerDamaged(f"migration {number} of this ledger was another one; nothing was changed")
+                raise LedgerDamaged(f"migration {number} of this ledger has another text (nothing was changed)")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             db.run(script)
             _FILL.get(number, _nothing)(db)

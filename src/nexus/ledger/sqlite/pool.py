@@ -62,12 +62,12 @@ class Pool:
         """Raise LedgerClosed, or LedgerGone if the files changed, when connections must not be used."""
         if self.pid != os.getpid():
             raise LedgerClosed(
-                f"{self.file} was opened by process {self.pid}, and this is a fork of it that began while a connection was "
-                "in use (or the ledger is in memory). SQLite's locks do not survive that: fork outside of snapshots and "
-                "writes, or before the ledger is opened"
+                f"{self.file} was opened by process {self.pid} and this is a fork of it: the ledger is in memory, or a "
+                "connection was in use, whose locks do not survive a fork (fork outside of snapshots and writes, or "
+                "before the ledger is opened)"
             )
         if self.closed:
-            raise LedgerClosed(f"{self.file} was closed; open it again")
+            raise LedgerClosed(f"{self.file} is closed (open it again)")
         if files and self._watched:
             self._check_files()
 
@@ -81,17 +81,17 @@ class Pool:
             return
         if identity(self.file) != self._identity:
             raise LedgerGone(
-                f"the file at {self.file} is not the one that was opened: it was moved, replaced or deleted. Nothing was "
-                "read or written; open the ledger again"
+                f"{self.file} was moved, replaced or deleted while it was open (nothing was read or written; open the "
+                "ledger again)"
             )
         if not self._has_its_log():
             with self._lock:  # a fork takes the log away with the last connection: only afterwards can it be missed
                 self._wait_for_fork()
                 if not self._has_its_log():
                     raise LedgerGone(
-                        f"the log of {self.file}, {self.file}-wal, was deleted or replaced while the ledger was open: what "
-                        "was appended last may be in no file. Nothing was written now. Make no copy by hand; close the "
-                        "ledger everywhere, then run `nexus ledger verify`"
+                        f"{self.file}-wal, the log of {self.file}, was deleted or replaced while the ledger was open: the "
+                        "last appends may be lost (nothing was written now; make no copy by hand, close the ledger "
+                        "everywhere, then run nexus ledger verify)"
                     )
         # The time of a folder is told in steps of some milliseconds: a change just now may be followed by one unseen.
         settled = folder is not None and time.time_ns() - folder[2] > UNSEEN_NS and not os.path.islink(self.file)  # noqa: PTH114
@@ -116,7 +116,7 @@ class Pool:
             self._give_back(db, spoilt=spoilt)
 
     def write(self, work: Callable[[Database], T], *, alone: bool) -> T:
-        """Run work in a write transaction and returns once it is on the disk; see `Writer.run` for `alone`."""
+        """Run work in a write transaction and return once it is on the disk; see `Writer.run` for `alone`."""
         if self._memory is not None:
             with self._lock:
                 if not self._memory.in_transaction:
@@ -193,7 +193,7 @@ class Pool:
         with self._lock:
             self._wait_for_fork()
             if self.closed:
-                raise LedgerClosed(f"{self.file} was closed; open it again")
+                raise LedgerClosed(f"{self.file} is closed (open it again)")
             if self._writer is None:
                 self._writer = Writer(another(self.file, vfs=self._vfs))
                 self._log = identity(f"{self.file}-wal") if self._watched else None

@@ -63,7 +63,7 @@ class Reader(SessionReader):
         row = self.db.row(sql, (self.tenant, thread))
         if row is None:
             self._check_unknown(thread)
-            raise NoSuchSession(f"{self.place} has no thread {thread}")
+            raise NoSuchSession(f"thread {thread} not found in {self.place}")
         # In a damaged tree a search for one row can end at another one, which is whole.
         self.check(row[0] == thread, f"the row of thread {thread}")
         return self._thread(row)
@@ -95,7 +95,7 @@ class Reader(SessionReader):
             while at is not None:
                 row = self.thread(at)
                 if row.erased:
-                    raise NoSuchSession(f"thread {at} of {self.place} was deleted for good")
+                    raise NoSuchSession(f"thread {at} of {self.place} was erased")
                 cached.append(Segment(at, row.fork_seq, high, row.root_hash))
                 high, at = min(row.fork_seq, high), row.parent
             cached.reverse()
@@ -109,7 +109,9 @@ class Reader(SessionReader):
         """Return the chain value after entry `seq` of the path. Raises BadReference if it does not exist."""
         digest = self.hash_on(self.path(thread), seq)
         if digest is None:
-            raise BadReference(f"thread {thread} has no entry {seq}; its newest is {self.thread(thread).head_seq}")
+            raise BadReference(
+                f"entry {seq} not found in thread {thread}: its newest entry is {self.thread(thread).head_seq}"
+            )
         return digest
 
     def hash_on(self, path: list[Segment], seq: int) -> bytes | None:
@@ -133,7 +135,7 @@ class Reader(SessionReader):
         if last <= after:
             return []
         if row.erased:
-            raise NoSuchSession(f"thread {thread} of {self.place} was deleted for good")
+            raise NoSuchSession(f"thread {thread} of {self.place} was erased")
         spans = [(part, max(part.low, after), min(part.high, last)) for part in self.path(thread)]
         entries = self._read([span for span in spans if span[1] < span[2]])
         if len(entries) != last - max(after, 0) or (last == row.head_seq and entries[-1].hash != row.head_hash):
@@ -202,7 +204,7 @@ class Reader(SessionReader):
         return entries
 
     def marks(self, thread: int) -> list[Entry]:
-        """Return the path's marks, newest first. Their number is known, so one that is lost is noticed."""
+        """Return the path's checkpoints, newest first. Their number is known, so one that is lost is noticed."""
         entries: list[Entry] = []
         for part in reversed(self.path(thread)):
             rows = [row for row in self.db.rows(_MARKS, (self.tenant, part.thread)) if row[1] not in STEPS]
@@ -219,7 +221,7 @@ class Reader(SessionReader):
         return entries
 
     def newest_mark(self, thread: int) -> int:
-        """Return the seq of the path's newest mark, 0 if it has none."""
+        """Return the seq of the path's newest checkpoint, 0 if it has none."""
         sql = (
             "SELECT seq, kind FROM entry WHERE tenant=? AND thread=? AND seq<=?"
             " AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC"

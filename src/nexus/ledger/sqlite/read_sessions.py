@@ -23,7 +23,7 @@ MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""
 
 ALIAS = "alias"
-"""The status of a pointer row whose newest word is an alias and not a move."""
+"""The status of a pointer row whose newest word is an alias and not an update."""
 
 
 _MOVE = """
@@ -62,9 +62,7 @@ class SessionReader:
             if row[2] != ALIAS:
                 return self._newest(at, row)
             at = self._alias_at(at, row[0], row[3]).target
-        raise BadReference(
-            f"the aliases from {decode_text(name)!r} on go in a circle or over more than {MOST_ALIASES} steps"
-        )
+        raise BadReference(f"aliases from {decode_text(name)!r} form a circle or exceed {MOST_ALIASES} steps")
 
     def last_target(self, name: str) -> str:
         """Return the last target of a name's aliases, whether or not it is a session."""
@@ -95,7 +93,7 @@ class SessionReader:
         return cast("tuple[int, int | None, str, bytes] | None", row)
 
     def move_of(self, label: str) -> MoveRecord | None:
-        """Return the newest move of exactly this label, checked against the pointer."""
+        """Return the newest update of exactly this label, checked against the pointer."""
         row = self.db.row(_MOVE, (self.tenant, label))
         if row is None:
             self.pointer_row(label)
@@ -118,7 +116,7 @@ class SessionReader:
         return record
 
     def moves_of(self, label: str) -> list[MoveRecord]:
-        """Return all moves of a label, oldest first, checked."""
+        """Return all updates of a label, oldest first, checked."""
         sql = "SELECT number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? AND label=? ORDER BY number"
         moves = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
         before = b""
@@ -129,11 +127,11 @@ class SessionReader:
         return moves
 
     def facts(self, record: MoveRecord) -> SessionMetadata:
-        """Return the facts of a move."""
+        """Return the metadata of an update."""
         return from_json(record.facts, _facts)
 
     def move(self, record: MoveRecord) -> RefUpdate:
-        """Return a move as a value."""
+        """Return an update as a value."""
         reason = decode_text(record.reason)
         return RefUpdate(
             decode_text(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms
@@ -158,7 +156,7 @@ class SessionReader:
         return changes
 
     def aliases(self, *, every: bool) -> list[Alias]:
-        """Return the aliases that hold, or every change there was; by name."""
+        """Return the current aliases, or every change there was; by name."""
         names = self.db.rows("SELECT DISTINCT name FROM alias WHERE tenant=? ORDER BY name", (self.tenant,))
         histories = [self.aliases_of(str(name)) for (name,) in names]
         records = [record for changes in histories for record in (changes if every else changes[-1:])]
@@ -183,6 +181,6 @@ class SessionReader:
     def damaged(self, what: str) -> NoReturn:
         """Return the error for damaged rows, which are never returned."""
         raise LedgerDamaged(
-            f"{self.place}: {what}; nothing was served from it. `nexus ledger verify` lists all damage, "
-            "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
+            f"{self.place}: {what} (nothing was returned from it; list all damage: nexus ledger verify, "
+            "restore a backup: nexus ledger restore, save the rest: nexus ledger repair)"
         )

@@ -214,7 +214,7 @@ class Writing(SessionWriter):
         else:
             wrong = replay.wrong_fields(entry, seq)
         if wrong:
-            raise BadEntry(f"{wrong}; nothing was stored")
+            raise BadEntry(f"{wrong} (nothing was stored)")
 
     def _cut(self, thread: int, cut: Cut) -> None:
         """Store a cut, unless another process decided for this view first."""

@@ -72,10 +72,12 @@ class SessionWriter:
         self.db.memo.clear()
         parent = self.reader.thread_of(source)
         if parent is None:
-            raise NoSuchSession(f"there is no session {source!r} to fork; `nexus sessions` lists them")
+            raise NoSuchSession(f"session {source!r} not found (list sessions: nexus sessions)")
         head = self.reader.thread(parent).head_seq
         if not 0 <= at_seq <= head:
-            raise BadReference(f"session {source!r} has no entry {at_seq}, its newest is {head}; nothing was forked")
+            raise BadReference(
+                f"entry {at_seq} not found in session {source!r}: its newest entry is {head} (nothing was forked)"
+            )
         digest = self.reader.hash_at(parent, at_seq)
         label = self.reader.resolve(encode_text(new.label)) or encode_text(new.label)
         self._expect(label, new.expected_number)
@@ -117,7 +119,7 @@ class SessionWriter:
             self._point_row(record.label, record.number, record.thread, status, record.hash)
 
     def point_again(self, label: str) -> None:
-        """Point to the newest move of a label that had an alias, if it has any move."""
+        """Point to the newest update of a label that had an alias, if there is one."""
         moves = self.reader.moves_of(label)
         if moves:
             newest = moves[-1]
@@ -147,7 +149,7 @@ class SessionWriter:
         return updates
 
     def _expect(self, label: str, expected: int | None) -> None:
-        """Raise SessionMoved unless the label's newest move has the expected number."""
+        """Raise SessionMoved unless the label's newest update has the expected number."""
         if expected is None:
             return
         last = self.reader.move_of(label)
@@ -156,26 +158,26 @@ class SessionWriter:
             raise SessionMoved(decode_text(label), expected, number)
 
     def check_thread(self, thread: int) -> None:
-        """Raise BadReference for a thread that is not there, or was deleted for good."""
+        """Raise BadReference for a thread that is not there, or was erased."""
         try:
             erased = self.reader.thread(thread).erased
         except NoSuchSession as error:
-            raise BadReference(f"there is no thread {thread}; nothing was changed") from error
+            raise BadReference(f"thread {thread} not found (nothing was changed)") from error
         if erased:
-            raise BadReference(f"thread {thread} was deleted for good; nothing was changed")
+            raise BadReference(f"thread {thread} was erased (nothing was changed)")
 
     def _alias(self, alias: Alias) -> None:
         name = encode_text(alias.name)
         target = encode_text(alias.target) if alias.target is not None else None
         if target is not None and self.reader.resolve(name) == name:
-            raise BadReference(f"{alias.name!r} is a session itself; rename or merge it instead of giving it an alias")
+            raise BadReference(f"{alias.name!r} is a session (rename or merge it instead of using it as an alias)")
         old = self.reader.aliases_of(name)
         before = old[-1].hash if old else b""
         columns = (name, len(old) + 1, target, encode_text(alias.reason), alias.at_ms or self.clock_ms())
         record = AliasRecord(*columns, chain.alias_hash(self.tenant, before, AliasRecord(*columns, b"")))
         self.put_alias(record)
         if target is not None and self.reader.resolve(name) is None:
-            raise BadReference(f"the alias {alias.name!r} leads to {alias.target!r}, which is no session")
+            raise BadReference(f"target {alias.target!r} of alias {alias.name!r} is not a session")
 
     def put_alias(self, record: AliasRecord) -> None:
         """Store an alias change as the newest of its name. A session of that name takes precedence."""
@@ -195,11 +197,9 @@ class SessionWriter:
             if parent is None and deep:
                 break
             if parent is None:
-                raise BadReference(
-                    f"there is no session {decode_text(at)!r} that could have spawned {decode_text(label)!r}"
-                )
+                raise BadReference(f"parent session {decode_text(at)!r} of {decode_text(label)!r} not found")
             if parent == label or deep > MOST_PARENTS:
-                raise BadReference(f"session {decode_text(label)!r} would be spawned by itself; nothing was stored")
+                raise BadReference(f"session {decode_text(label)!r} would be its own parent (nothing was stored)")
             move = self.reader.move_of(parent)
             at = encode_text(self.reader.facts(move).parent_session) if move is not None else ""
             deep += 1
@@ -209,10 +209,10 @@ class SessionWriter:
         turns = self.reader.thread(thread).turn
         if facts.parent_turn > turns:
             raise BadReference(
-                f"session {facts.parent_session!r} has {turns} turns, there is no turn {facts.parent_turn}"
+                f"turn {facts.parent_turn} not found: session {facts.parent_session!r} has {turns} turns"
             )
         if facts.parent_call_id and not self._has_call(thread, encode_text(facts.parent_call_id)):
-            raise BadReference(f"session {facts.parent_session!r} has no tool call {facts.parent_call_id!r}")
+            raise BadReference(f"tool call {facts.parent_call_id!r} not found in session {facts.parent_session!r}")
 
     def _has_call(self, thread: int, call_id: str) -> bool:
         sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND NOT is_result LIMIT 1"

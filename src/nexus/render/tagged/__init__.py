@@ -1,14 +1,12 @@
-"""Document 000's tagged dialogue as text: five messages whose blocks begin with a tag in square brackets.
+"""The tagged dialogue of document 000 as text: five messages whose blocks begin with a tag in square brackets.
 
-`entries` makes the memory's entries of neutral rows (merging by run, the newest, shortened), `memory` prints them and
-reads them back, `annotation` has the lines of tool calls, `blocks` the other blocks, `times` the times in a zone. What
-is printed can be read back exactly: `parse(print(x)) == x`. Whatever could be taken for a mark in a text is made
-harmless by `nexus.text.frames`; document 000's own characters come out wherever a text has no mark in it.
+`entries` turns rows of a history into entries (merged by run, the newest, truncated), `memory` formats and parses them,
+`blocks` has the other blocks. Parsing is exact: `parse(format(x)) == x`. Frame tags in texts are escaped by
+`nexus.text.frames`; a text without a tag is formatted with the document's own characters.
 """
 
 from __future__ import annotations
 
-from nexus.render.tagged.annotation import annotation_text, parse_annotation
 from nexus.render.tagged.blocks import (
     capabilities_block,
     constraints_block,
@@ -23,6 +21,8 @@ from nexus.render.tagged.blocks import (
 )
 from nexus.render.tagged.entries import (
     LIMIT,
+    TEXT_CHARS,
+    UNKNOWN_TIME,
     Ai,
     DialogueCall,
     DialogueRow,
@@ -30,13 +30,15 @@ from nexus.render.tagged.entries import (
     Human,
     MemoryEntries,
     MergedEntry,
+    ToolUse,
     memory_entries,
+    memory_time,
     merge_rows,
+    moment_time,
+    tool_use,
+    truncate_at_grapheme,
 )
-from nexus.render.tagged.memory import memory_block, memory_parts, parse_memory
-from nexus.render.tagged.shorten import TEXT_CHARS, truncate_at_grapheme
-from nexus.render.tagged.times import UNKNOWN_TIME, memory_time, moment_time
-from nexus.render.tagged.use import ToolUse, tool_use
+from nexus.render.tagged.memory import annotation_text, memory_block, memory_parts, parse_annotation, parse_memory
 
 __all__ = [
     "LIMIT",

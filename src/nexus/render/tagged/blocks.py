@@ -1,4 +1,4 @@
-"""The blocks of a tagged dialogue that are one text behind a tag, and what they were made of, read back from them.
+"""Blocks of a tagged dialogue that are one text after a tag, written and parsed back.
 
 Document 000, "Message Structure": [CAPABILITIES], [FRIENDS_INFO], [THIS_MOMENT]; "Extensibility" and "Future
 Enhancements": [MOOD] and [CONSTRAINTS].
@@ -21,56 +21,56 @@ _MOMENT = re.compile(
 
 
 def capabilities_block(definitions: Iterable[Mapping[str, Any]]) -> str:
-    """The tools of the definitions, in any provider's form, or the placeholder for none. Raises BadTool."""
+    """Return the tools of definitions in any provider's format, or the placeholder. Raises BadTool."""
     return _block("[CAPABILITIES]\n", capabilities_text(definitions))
 
 
 def parse_capabilities(block: str) -> str:
-    """What stands under the tag, as `capabilities_text` made it. Raises BadContext."""
+    """Return the text of `capabilities_text`. Raises BadContext."""
     return _text("[CAPABILITIES]\n", block)
 
 
 def friends_block(text: str) -> str:
-    """What is known of the user, as `nexus.types.user_profile.friend_text` gives it."""
+    """Return the block for a description of the user from `nexus.types.user_profile.friend_text`."""
     return _block(f"[FRIENDS_INFO]\n{FRIEND_HEADING}\n\n", text)
 
 
 def parse_friends(block: str) -> str:
-    """What is known of the user. Raises BadContext."""
+    """Return the description of the user. Raises BadContext."""
     return _text(f"[FRIENDS_INFO]\n{FRIEND_HEADING}\n\n", block)
 
 
 def mood_block(text: str) -> str:
-    """How the user seems to feel."""
+    """Return the block for the user's apparent mood."""
     return _block("[MOOD]\n", text)
 
 
 def parse_mood(block: str) -> str:
-    """The text of `mood_block`. Raises BadContext."""
+    """Return the text of `mood_block`. Raises BadContext."""
     return _text("[MOOD]\n", block)
 
 
 def constraints_block(text: str) -> str:
-    """What limits the present task."""
+    """Return the block for the limits of the current task."""
     return _block("[CONSTRAINTS]\n", text)
 
 
 def parse_constraints(block: str) -> str:
-    """The text of `constraints_block`. Raises BadContext."""
+    """Return the text of `constraints_block`. Raises BadContext."""
     return _text("[CONSTRAINTS]\n", block)
 
 
 def moment_block(time: str, text: str) -> str:
-    """What the user says now, and when: `time` as `moment_time` gives it."""
+    """Return the block for the user's message and its time from `moment_time`."""
     return f"[THIS_MOMENT]\n<current_time>{time}</current_time>\n<human_input>\n{escape(text)}\n</human_input>"
 
 
 def parse_moment(block: str) -> tuple[str, str]:
-    """Time and text of `moment_block`. Raises BadContext."""
-    found = _MOMENT.fullmatch(block)
-    if found is None:
-        raise BadContext(f"this is no block of the moment: {block[:60]!r}")
-    return found[1], unescape(found[2])
+    """Return time and text of `moment_block`. Raises BadContext."""
+    match = _MOMENT.fullmatch(block)
+    if match is None:
+        raise BadContext(f"not a block of the current message: {block[:60]!r}")
+    return match[1], unescape(match[2])
 
 
 def _block(head: str, text: str) -> str:

@@ -140,7 +140,7 @@ def _unit(unit: Unit, entries: list[LogEntry], signs: Signs, *, numbered: bool, 
 
 
 def _results(unit: Unit) -> Iterator[tuple[str, Part, MessageRef]]:
-    """Yield the parts of the unit's tool messages with the id of their call, empty for parts that are no result."""
+    """Yield the parts of the unit's tool messages with the id of their call, empty for other parts."""
     for message, place in zip(unit.results, unit.result_places, strict=True):
         for part in message.parts:
             yield part.call_id if isinstance(part, ToolResult) else "", part, place

@@ -106,7 +106,7 @@ class Unit(Struct, frozen=True):
     summary: str = ""
     about: dict[str, Any] = {}
     """Trigger and token count of a compaction."""
-    kept: MessageRef | None = None
+    kept_ref: MessageRef | None = None
     """First message that a compaction kept, and its index in the log."""
     kept_from: int | None = None
     place: MessageRef = MessageRef(0, 0)
@@ -168,7 +168,7 @@ def content_of(role: LogRole, parts: tuple[Part, ...], user: str) -> str | Membe
 
 
 def _call_content(call: ToolCall) -> Members:
-    """Return a call's name and parameters; reserved names, or arguments that are no object, go into `arguments`."""
+    """Return a call's name and parameters; reserved names, or arguments of another type, go into `arguments`."""
     arguments = shallow_members(call.arguments)
     parameters = tuple((name, escape_surrogates(text)) for name, text in arguments or ())
     content = [("toolCall", json_string(call.name or UNNAMED))]
@@ -260,7 +260,7 @@ def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, bare: Ba
 
 
 def _part_value(part: Part, bare: BareEntry, text: str) -> dict[str, Any]:
-    """Return a part without the values that the entry shows; `text` is that of parts of kind `text`."""
+    """Return a part without the values that the entry shows; `text` is the value for parts of kind `text`."""
     value: dict[str, Any] = msgspec.to_builtins(part)
     for name, printed in _printed_values(value["type"], bare, text).items():
         if value[name] == printed:

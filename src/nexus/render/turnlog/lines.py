@@ -1,6 +1,6 @@
 r"""Lines of a turn log in a conversation: JSON objects, each an entry of document 001 or a note sent with a message.
 
-JSON escapes line breaks in texts as `\n`, so no text begins a line and none can imitate an entry. A line that is no entry
+JSON escapes line breaks in texts as `\n`, so no text begins a line and none can imitate an entry. A note
 has the extra key alone: `{"nexus":{"memory":"…"}}`. Where a text contains a frame tag that counts in the middle of a
 line, its bracket is written as a JSON escape: all strings are parsed back unchanged.
 """

@@ -114,7 +114,7 @@ def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
         facts=_facts(entry),
         summary=str(body.get("summary", "")),
         about=about,
-        kept=MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None,
+        kept_ref=MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None,
         place=place,
     )
 
@@ -135,8 +135,9 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
     for unit in log_units(entries, undone):
         if isinstance(unit, Entry):
             continue
-        kept = bisect_left(places, unit.kept) if unit.kept is not None else len(places)
-        new, at = entries_for(replace(unit, kept_from=indexes[kept]) if kept < len(places) else unit, at)
+        first_kept = bisect_left(places, unit.kept_ref) if unit.kept_ref is not None else len(places)
+        kept_from = indexes[first_kept] if first_kept < len(places) else unit.kept_from
+        new, at = entries_for(replace(unit, kept_from=kept_from), at)
         if unit.kind != "results":
             places.append(unit.place)
             indexes.append(new[1 if new[0].extra.get("made") else 0].index)
@@ -204,7 +205,7 @@ def _needs_system(unit: Unit, at: Position) -> bool:
 
 
 def _index(unit: Unit, at: Position) -> int:
-    """Return the index of the unit's first entry: that of the imported file, if it is not taken."""
+    """Return the index of the unit's first entry: the imported one, if it is not taken."""
     index = unit.facts.get("index")
     return index if type(index) is int and index >= at.index else at.index
 
@@ -223,8 +224,8 @@ def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
 def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     message = unit.message
     if unit.kind == "compaction":
-        kept = at.index if unit.kept_from is None else max(unit.kept_from, at.first)
-        extra = {"mark": "compaction", **unit.about, **({"kept_from": kept} if kept < at.index else {})}
+        kept_from = at.index if unit.kept_from is None else max(unit.kept_from, at.first)
+        extra = {"mark": "compaction", **unit.about, **({"kept_from": kept_from} if kept_from < at.index else {})}
         return [LogEntry(at.index, at.turn, timestamp, "system", f"{SUMMARY}\n{unit.summary}", extra)]
     if unit.kind == "clear":
         text = at.instructions if at.instructions not in (None, NO_SYSTEM) else CLEARED

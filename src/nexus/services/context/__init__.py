@@ -1,7 +1,7 @@
-"""Document 000's context service: five messages for a model, of an identity, tools, memory, a friend and the moment.
+"""Document 000's context service: five messages with an identity, tools, memory, a friend and the current message.
 
-A thin door. `nexus.render.tagged` makes and reads the blocks; `reading` takes what a program has (rows of a history,
-times, zones) and says what is wrong with it; `prompts`, `formatters` and `builder` have the documented names.
+`nexus.render.tagged` formats and parses the blocks; `reading` parses an application's data (rows of a history, times,
+zones) and reports invalid values; `prompts`, `formatters` and `builder` have the documented names.
 """
 
 from __future__ import annotations

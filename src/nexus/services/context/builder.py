@@ -1,4 +1,4 @@
-"""Document 000's ContextBuilder: the five messages of a tagged dialogue, from whatever a program has."""
+"""Document 000's ContextBuilder: the five messages of a tagged dialogue from an application's data."""
 
 from __future__ import annotations
 
@@ -18,43 +18,46 @@ from nexus.types.user_profile import known_of
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
-"""Rows of a history that are asked for, and how many at most: doubled until there are enough entries."""
+"""Rows of a history in the first request and in the largest: doubled until there are enough entries."""
 
 
 class History(Protocol):
-    """What document 000 calls PersistenceService, as far as the builder needs it."""
+    """The part of document 000's PersistenceService that the builder needs."""
 
     def get_history(self, owner_key: str, limit: int) -> Awaitable[list[dict[str, Any]]] | list[dict[str, Any]]:
-        """The newest rows of a user, newest first, at most `limit`; asynchronous or not."""
+        """Return at most `limit` rows of a user, newest first; asynchronous or not."""
         ...
 
 
 class Configuration(Protocol):
-    """What document 000 calls ConfigService, as far as the builder needs it. A dict of the configuration will do."""
+    """The part of document 000's ConfigService that the builder needs. A dict is enough."""
 
     def get(self, name: str, /) -> Any:
-        """What stands under the name; None for nothing."""
+        """Return the value of a name; None if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """The five messages, the tools' definitions for the model's API, and what is to be said of how they were made.
-
-    `left_out` counts the rows of the history that are not shown, by their role or the reason.
-    """
+    """The five messages, the tools' definitions for the model's API, and warnings."""
 
     messages: list[dict[str, str]]
     tools: list[dict[str, Any]]
     warnings: tuple[ContextWarning, ...]
     omitted: Mapping[str, int]
+    """Number of omitted rows of the history by role or reason."""
 
 
 class ContextBuilder:
-    """Builds contexts of five messages. `warnings` has what was to say of the one that was built last.
+    """Builder of contexts of five messages. `warnings` are those of the last context.
 
-    `tool_registry` is a `nexus.tools.ToolRegistry` or anything with its `get_all_tool_definitions()`; `bus` is kept and
-    not used yet. `limit` is how many entries the memory has at most; `clock_ms` gives Unix time in milliseconds.
+    Args:
+        bus: Stored, but not used yet.
+        tool_registry: A `nexus.tools.ToolRegistry`, or anything with its `get_all_tool_definitions()`.
+        config_service: Defaults for users without a profile.
+        persistence_service: Histories of the users.
+        limit: Limit of the memory's entries.
+        clock_ms: Returns Unix time in milliseconds.
     """
 
     def __init__(
@@ -83,10 +86,10 @@ class ContextBuilder:
         timezone_offset: int | str = 0,
         current_run_id: str = "",
     ) -> list[dict[str, str]]:
-        """The five messages: identity, tools, memory, friend, moment. Raises BadTool, and what the services raise.
+        """Return the five messages: identity, tools, memory, friend, current message.
 
-        `timestamp_utc` is an ISO 8601 text (the clock's time if empty); `timezone_offset` is in minutes as a browser's
-        `getTimezoneOffset` gives them (-480 is +08:00), also as text, or an IANA name.
+        `timestamp_utc` is an ISO 8601 text (the clock's time if empty). `timezone_offset` is in minutes as in a browser's
+        `getTimezoneOffset` (-480 is +08:00), also as text, or an IANA name. Raises BadTool and errors of the services.
         """
         built = await self.build(owner_key, user_profile, current_input, timestamp_utc, timezone_offset, current_run_id)
         self.warnings = built.warnings
@@ -131,30 +134,32 @@ class ContextBuilder:
         return block, left_out
 
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
-        """The newest rows: all that there are, or so many that they make more entries than are shown."""
-        asked = FIRST_ROWS
+        """Return the newest rows: all of them, or enough for more entries than are shown."""
+        count = FIRST_ROWS
         while self.persistence_service is not None:
-            found = self.persistence_service.get_history(owner_key, limit=asked)
-            rows = await found if inspect.isawaitable(found) else found
-            if not isinstance(rows, list) or len(rows) < asked or asked >= MOST_ROWS:
+            history = self.persistence_service.get_history(owner_key, limit=count)
+            rows = await history if inspect.isawaitable(history) else history
+            if not isinstance(rows, list) or len(rows) < count or count >= MOST_ROWS:
                 return rows
             if len(merge_rows(read_rows(rows, [])[::-1], current_run_id)[0]) > self.limit:
                 return rows
-            asked *= 2
+            count *= 2
         return []
 
     def _friend(self, user_profile: object, warned: list[ContextWarning]) -> str:
-        """What is known of the user; where that is nothing, what the configuration says of every user."""
-        text, strange = known_of(user_profile)
-        if strange:
+        """Return the block for the user's profile, or for the configured default profile."""
+        text, invalid_field = known_of(user_profile)
+        if invalid_field:
             warned.append(
-                ContextWarning(USER_PROFILE_SOURCE, f"not shown: {strange} is no text, and has none as its content")
+                ContextWarning(
+                    USER_PROFILE_SOURCE, f"omitted: {invalid_field} is not text and has no text as its content"
+                )
             )
         profile = user_profile if text else self._defaults()
         return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
 
     def _defaults(self) -> Any:
-        """`user_defaults.prompts` of the configuration (document 000, "config.example.yml"), by a dotted name or nested."""
+        """Return `user_defaults.prompts` (document 000, "config.example.yml"), by a dotted name or nested."""
         if self.config_service is None:
             return None
         dotted = self.config_service.get("user_defaults.prompts")

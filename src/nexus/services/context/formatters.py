@@ -1,7 +1,7 @@
-"""Document 000's three formatters: the memory, the friend and the moment as blocks of text.
+"""Document 000's three formatters: memory, friend and current message as blocks of text.
 
-The parameters after `*` are additions. `warned` is a list that gets what is wrong with the input; without one it is
-shown as the text says (`[unknown time]`, UTC, the clock) and not reported.
+Parameters after `*` are additions. `warned` is a list that receives warnings about invalid input; such input is replaced
+(`[unknown time]`, UTC, the clock's time) with or without the list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nexus.types.user_profile import friend_text
 
 
 class MemoryFormatter:
-    """The block [SHARED_MEMORY] of a history's rows."""
+    """Formatter of the block [SHARED_MEMORY]."""
 
     @staticmethod
     def format_shared_memory(
@@ -42,27 +42,27 @@ class MemoryFormatter:
         warned: list[ContextWarning] | None = None,
         left_out: dict[str, int] | None = None,
     ) -> str:
-        """The newest `limit` entries after merging, oldest first, of rows that come newest first.
+        """Return the newest `limit` entries, oldest first, of rows that are newest first.
 
-        Rows of the current run are left out. `left_out` gets how many rows are not shown, by their role or the reason.
+        Rows of the current run are omitted. `left_out` receives the number of omitted rows by role or reason.
         """
         notes: list[ContextWarning] = [] if warned is None else warned
         rows = read_rows(history, notes)[::-1]
-        shown = memory_entries(rows, read_zone(timezone_offset, notes), limit=limit, current_run_id=current_run_id)
+        memory = memory_entries(rows, read_zone(timezone_offset, notes), limit=limit, current_run_id=current_run_id)
         if left_out is not None:
-            left_out.update(shown.omitted)
-        return sanitize_text(memory_block(shown.entries))
+            left_out.update(memory.omitted)
+        return sanitize_text(memory_block(memory.entries))
 
     @staticmethod
     def _merge_messages_by_run_id(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Humans' rows as they are, and each run of an AI as one row, all oldest first, as the messages must come.
+        """Return humans' rows unchanged and each run of an AI as one row, oldest first like the input.
 
-        The merged row is the run's first with the texts and annotations of all as its content. Others are left out.
+        The merged row is the run's first one with the texts and annotations of all. Other rows are omitted.
         """
-        given = [message for message in messages if isinstance(message, Mapping)]
+        rows = [message for message in messages if isinstance(message, Mapping)]
         merging: list[dict[str, Any]] = []
-        for group in merge_rows(read_rows(given, []))[0]:
-            first = given[group.rows[0][0]]
+        for group in merge_rows(read_rows(rows, []))[0]:
+            first = rows[group.rows[0][0]]
             if group.human:
                 merging.append(first)
                 continue
@@ -72,21 +72,21 @@ class MemoryFormatter:
 
     @staticmethod
     def _extract_tool_call_annotation(tool_calls: list[Any]) -> str:
-        """`[tool_use:web_search, query:…; tool_use:…]` for calls as a row has them; "" for none."""
+        """Return `[tool_use:web_search, query:…; tool_use:…]` for the calls of a row; empty for none."""
         return annotation_text([tool_use(call.name, call.arguments) for call in read_calls(tool_calls)])
 
 
 class FriendsInfoFormatter:
-    """The block [FRIENDS_INFO] of a user's profile."""
+    """Formatter of the block [FRIENDS_INFO]."""
 
     @staticmethod
     def format_friends_info(user_profile: Mapping[str, Any] | None) -> str:
-        """The text of `friends_profile`, else of `learning`, in the profile or its `prompt_overrides`; else the placeholder."""
+        """Return the text of `friends_profile` or `learning` in the profile or its `prompt_overrides`, or a placeholder."""
         return sanitize_text(friends_block(friend_text(user_profile)))
 
 
 class MomentFormatter:
-    """The block [THIS_MOMENT] of what a user says."""
+    """Formatter of the block [THIS_MOMENT]."""
 
     @staticmethod
     def format_this_moment(
@@ -97,18 +97,18 @@ class MomentFormatter:
         now_ms: int | None = None,
         warned: list[ContextWarning] | None = None,
     ) -> str:
-        """The input with its time in the user's zone: `timestamp_utc`, or `now_ms` (else the clock) where that is none."""
+        """Return the input with its time in the user's zone: `timestamp_utc`, else `now_ms`, else the clock's."""
         notes: list[ContextWarning] = [] if warned is None else warned
         zone = read_zone(timezone_offset, notes)
-        given: object = timestamp_utc
+        timestamp: object = timestamp_utc
         at = UNKNOWN_TIME
-        if given not in (None, ""):
-            at = moment_time(read_time(given), zone)
+        if timestamp not in (None, ""):
+            at = moment_time(read_time(timestamp), zone)
             if at == UNKNOWN_TIME:
-                notes.append(ContextWarning(MOMENT, "the timestamp is no time that can be read: the clock's is shown"))
+                notes.append(ContextWarning(MOMENT, "invalid timestamp: the clock's time is shown"))
         if at == UNKNOWN_TIME:
             at = moment_time(time.time_ns() // 1_000_000 if now_ms is None else now_ms, zone)
-        wrong: Counter[str] = Counter()
-        text = read_text(current_input, wrong)
-        notes.extend(ContextWarning(MOMENT, f"{what} ({number:,})") for what, number in wrong.items() if number)
+        invalid: Counter[str] = Counter()
+        text = read_text(current_input, invalid)
+        notes.extend(ContextWarning(MOMENT, f"{problem} ({number:,})") for problem, number in invalid.items() if number)
         return sanitize_text(moment_block(at, text))

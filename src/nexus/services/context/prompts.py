@@ -1,4 +1,4 @@
-"""Document 000's PromptManager: the system message, and the tools as text. The identity's words are in `nexus.workspace.prompts`."""
+"""Document 000's PromptManager: the system message, and the tools as text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["CORE_IDENTITY", "PromptManager"]
 
 
 class PromptManager:
-    """The two texts that do not depend on who speaks."""
+    """The two texts that do not depend on the user."""
 
     def get_core_identity(self) -> str:
-        """CORE_IDENTITY: the system message, the same for all users."""
+        """Return CORE_IDENTITY, the system message for all users."""
         return CORE_IDENTITY
 
     def get_capabilities_prompt(self, tool_definitions: Iterable[Mapping[str, Any]]) -> str:
-        """The block [CAPABILITIES] of definitions in any provider's form, sorted by name. Raises BadTool."""
+        """Return the block [CAPABILITIES] for definitions in any provider's format, sorted by name. Raises BadTool."""
         return sanitize_text(capabilities_block(tool_definitions))

@@ -1,7 +1,7 @@
-"""What a program has, read for a tagged dialogue: rows of a history, times and zones; and what is wrong with them.
+"""Parsers of an application's data for a tagged dialogue: rows of a history, times and zones.
 
 A row is a dict with `role`, `content`, `run_id`, `timestamp` and `metadata.tool_calls`, each call as `{name, arguments}`
-or in OpenAI's shape. Nothing of a row can stop a context: what cannot be shown is counted and reported.
+or in OpenAI's format. Invalid data never prevents a context: it is omitted, counted and reported.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from nexus.types.block import ContextWarning
 from nexus.workspace.times import parse_zone
 
 HISTORY, MOMENT = "nexus:history", "nexus:moment"
-"""Origins of warnings."""
+"""Sources of warnings."""
 
 _SECONDS = 1e11
-"""A time that is a number is in seconds up to this one (the year 5138), and in milliseconds above."""
+"""Numeric times up to this one (the year 5138) are in seconds, larger ones in milliseconds."""
 
 
 def read_rows(history: object, warned: list[ContextWarning]) -> list[DialogueRow]:
-    """The rows of a history in the order given. What is no row, no text, no call or no time is counted in a warning."""
+    """Return the rows of a history in their order; invalid rows, texts, calls and times are counted in warnings."""
     if not isinstance(history, Iterable) or isinstance(history, (str, bytes, Mapping)):
         if history is not None:
             kind = type(cast("object", history)).__name__
-            warned.append(ContextWarning(HISTORY, f"not shown: the history is {kind} and no list of rows"))
+            warned.append(ContextWarning(HISTORY, f"omitted: the history is {kind}, not a list of rows"))
         return []
-    wrong: Counter[str] = Counter()
-    given = list(cast("Iterable[object]", history))
-    rows = [_row(cast("Mapping[str, Any]", one), wrong) for one in given if isinstance(one, Mapping)]
-    wrong["rows that are no dict: left out"] = len(given) - len(rows)
-    warned.extend(ContextWarning(HISTORY, f"{what} ({number:,})") for what, number in sorted(wrong.items()) if number)
+    invalid: Counter[str] = Counter()
+    values = list(cast("Iterable[object]", history))
+    rows = [_row(cast("Mapping[str, Any]", value), invalid) for value in values if isinstance(value, Mapping)]
+    invalid["rows omitted: not a dict"] = len(values) - len(rows)
+    warned.extend(ContextWarning(HISTORY, f"{kind} ({number:,})") for kind, number in sorted(invalid.items()) if number)
     return rows
 
 
-def read_calls(calls: object, wrong: Counter[str] | None = None) -> tuple[DialogueCall, ...]:
-    """Tool calls as `{name, arguments}` or `{"function": {name, arguments}}`; those without a name are counted in `wrong`."""
+def read_calls(calls: object, invalid: Counter[str] | None = None) -> tuple[DialogueCall, ...]:
+    """Parse calls as `{name, arguments}` or `{"function": {…}}`; calls without a name are counted in `invalid`."""
     if not isinstance(calls, (list, tuple)):
-        if calls is not None and wrong is not None:
-            wrong["tool_calls that are no list: left out"] += 1
+        if calls is not None and invalid is not None:
+            invalid["tool_calls omitted: not a list"] += 1
         return ()
-    given = cast("Sequence[object]", calls)
-    read = [call for call in map(_call, given) if call is not None]
-    if wrong is not None:
-        wrong["tool calls without a name: left out"] += len(given) - len(read)
-    return tuple(read)
+    values = cast("Sequence[object]", calls)
+    parsed = tuple(call for call in map(_call, values) if call is not None)
+    if invalid is not None:
+        invalid["tool calls omitted: no name"] += len(values) - len(parsed)
+    return parsed
 
 
 def read_time(value: object) -> int | None:
-    """Unix time in milliseconds of an ISO 8601 text, a datetime (both UTC without a zone), seconds or milliseconds."""
+    """Return Unix time in milliseconds of an ISO 8601 text or datetime (UTC without a zone), seconds or milliseconds."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())
@@ -71,9 +71,9 @@ def read_time(value: object) -> int | None:
 
 
 def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
-    """The zone of minutes as `getTimezoneOffset` gives them, also as text, or of an IANA name; else UTC and a warning."""
-    given = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
-    text = "" if given is None else str(given).strip()
+    """Return the zone of minutes as in `getTimezoneOffset` or of an IANA name; UTC with a warning for anything else."""
+    value = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
+    text = "" if value is None else str(value).strip()
     try:
         return parse_zone(text or "0")[1]
     except ValueError as error:
@@ -81,43 +81,43 @@ def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
         return UTC
 
 
-def read_text(value: object, wrong: Counter[str]) -> str:
-    """A content as text: a text, or the texts of a list of parts; "" for none. What is no text is counted in `wrong`."""
+def read_text(value: object, invalid: Counter[str]) -> str:
+    """Return a content as text: a text or the texts of a list of parts. Other content is counted in `invalid`."""
     if isinstance(value, str) or value is None:
         return value or ""
     parts = cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else (value,)
     texts = [_part(part) for part in parts]
-    wrong["contents that are no text: not shown"] += sum(text is None for text in texts)
+    invalid["contents omitted: not text"] += sum(text is None for text in texts)
     return "\n".join(text for text in texts if text)
 
 
-def _row(given: Mapping[str, Any], wrong: Counter[str]) -> DialogueRow:
-    metadata = given.get("metadata")
+def _row(row: Mapping[str, Any], invalid: Counter[str]) -> DialogueRow:
+    metadata = row.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
-        wrong["metadata that is no dict: not shown"] += 1
+        invalid["metadata omitted: not a dict"] += 1
     calls = cast("Mapping[str, Any]", metadata).get("tool_calls") if isinstance(metadata, Mapping) else None
-    at_ms = read_time(given.get("timestamp"))
-    role, run_id = given.get("role"), given.get("run_id")
-    named = role if isinstance(role, str) else str(getattr(role, "value", ""))
-    if at_ms is None and is_shown(named):
-        wrong["rows without a time that can be read"] += 1
+    at_ms = read_time(row.get("timestamp"))
+    role, run_id = row.get("role"), row.get("run_id")
+    role_name = role if isinstance(role, str) else str(getattr(role, "value", ""))
+    if at_ms is None and is_shown(role_name):
+        invalid["rows without a valid time"] += 1
     return DialogueRow(
-        named,
-        read_text(given.get("content"), wrong),
+        role_name,
+        read_text(row.get("content"), invalid),
         "" if run_id is None or isinstance(run_id, (list, tuple, Mapping)) else str(cast("object", run_id)),
         at_ms,
-        read_calls(calls, wrong),
+        read_calls(calls, invalid),
     )
 
 
-def _call(given: object) -> DialogueCall | None:
-    if not isinstance(given, Mapping):
+def _call(value: object) -> DialogueCall | None:
+    if not isinstance(value, Mapping):
         return None
-    own = cast("Mapping[str, Any]", given)
-    function = own.get("function")
+    call = cast("Mapping[str, Any]", value)
+    function = call.get("function")
     if isinstance(function, Mapping):
-        own = cast("Mapping[str, Any]", function)
-    name, arguments = own.get("name"), own.get("arguments")
+        call = cast("Mapping[str, Any]", function)
+    name, arguments = call.get("name"), call.get("arguments")
     if not isinstance(name, str) or not name.strip():
         return None
     return DialogueCall(
@@ -126,7 +126,7 @@ def _call(given: object) -> DialogueCall | None:
 
 
 def _part(part: object) -> str | None:
-    """The text of one part of a content; None where it has none to show, as an image."""
+    """Return the text of one part of a content; None if it has none, as an image."""
     if isinstance(part, str):
         return part
     text = cast("Mapping[str, Any]", part).get("text") if isinstance(part, Mapping) else None

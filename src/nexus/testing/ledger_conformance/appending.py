@@ -218,7 +218,7 @@ def clocks(case: Case) -> None:
 
 @checks.add
 def turns(case: Case) -> None:
-    """A turn rises where an entry opens one; it stays open over marks and closes with completed, failed or clear."""
+    """An entry that starts a turn raises its number; completed, failed and clear close the turn."""
     steps: tuple[tuple[NewEntry, int, bool], ...] = (
         (entry("before any turn", opens_turn=False), 0, False),
         (entry("asked"), 1, True),
@@ -244,7 +244,7 @@ def turns(case: Case) -> None:
 
 @checks.add
 def totals(case: Case) -> None:
-    """A thread's row has the totals of its own rows: messages, base tokens, marks, first and last time."""
+    """A thread's row has the totals of its own rows: messages, base tokens, checkpoints, first and last time."""
     put(case.store, "main", entry("four", "eight ...", at_ms=50), mark("pin", seq=1, ord=0))
     case.clock.now_ms = 20
     put(case.store, "main", entry("x", at_ms=90), mark("clear"))

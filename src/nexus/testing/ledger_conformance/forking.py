@@ -109,7 +109,7 @@ def forks_are_no_deeper_than_needed(case: Case) -> None:
 
 @checks.add
 def fork_of_what_was_moved(case: Case) -> None:
-    """A fork or rewind that expects a move of its session is refused when another one came."""
+    """A fork or rewind that expects an update of its session is refused when another one came."""
     store = case.store
     append(store, "main", "one")
     before = list(store.dump())
@@ -174,7 +174,7 @@ def totals_begin_anew(case: Case) -> None:
 
 @checks.add
 def facts_of_forks(case: Case) -> None:
-    """A fork keeps the facts that its session has, takes those that are given, and gets none from its source."""
+    """A fork keeps its session's metadata, takes given metadata, and gets none from its source."""
     store = case.store
     put(store, "main", entry("one"), facts=SessionMetadata(title="Main", status="archived"))
     store.fork("new", "main", 1)

@@ -56,7 +56,7 @@ def compaction(covers_from: int, covers_to: int, first_kept: int) -> NewEntry:
 
 
 def append(store: LedgerStore, session: str, *contents: Message | str, key: str = "", at_ms: int = 0) -> Committed:
-    """Append messages as one entry that opens a turn."""
+    """Append messages as one entry that starts a turn."""
     return put(store, session, entry(*contents, keys=(key,) if key else (), at_ms=at_ms))
 
 

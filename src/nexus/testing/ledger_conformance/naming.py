@@ -16,7 +16,7 @@ checks = Checks()
 
 @checks.add
 def facts_of_the_first(case: Case) -> None:
-    """The first commit gives a session its facts; those of later commits change nothing."""
+    """The first commit gives a session its metadata; later commits change nothing."""
     facts = SessionMetadata("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
     put(case.store, "main", entry("one"), facts=facts)
     put(case.store, "main", entry("two"), facts=SessionMetadata(title="Other"))
@@ -28,7 +28,7 @@ def facts_of_the_first(case: Case) -> None:
 
 @checks.add
 def pointer_moves(case: Case) -> None:
-    """Moves are numbered, keep the facts when none are given, and are refused when another came before."""
+    """Updates are numbered, keep the metadata when none is given, and are refused when another came before."""
     store = case.store
     append(store, "main", "one")
     append(store, "other", "two")
@@ -54,7 +54,7 @@ def pointer_moves(case: Case) -> None:
 
 @checks.add
 def wrong_threads(case: Case) -> None:
-    """A move to a thread that is not there, or was deleted for good, is refused."""
+    """An update to a thread that is not there, or was erased, is refused."""
     store = case.store
     append(store, "main", "one")
     append(store, "gone", "two")
@@ -108,7 +108,7 @@ def listed(case: Case) -> None:
 
 @checks.add
 def retired(case: Case) -> None:
-    """A label whose newest move has no thread is retired: its session is none, until it is used again."""
+    """A label whose newest update has no thread is retired: its session is none, until it is used again."""
     store = case.store
     append(store, "main", "one")
     store.move([NewRefUpdate("main", None, "retired")])

@@ -71,7 +71,7 @@ def some_keys(case: Case) -> None:
 
 @checks.add
 def key_twice_in_a_commit(case: Case) -> None:
-    """A key works once within a commit too: the same payload is passed over, another one refuses the whole."""
+    """A key works once within a commit too: the same payload is skipped, another one refuses the whole."""
     committed = put(case.store, "main", entry("one", keys=("k",)), entry("two"), entry("one", keys=("k",)))
     equal((committed.added, texts(case.store, "main")), (2, ["one", "two"]), "what was added")
     with raises(IdempotencyConflict, "one key for two payloads"):
@@ -167,7 +167,7 @@ def follows(case: Case) -> None:
 
 @checks.add
 def expected_mark(case: Case) -> None:
-    """A compaction is superseded by another mark that came after its plan, and by no append."""
+    """A compaction is superseded by another checkpoint that came after its plan, and by no append."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
     store.commit("main", Commit((compaction(1, 1, 2),), expected_mark=0))
@@ -185,7 +185,7 @@ def expected_mark(case: Case) -> None:
 
 @checks.add
 def inherited_mark(case: Case) -> None:
-    """The newest mark of a fork is the one before its fork point."""
+    """The newest checkpoint of a fork is the one before its fork point."""
     put(case.store, "main", entry("one"), compaction(1, 1, 2), entry("two"), mark("clear"))
     case.store.fork("branch", "main", 3)
     case.store.commit("branch", Commit((entry("three"),), expected_mark=2))

@@ -102,7 +102,7 @@ def many_scripts(case: Case) -> None:
 
 @checks.add
 def parts_and_roles(case: Case) -> None:
-    """Words are found in text, thinking, calls' names and arguments and results of tools, for the roles asked for."""
+    """Words are found in text, thinking, tool calls and results, limited to the given roles."""
     contents = (
         user("zebra asked"),
         Message("assistant", (Thinking("a zebra?"), Text("thought"), ToolCall("c", "find_zebra", "{}"))),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, tzinfo
 
 from nexus.render.tagged import blocks, entries, memory
-from nexus.render.tagged.times import UNKNOWN_TIME, moment_time
+from nexus.render.tagged.entries import UNKNOWN_TIME, moment_time
 from nexus.text.frames import escape
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns

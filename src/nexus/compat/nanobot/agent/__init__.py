@@ -1,4 +1,4 @@
-"""The documented interface of the workspace builder (document 003), as a thin door on the rooms of Nexus."""
+"""Document 003's interface of the workspace builder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Document 003's ContextBuilder: the messages of a call as chat messages, made from a workspace and what is passed in.
+"""Document 003's ContextBuilder: chat messages of a call from a workspace and the passed history.
 
-It is the profile `workspace` without its engine: the same sources, in the same order. The builder keeps no
-conversation: the history comes from `nexus.compat.nanobot.session.manager`, and every message has a system prompt that is read anew.
+It uses the sources of the profile `workspace`, in the same order, without an engine. The builder keeps no conversation:
+the history comes from `nexus.compat.nanobot.session.manager`, and each call has a system prompt that is read again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,24 @@ from nexus.workspace.sources.skills import LOADER
 READS_FILES: tuple[dict[str, Any], ...] = (
     {"name": LOADER, "description": "", "parameters": {"type": "object", "properties": {}}},
 )
-"""The tools of an agent whose tools were not named: document 003's reads files, and loads skills so."""
+"""Tools of an agent whose tools are not passed: document 003's agent loads skills by reading files."""
 
 
 class ContextBuilder:
-    """Builds the messages of calls for one workspace. Files are read for each; `warnings` is what was to say of the last.
+    """Builds the messages of calls for one workspace. Files are read in each call; `warnings` are those of the last.
 
-    `timezone` is the user's: an IANA name, an offset or a browser's minutes (the configuration's if empty, else UTC);
-    `clock_ms` gives Unix time in milliseconds. `model` decides how large images are sent. `tools` are the agent's: without
-    `read_file` among them skills are loaded by `nexus skill use`. `home` and `config` are those of `nexus.open`. Raises
-    WorkspaceMissing, BadConfig.
+    Args:
+        workspace: The workspace folder.
+        timezone: The user's: an IANA name, an offset or a browser's minutes (default: the configuration's, else UTC).
+        clock_ms: Returns milliseconds since 1970.
+        model: Determines the maximum size of images.
+        tools: The agent's tools. Without `read_file` among them, skills are loaded by `nexus skill use`.
+        home: As for `nexus.open`.
+        config: As for `nexus.open`.
+
+    Raises:
+        WorkspaceMissing: The folder does not exist.
+        BadConfig: The configuration is invalid.
     """
 
     def __init__(
@@ -55,24 +63,22 @@ class ContextBuilder:
     ) -> None:
         self.workspace = Path(workspace).expanduser().resolve()
         if not self.workspace.is_dir():
-            raise WorkspaceMissing(
-                f"there is no folder {self.workspace}; `nexus init {self.workspace}` makes a workspace"
-            )
+            raise WorkspaceMissing(f"folder {self.workspace} not found (make a workspace: nexus init {self.workspace})")
         self.warnings: tuple[ContextWarning, ...] = ()
-        self._around = workspace_context(self.workspace, home, config, "")
-        self._timezone = str(self._around.config.timezone if timezone == "" else timezone)
+        self._workspace_context = workspace_context(self.workspace, home, config, "")
+        self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
-        self._model = model or self._around.config.model
+        self._model = model or self._workspace_context.config.model
         self._tools = READS_FILES if tools is None else definitions_of(tools)
 
     def build_system_prompt(self, skill_names: list[str] | None = None) -> str:
-        """Identity, bootstrap files, memory, active skills and the list of all skills, joined by a blank line.
+        """Return identity, bootstrap files, memory, active skills and the list of skills, joined by a blank line.
 
-        The named skills are shown in full beside those that are always active. Raises OverCap where the configuration
-        wants no file shortened.
+        The named skills are included in full in addition to the always active ones. Raises OverCap if the
+        configuration forbids truncating a file.
         """
-        blocks, warned = self._system(skill_names or ())
-        self.warnings = (*self._around.warnings, *warned)
+        blocks, warnings = self._system_blocks(skill_names or ())
+        self.warnings = (*self._workspace_context.warnings, *warnings)
         return "\n\n".join(sanitize_text(block.text) for block in blocks if block.text)
 
     def build_messages(
@@ -84,13 +90,13 @@ class ContextBuilder:
         channel: str | None = None,
         chat_id: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The system prompt, the history as it is given, and the user's message after the runtime metadata: a new list.
+        """Return a new list: the system prompt, the unchanged history, and the user's message with runtime metadata.
 
-        `media` are image files; one that cannot be shown becomes a note before the user's text, and a warning. Raises
-        EmptyEvent where there is neither text nor image, OverCap.
+        `media` are image files; one that cannot be read becomes a note before the user's text, and a warning. Raises
+        EmptyEvent without text and image, OverCap.
         """
         if not current_message.strip() and not media:
-            raise EmptyEvent("there is nothing to send: the message has no text and no image")
+            raise EmptyEvent("message empty (give text or an image)")
         system = {"role": "system", "content": self.build_system_prompt(skill_names)}
         runtime = self._build_runtime_context(channel, chat_id)
         return [
@@ -107,55 +113,59 @@ class ContextBuilder:
         reasoning_content: str | None = None,
         thinking_blocks: list[dict[str, Any]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Appends what the model answered, and returns the same list. Reasoning is there only where it is given.
+        """Append the model's reply, and return the same list. Reasoning is included only if it is passed.
 
-        An answer without text and calls has "" as its content: without calls, chat completions know no null.
+        A reply without text and calls has the content "": in chat completions the content is null only with tool calls.
         """
-        said: dict[str, Any] = {"role": "assistant", "content": content if tool_calls else content or ""}
-        given = {"tool_calls": tool_calls, "reasoning_content": reasoning_content, "thinking_blocks": thinking_blocks}
-        messages.append({**said, **{name: value for name, value in given.items() if value}})
+        message: dict[str, Any] = {"role": "assistant", "content": content if tool_calls else content or ""}
+        optional = {
+            "tool_calls": tool_calls,
+            "reasoning_content": reasoning_content,
+            "thinking_blocks": thinking_blocks,
+        }
+        messages.append({**message, **{name: value for name, value in optional.items() if value}})
         return messages
 
     def add_tool_result(
         self, messages: list[dict[str, Any]], tool_call_id: str, tool_name: str, result: str
     ) -> list[dict[str, Any]]:
-        """Appends what a tool returned, whole and as it is, and returns the same list."""
+        """Append a tool's result, unchanged, and return the same list."""
         messages.append({"role": "tool", "tool_call_id": tool_call_id, "name": tool_name, "content": result})
         return messages
 
     def _build_runtime_context(self, channel: str | None, chat_id: str | None) -> str:
-        """The runtime metadata; `warnings` has what is wrong with the zone."""
-        chat = "" if chat_id is None else str(chat_id)  # which is a number on many platforms
-        blocks, warned = runtime_context(self._desk(Event(channel=channel or "", chat_id=chat)))
-        self.warnings += tuple(warned)
+        """Return the runtime metadata; a problem with the zone is added to `warnings`."""
+        chat = "" if chat_id is None else str(chat_id)  # chat ids are numbers on many platforms
+        blocks, warnings = runtime_context(self._source_context(Event(channel=channel or "", chat_id=chat)))
+        self.warnings += tuple(warnings)
         return "\n".join(block.text for block in blocks)
 
     def _build_user_content(self, runtime: str, text: str, media: Iterable[str] | None) -> str | list[dict[str, Any]]:
-        """Runtime metadata, a blank line and the text as one string; with images: metadata, images, text."""
-        shown, warned = media_parts(media or (), self._around, self._model)
-        self.warnings += tuple(warned)
-        notes = [part.text for part in shown if isinstance(part, Text)]
-        said = "\n\n".join(filter(None, (*notes, text.strip() and text)))
-        images = (part for part in shown if isinstance(part, Image))
+        """Return runtime metadata and text as one string; with images a list of metadata, images and text."""
+        media_content, warnings = media_parts(media or (), self._workspace_context, self._model)
+        self.warnings += tuple(warnings)
+        notes = [part.text for part in media_content if isinstance(part, Text)]
+        full_text = "\n\n".join(filter(None, (*notes, text.strip() and text)))
+        images = (part for part in media_content if isinstance(part, Image))
         parts = (
             Note("moment", sanitize_text(runtime), RUNTIME_CONTEXT_SOURCE),
             *images,
-            *([Text(sanitize_text(said))] if said else []),
+            *([Text(sanitize_text(full_text))] if full_text else []),
         )
         return fragment(Message("user", parts))[0]["content"]
 
-    def _system(self, skill_names: Iterable[str]) -> tuple[list[Block], list[ContextWarning]]:
-        desk = self._desk(Event(), skill_names)
+    def _system_blocks(self, skill_names: Iterable[str]) -> tuple[list[Block], list[ContextWarning]]:
+        context = self._source_context(Event(), skill_names)
         blocks: list[Block] = []
-        warned: list[ContextWarning] = []
-        seen: dict[str, str] = {}
+        warnings: list[ContextWarning] = []
+        files: dict[str, str] = {}
         for name in WORKSPACE.system:
-            found, notes = SOURCES[name].function(desk)
-            kept, repeats = drop_repeated_files(found, seen)
-            blocks += kept
-            warned += [*notes, *repeats]
-        return blocks, warned
+            source_blocks, source_warnings = SOURCES[name].function(context)
+            new_blocks, repeats = drop_repeated_files(source_blocks, files)
+            blocks += new_blocks
+            warnings += [*source_warnings, *repeats]
+        return blocks, warnings
 
-    def _desk(self, event: Event, skill_names: Iterable[str] = ()) -> SourceContext:
+    def _source_context(self, event: Event, skill_names: Iterable[str] = ()) -> SourceContext:
         request = Request(event, tools=self._tools, skills=tuple(skill_names))
-        return SourceContext(request, self._around, self._clock_ms(), self._timezone)
+        return SourceContext(request, self._workspace_context, self._clock_ms(), self._timezone)

@@ -1,4 +1,4 @@
-"""The skills of a workspace as document 003's builder asks for them: all, one or several in full, those always active."""
+"""Document 003's SkillsLoader: the skills of a workspace as a list, as full texts, and the always active ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nexus.workspace.sources.skills import active_names, discover_skills, instru
 
 
 class SkillsLoader:
-    """The skills of a workspace, of the user and of the package; the first of a name counts. Files are read at each call.
+    """The skills of a workspace, of the user and of the package; the first of a name counts.
 
-    `warnings` has what was to say when they were last read.
+    Files are read in each call. `warnings` contains the warnings of the last reading.
     """
 
     def __init__(self, workspace: str | Path) -> None:
         root = Path(workspace).expanduser().resolve()
-        self._around = WorkspaceContext(Files(root, templates=template_texts()), Files(home_folder()))
+        self._workspace = WorkspaceContext(Files(root, templates=template_texts()), Files(home_folder()))
         self._probe = Probe()
         self.warnings: tuple[ContextWarning, ...] = ()
 
     def list_skills(self) -> list[dict[str, str]]:
-        """Every skill, sorted by name: `name`, `description`, `path`, `source` (workspace, user, packaged), `missing`."""
+        """Return every skill by name: `name`, `description`, `path`, `source` (workspace, user, packaged), `missing`."""
         missing = self._probe.missing
         return [
             {
@@ -37,33 +37,33 @@ class SkillsLoader:
                 "source": skill.place,
                 "missing": ", ".join(missing(skill.requires)),
             }
-            for skill in self._found().skills
+            for skill in self._discover().skills
         ]
 
     def load_skill(self, name: str) -> str | None:
-        """The whole text of a skill's SKILL.md, within the cap for files; None if there is no such skill."""
-        guide = self._found().instructions.get(name)
-        return guide.text if guide is not None else None
+        """Return the text of a skill's SKILL.md, within the cap for files; None for an unknown skill."""
+        instructions = self._discover().instructions.get(name)
+        return instructions.text if instructions is not None else None
 
     def load_skills_for_context(self, names: Iterable[str]) -> str:
-        """These skills in full, each under its heading, sorted and without repeats; unknown names are in `warnings`."""
-        found = self._found()
-        known, unknown = known_names(found, names)
+        """Return the instructions of skills under their headings, sorted; unknown names are in `warnings`."""
+        skills = self._discover()
+        valid, unknown = known_names(skills, names)
         self.warnings += tuple(unknown)
-        return "\n\n".join(instructions_text(found.instructions[name]) for name in sorted(known))
+        return "\n\n".join(instructions_text(skills.instructions[name]) for name in sorted(valid))
 
     def build_skills_summary(self) -> str:
-        """The list of all skills, a line each, to be loaded with the tool `read_file`; empty if there are none."""
-        found = self._found()
-        return skills_index(found, self._probe, reads_files=True, most=FILE_CHARS)[0] if found.skills else ""
+        """Return the list of all skills, a line each, to be loaded with the tool `read_file`; empty without skills."""
+        skills = self._discover()
+        return skills_index(skills, self._probe, reads_files=True, most=FILE_CHARS)[0] if skills.skills else ""
 
     def get_always_skills(self) -> list[str]:
-        """The names of the skills that are always active and lack nothing here, sorted."""
-        names, missing = active_names(self._found(), self._probe)
+        """Return the names of the always active skills whose requirements are met, sorted."""
+        names, missing = active_names(self._discover(), self._probe)
         self.warnings += tuple(missing)
         return names
 
-    def _found(self) -> SkillsFound:
-        found = discover_skills(self._around)
-        self.warnings = found.warnings
-        return found
+    def _discover(self) -> SkillsFound:
+        skills = discover_skills(self._workspace)
+        self.warnings = skills.warnings
+        return skills

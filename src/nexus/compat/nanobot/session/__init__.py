@@ -1,1 +1,1 @@
-"""The documented interface of the workspace builder's sessions (document 003), as a thin door on the ledger."""
+"""Document 003's interface of the workspace builder's sessions."""

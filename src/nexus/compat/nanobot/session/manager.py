@@ -1,7 +1,7 @@
 """Document 003's SessionManager: the sessions of a workspace, and their history as chat messages for a builder.
 
-A session is that of the ledger in the workspace, the same that `nexus.open(workspace)` and the command line have. The
-ledger keeps everything; what a history shows of it (the newest messages, long results of tools shortened) is a view.
+The sessions are those of the workspace's ledger, as `nexus.open(workspace)` and the command line use it. The ledger
+keeps everything; a history shows the newest messages with truncated tool results.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from nexus.workspace.sources.event_blocks import HEADING, RUNTIME_CONTEXT_SOURCE
 
 MAX_MESSAGES = 500
 RESULT_CHARS = 500
-"""What a history shows of a tool's result, in characters (document 003, "Architecture Notes")."""
+"""Limit of a tool's result in a history, in characters (document 003, "Architecture Notes")."""
 
 
 class Session:
-    """One session, by its label. It holds no messages: each method reads or writes the ledger.
+    """One session, by its label. Each method reads or writes the ledger.
 
-    `result_chars` is what its history shows of a tool's result, in characters; 0 is all of it.
+    `result_chars` limits a tool's result in its history, in characters; 0 is no limit.
     """
 
     def __init__(self, key: str, engine: Engine, result_chars: int = RESULT_CHARS) -> None:
@@ -44,32 +44,33 @@ class Session:
         self._engine = engine
 
     def get_history(self, max_messages: int = MAX_MESSAGES) -> list[dict[str, Any]]:
-        """The newest messages as OpenAI's chat messages, oldest first, in a form that every provider accepts.
+        """Return the newest messages as OpenAI's chat messages, oldest first, in a form that every provider accepts.
 
-        They begin with a user's message, so results never stand without their calls; after a compaction its summary
-        stands first. Of a tool loop with more messages than that, what the user asked and the newest steps are given.
-        System prompts are left out: each call makes its own. Raises BadSetting, LedgerError.
+        They begin with a user message, so that results never come without their calls; after a compaction the summary
+        precedes them. Of a longer tool loop, the user's request and the newest steps are returned. System prompts are
+        omitted, as each call makes its own. Raises BadSetting, LedgerError.
         """
         if max_messages < 0:
-            raise BadSetting(f"max_messages is {max_messages}: give 0 or more")
-        said = build_history_messages(self._engine, self.key)
+            raise BadSetting(f"max_messages invalid: {max_messages} (give 0 or more)")
+        messages = build_history_messages(self._engine, self.key)
         if self.result_chars:
-            said = [truncate_chars(message, self.result_chars) for message in said]
-        shown, _ = repaired(said)
-        return _newest([item for message in shown for item in fragment(message)], max_messages)
+            messages = [truncate_chars(message, self.result_chars) for message in messages]
+        valid, _ = repaired(messages)
+        return _newest([item for message in valid for item in fragment(message)], max_messages)
 
     def append(self, messages: Iterable[Message | Mapping[str, Any]]) -> Committed | None:
-        """Stores what was said, whole, in one transaction: messages of ours or OpenAI's chat messages. None if nothing.
+        """Store messages in one transaction; return None without messages.
 
-        A user's message opens a turn, an answer without calls closes it. System prompts are not stored: each call makes
-        its own. Runtime metadata before a user's text is kept apart from it and shown again as it was sent. Raises BadReply for what is no message, BadEntry, LedgerError.
+        They are Nexus's or OpenAI's chat messages. A user message starts a turn, a reply without calls ends it. System
+        prompts are not stored, as each call makes its own. Runtime metadata before a user's text is stored separately and
+        sent again unchanged. Raises BadReply for an invalid message, BadEntry, LedgerError.
         """
-        said = [_noted(message) for message in _read(messages) if message.role != "system"]
-        if not said:
+        conversation = [_with_note(message) for message in _read(messages) if message.role != "system"]
+        if not conversation:
             return None
         at_ms = self._engine.clock_ms()
         entries: list[NewEntry] = []
-        for step in _turns(said):
+        for step in _turns(conversation):
             opens = step[0].role == "user"
             entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, opens_turn=opens))
             if step[-1].role == "assistant" and not unanswered_calls(step):
@@ -78,10 +79,10 @@ class Session:
 
 
 class SessionManager:
-    """The sessions of a workspace. Close it, or use it in `with`. `engine` is the workspace's, with all else.
+    """The sessions of a workspace. Close it, or use it in `with`. `engine` is the workspace's engine.
 
-    `result_chars` is what histories show of a tool's result; `options` are those of `nexus.open`. Raises
-    WorkspaceMissing, BadConfig, LedgerError.
+    `result_chars` limits tool results in histories; `options` are those of `nexus.open`. Raises WorkspaceMissing,
+    BadConfig, LedgerError.
     """
 
     def __init__(self, workspace: str | Path, *, result_chars: int = RESULT_CHARS, **options: Any) -> None:
@@ -95,16 +96,16 @@ class SessionManager:
         self.close()
 
     def close(self) -> None:
-        """Closes the ledger."""
+        """Close the ledger."""
         self.engine.close()
 
     def get_or_create(self, key: str) -> Session:
-        """The session of that label, or the one that an alias leads to; a new, empty one if there is none.
+        """Return the session of that label, or the session that an alias refers to; create it if it does not exist.
 
-        Raises BadSessionKey where the label can be none, LedgerError.
+        Raises BadSessionKey for an invalid label, LedgerError.
         """
         if not key.strip():
-            raise BadSessionKey("a session needs a name, for example 'cli:user123'")
+            raise BadSessionKey("session name missing (give one, for example 'cli:user123')")
         parse(key)
         ledger = self.engine.ledger
         label = ledger.resolve(key)
@@ -112,40 +113,40 @@ class SessionManager:
             try:
                 ledger.create(key)
             except BadReference:
-                # Another program may have made it in between.
+                # Another program may have created it in between.
                 if ledger.resolve(key) is None:
                     raise
         return Session(label or key, self.engine, self.result_chars)
 
 
-def _newest(items: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """At most so many of the items, valid by themselves: from a user's message on, a summary in front of them."""
-    if len(items) <= most:
+def _newest(items: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return at most so many valid items: a summary, if any, then messages from a user message on."""
+    if len(items) <= limit:
         return items
     first = items[:1] if str(items[0]["content"]).startswith(SUMMARY_MARKER) else []
-    start = _first(items, "user", most - len(first))
+    start = _first(items, "user", limit - len(first))
     if start is None:
-        asked = max(at for at, item in enumerate(items) if item["role"] == "user")
-        first = first if first and not asked else [*first, items[asked]]
-        start = _first(items, "assistant", most - len(first))
-    return [*first, *items[start:]][:most] if start is not None else first[:most]
+        request = max(at for at, item in enumerate(items) if item["role"] == "user")
+        first = first if first and not request else [*first, items[request]]
+        start = _first(items, "assistant", limit - len(first))
+    return [*first, *items[start:]][:limit] if start is not None else first[:limit]
 
 
-def _first(items: list[dict[str, Any]], role: str, room: int) -> int | None:
-    """Where the first item of that role stands among the last `room`; None if there is none."""
-    return next((at for at in range(len(items) - room, len(items)) if items[at]["role"] == role), None)
+def _first(items: list[dict[str, Any]], role: str, count: int) -> int | None:
+    """Return the index of the first item of that role among the last `count`; None if there is none."""
+    return next((at for at in range(len(items) - count, len(items)) if items[at]["role"] == role), None)
 
 
 def _read(messages: Iterable[Message | Mapping[str, Any]]) -> Iterator[Message]:
-    """The messages as ours; chat messages are read together, for a call and its result belong to each other."""
-    given = list(messages)
-    items = [dict(one) for one in given if not isinstance(one, Message)]
+    """Yield the messages in Nexus's form; chat messages are read together, since results belong to calls."""
+    values = list(messages)
+    items = [dict(value) for value in values if not isinstance(value, Message)]
     read = iter(read_messages(items)) if items else iter(())
-    return (one if isinstance(one, Message) else next(read) for one in given)
+    return (value if isinstance(value, Message) else next(read) for value in values)
 
 
-def _noted(message: Message) -> Message:
-    """The message with the runtime metadata that a builder put before its text or images as a note, not as what was said."""
+def _with_note(message: Message) -> Message:
+    """Return the message with a builder's runtime metadata, which precedes its text or images, as a note."""
     if message.role != "user" or not message.parts:
         return message
     first, *rest = message.parts
@@ -153,12 +154,12 @@ def _noted(message: Message) -> Message:
         return message
     runtime, _, text = first.text.partition("\n\n")
     if bool(text) == any(isinstance(part, Image) for part in rest):
-        return message  # no form of a builder's: metadata and text are one string, but beside images
-    said = [Text(text)] if text else []
-    return replace(message, parts=(Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *said, *rest))
+        return message  # not from a builder, which joins metadata and text unless there are images
+    texts = [Text(text)] if text else []
+    return replace(message, parts=(Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *rest))
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """The messages in pieces that begin with a user's, but for the first piece, which may go on with what is open."""
+    """Return the messages in pieces that begin with a user message; the first piece may continue an open turn."""
     starts = [at for at, message in enumerate(messages) if message.role == "user" or not at]
     return (messages[first:end] for first, end in pairwise([*starts, len(messages)]))

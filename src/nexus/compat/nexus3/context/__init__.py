@@ -1,9 +1,9 @@
-"""The context module of document 004: one conversation with its system prompt, token budget, truncation and compaction.
+"""The context module of document 004: one conversation with system prompt, token budget, truncation and compaction.
 
-A thin door. Messages are kept in a ledger (in memory unless a logger for another one is given) and `messages` is a view
-of them; counting, repair, summaries without a model, audit and reading of files are done by the rooms of Nexus.
-`token_counter` counts, `truncation` chooses groups, `view` makes them valid, `compaction` summarises, `logger` writes
-into a ledger, `prompt_loader` reads `NEXUS.md` files, `manager` brings them together.
+Messages are stored in a ledger (in memory unless a logger for another one is passed), and `messages` is a view of them;
+the rooms of Nexus count, repair, summarize and read files. `token_counter` counts, `truncation` chooses groups, `view`
+makes them valid, `compaction` summarizes, `logger` writes into a ledger, `prompt_loader` reads `NEXUS.md` files, and
+`manager` connects them.
 """
 
 from __future__ import annotations

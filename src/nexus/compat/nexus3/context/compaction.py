@@ -1,7 +1,7 @@
-"""Compaction as document 004 has it: choose what is summarised, ask for a summary, put it in the place of the messages.
+"""Document 004's compaction: choose messages, ask for a summary, replace the messages by it.
 
-Choosing and wrapping are its functions. The text asked for, the audit of what a model answers and the summary without a
-model are those of `nexus.compaction.extractive`.
+Choosing and wrapping follow the document. The prompt, the check of a model's summary and the summary without a model
+are those of `nexus.compaction`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from nexus.types.message import Message, Text, TokenSize
 SUMMARY_SOURCE = "nexus:summary"
 RECENT_PRESERVE_RATIO = 0.25
 SUMMARY_TOKENS = 2_000
-"""The room of a summary where none is given, in o200k tokens."""
+"""Default size of a summary, in o200k tokens."""
 
 CALL_TOKENS = 24_000
-"""A model is asked about so many tokens of conversation at a time."""
+"""Tokens of conversation in one call of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """A summary message, the messages that stay as they are, and the door's token counts before and after."""
+    """A summary message, the preserved messages, and document 004's token counts before and after."""
 
     summary_message: Message
     preserved_messages: list[Message]
@@ -45,38 +45,38 @@ def select_messages_for_compaction(
     available_budget: int,
     recent_preserve_ratio: float = RECENT_PRESERVE_RATIO,
 ) -> tuple[list[Message], list[Message]]:
-    """The messages to summarise, and those to preserve: the newest whole groups in so much of the budget.
+    """Return the messages to summarize and those to preserve: the newest whole groups in a share of the budget.
 
-    The most recent group and the message that says when the session began are preserved in any case.
+    The newest group and the message with the session's start are always preserved.
     """
     start = [message for message in messages if message.source == SESSION_SOURCE]
     groups = identify_message_groups(message for message in messages if message.source != SESSION_SOURCE)
-    room = int(available_budget * recent_preserve_ratio)
+    budget = int(available_budget * recent_preserve_ratio)
     recent = newest_within(
-        groups, room, lambda group: token_counter.count_messages(visible_messages(group, begun=True))
+        groups, budget, lambda group: token_counter.count_messages(visible_messages(group, started=True))
     )
     recent = recent or groups[-1:]
     return flatten_groups(groups[: len(groups) - len(recent)]), [*start, *flatten_groups(recent)]
 
 
 def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> str:
-    """The text that asks a model for a summary of the messages, secrets taken out; an earlier summary is to be updated.
+    """Return the prompt that asks a model for a summary of the messages, without secrets.
 
-    `focus` is what the summary should keep above all.
+    An earlier summary among the messages is to be updated. `focus` is the topic that the summary should keep above all.
     """
     previous, rest = _parts(messages)
     return prompt.build_summarize_prompt(rest, focus=focus, previous=previous)
 
 
 def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> Message:
-    """The summary as a user's message, after the printed words and the time at which it was made (now, if not given)."""
+    """Return the summary as a user message, after the documented heading and its time (default: now)."""
     at_ms = system_clock_ms() if at_ms is None else at_ms
     text = f"{CONTEXT_SUMMARY}{GENERATED}{stamp(at_ms, timezone)}\n{escape(summary_text)}"
     return Message("user", (Text(text),), at_ms=at_ms, source=SUMMARY_SOURCE)
 
 
 def summary_text(message: Message) -> str:
-    """The summary that a summary message wraps; the whole text of a message of another form."""
+    """Return the summary that a summary message contains; the whole text of any other message."""
     text = message.text()
     if not text.startswith(CONTEXT_SUMMARY):
         return text
@@ -91,14 +91,14 @@ def generate_summary(
     ask: Callable[[str], str] | None = None,
     focus: str = "",
 ) -> str:
-    """A summary of the messages in at most `limit_tokens` (o200k); empty if there is nothing to say in so few.
+    """Return a summary of the messages in at most `limit_tokens` (o200k); empty if nothing fits.
 
-    `ask` sends a prompt to a model and returns its answer; without it, and where two answers are refused or fail, the
-    summary is made by rule: see `nexus.compaction.Ladder`. Long conversations are asked about in parts.
+    `ask` sends a prompt to a model and returns its reply. Without it, or if two replies are rejected or fail, the
+    summary is extractive (`nexus.compaction.FallbackSummarizer`). Long conversations are summarized in parts.
     """
     previous, rest = _parts(messages)
-    ladder = FallbackSummarizer(get_counter(), _Asking(ask) if ask is not None else None)
-    return ladder.summary(_rows(rest), previous, limit_tokens, focus=focus).text
+    summarizer = FallbackSummarizer(get_counter(), _FunctionSummarizer(ask) if ask is not None else None)
+    return summarizer.summary(_rows(rest), previous, limit_tokens, focus=focus).text
 
 
 def compact_messages(
@@ -113,9 +113,9 @@ def compact_messages(
     at_ms: int | None = None,
     timezone: str = "",
 ) -> CompactionResult | None:
-    """Choose, summarise and wrap in one step: what `ContextManager.apply_compaction` takes. See `generate_summary`.
+    """Choose, summarize and wrap in one step, for `ContextManager.apply_compaction`; see `generate_summary`.
 
-    None if there is nothing to summarise, or if it would not get smaller.
+    Returns None if there are no messages to summarize, or if the conversation would not become smaller.
     """
     counter = token_counter or get_token_counter()
     older, preserved = select_messages_for_compaction(messages, counter, available_budget, recent_preserve_ratio)
@@ -127,8 +127,8 @@ def compact_messages(
     return CompactionResult(summary, preserved, before, after) if after < before else None
 
 
-class _Asking:
-    """A function that takes a prompt and returns a model's answer, as a summariser."""
+class _FunctionSummarizer:
+    """Summarizer that calls a function from prompt to reply."""
 
     name: str = "ask"
     call_tokens: int = CALL_TOKENS
@@ -137,8 +137,8 @@ class _Asking:
         self._ask = ask
 
     def summarize(self, request: SummaryRequest) -> SummaryReply:
-        """What the model answers to the request's text."""
-        asked = prompt.build_summarize_prompt(
+        """Return the model's reply to the request's prompt."""
+        text = prompt.build_summarize_prompt(
             (row.message for row in request.rows),
             focus=request.focus,
             previous=request.previous,
@@ -146,14 +146,14 @@ class _Asking:
             stricter=request.stricter,
             refused_because=request.refused_because,
         )
-        return SummaryReply(self._ask(asked))
+        return SummaryReply(self._ask(text))
 
 
 def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
-    """The earlier summaries among the messages as text, and the other messages without the session's first line."""
-    earlier = [summary_text(message) for message in messages if message.source == SUMMARY_SOURCE]
+    """Return the text of earlier summaries, and the other messages without the session's first line."""
+    summaries = [summary_text(message) for message in messages if message.source == SUMMARY_SOURCE]
     rest = [message for message in messages if message.source not in (SUMMARY_SOURCE, SESSION_SOURCE)]
-    return "\n\n".join(earlier), rest
+    return "\n\n".join(summaries), rest
 
 
 def _rows(messages: Sequence[Message]) -> list[StoredMessage]:

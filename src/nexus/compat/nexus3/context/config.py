@@ -1,4 +1,4 @@
-"""The settings of a context manager, with document 004's defaults."""
+"""Settings of a context manager, with document 004's defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexus.errors import BadBudget, BadSetting
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """The token budget and the strategy of truncation. Raises BadBudget, BadSetting."""
+    """Token budget and truncation strategy. Raises BadBudget, BadSetting."""
 
     max_tokens: int = 8000
     reserve_tokens: int = 2000
@@ -20,6 +20,8 @@ class ContextConfig:
         amounts: dict[str, object] = {"max_tokens": self.max_tokens, "reserve_tokens": self.reserve_tokens}
         for name, amount in amounts.items():
             if not isinstance(amount, int) or amount < 0:
-                raise BadBudget(f"{name} is a whole number of tokens, 0 or more, not {amount!r}")
+                raise BadBudget(f"{name} invalid: {amount!r} (give a whole number of tokens, 0 or more)")
         if self.truncation_strategy not in tuple(STRATEGIES):
-            raise BadSetting(f"there is no strategy {self.truncation_strategy!r}: choose {' or '.join(STRATEGIES)}")
+            raise BadSetting(
+                f"truncation strategy {self.truncation_strategy!r} unknown (choose {' or '.join(STRATEGIES)})"
+            )

@@ -1,7 +1,7 @@
-"""Loading everything around a conversation in the layers of document 004: global, ancestors, local.
+"""Loading of a conversation's surroundings in the layers of document 004: global, ancestors, local.
 
-A thin door on `nexus.workspace.sources.registry`: which folders and files count, includes, caps and what a workspace's files may set are
-decided there (docs/instructions.md). Files are read for each `load`.
+`nexus.workspace` decides which folders and files count, about includes and caps, and what a workspace's files may set
+(docs/instructions.md). Files are read in each `load`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LayerName: TypeAlias = Literal["global", "ancestor", "local"]
 
 @dataclass(frozen=True, slots=True)
 class ContextLayer:
-    """One layer: its folder, its part of the prompt, and the settings and MCP servers that hold because of it.
+    """One layer: its folder, its part of the prompt, and the settings and MCP servers that it sets.
 
     The personal prompt is part of the global layer.
     """
@@ -46,7 +46,7 @@ class ContextLayer:
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """Where each piece comes from: the prompt's files in order, and the file of each setting and MCP server by its name."""
+    """Sources of each part: the prompt's files in order, and the file of each setting and MCP server by its name."""
 
     prompt: tuple[str, ...]
     config: Mapping[str, str]
@@ -55,7 +55,7 @@ class ContextSources:
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """The merged prompt, configuration and MCP servers; `warnings` say what was cut, left out or unreadable."""
+    """The merged prompt, configuration and MCP servers, with warnings about truncated, omitted or unreadable text."""
 
     prompt: str
     config: Config
@@ -66,57 +66,59 @@ class LoadedContext:
 
 
 class ContextLoader:
-    """Loads the layers around a working directory (this one if none is given). `home` is the user's folder of Nexus."""
+    """Loads the layers around a working directory (by default the current one). `home` is the user's folder."""
 
     def __init__(self, cwd: str | Path | None = None, *, home: str | Path | None = None) -> None:
         self._cwd = Path(cwd).expanduser().resolve() if cwd is not None else None
         self._home = Path(home).expanduser() if home is not None else None
 
     def load(self, is_repl: bool = True) -> LoadedContext:  # noqa: FBT002 - the signature of PromptLoader.load
-        """All layers merged, the surroundings last in the prompt. Raises WorkspaceMissing, BadConfig, OverCap."""
+        """Return all layers merged, the environment last in the prompt. Raises WorkspaceMissing, BadConfig, OverCap."""
         cwd, home = self._cwd or working_folder(), self._home or home_folder()
         if not cwd.is_dir():
-            raise WorkspaceMissing(f"there is no folder {cwd}")
+            raise WorkspaceMissing(f"folder {cwd} not found")
         read = read_configuration(cwd, home)
         config = read.config.instructions
         folders = folders_of(cwd, home)
         cap, links = config.file_chars, read.config.files.hard_links
-        here = Files(cwd, cap, template_texts(), hard_links=links)
-        files = layers_of(folders, here, config.names, read.own_names, cap)
-        blocks, warned = layered_instructions(files, config)
-        about = environment_section(str(cwd), "repl" if is_repl else "server", os.environ)
+        workspace_files = Files(cwd, cap, template_texts(), hard_links=links)
+        files = layers_of(folders, workspace_files, config.names, read.own_names, cap)
+        blocks, warnings = layered_instructions(files, config)
+        environment = environment_section(str(cwd), "repl" if is_repl else "server", os.environ)
         return LoadedContext(
-            prompt="\n\n".join([*(block.text for block in blocks), about]),
+            prompt="\n\n".join([*(block.text for block in blocks), environment]),
             config=read.config,
             mcp_servers=read.servers,
             sources=_sources(blocks, read),
             layers=_layers(folders, files, blocks, read),
-            warnings=(*read.warnings, *warned),
+            warnings=(*read.warnings, *warnings),
         )
 
 
 def _sources(blocks: list[Block], read: Configuration) -> ContextSources:
     return ContextSources(
-        tuple(block.source for block in blocks), dict(read.origins), {one.name: one.origin for one in read.servers}
+        tuple(block.source for block in blocks),
+        dict(read.origins),
+        {server.name: server.origin for server in read.servers},
     )
 
 
 def _layers(
     folders: Folders, files: tuple[FileLayer, ...], blocks: list[Block], read: Configuration
 ) -> tuple[ContextLayer, ...]:
-    """Each layer with what holds because of it, outermost first."""
+    """Return each layer with the settings that it sets, outermost first."""
     values = values_of(read.config)
     ancestors = [("ancestor", folder, (layer,)) for folder, layer in zip(folders.ancestors, files[2:-1], strict=True)]
-    made: list[ContextLayer] = []
-    for name, folder, own in [
+    context_layers: list[ContextLayer] = []
+    for name, folder, folder_files in [
         ("global", folders.home, files[:2]),
         *ancestors,
         ("local", folders.workspace, files[-1:]),
     ]:
-        prompts = {place.origin for layer in own for place in layer.places}
+        prompts = {place.origin for layer in folder_files for place in layer.places}
         settings = _origin_in(folders, folder, FILE_NAME)
         servers = _origin_in(folders, folder, SERVERS_NAME)
-        made.append(
+        context_layers.append(
             ContextLayer(
                 cast("LayerName", name),
                 folder or folders.home,
@@ -125,10 +127,10 @@ def _layers(
                 tuple(server for server in read.servers if server.origin == servers),
             )
         )
-    return tuple(made)
+    return tuple(context_layers)
 
 
 def _origin_in(folders: Folders, folder: Path | None, name: str) -> str:
-    """How a layer's file of settings is shown; empty where it is another layer's already."""
-    found = (file.origin for file in settings_files(folders, name) if (file.inside or folders.home) == folder)
-    return next(found, "")
+    """Return the displayed name of a layer's settings file; empty if the file belongs to another layer."""
+    origins = (file.origin for file in settings_files(folders, name) if (file.inside or folders.home) == folder)
+    return next(origins, "")

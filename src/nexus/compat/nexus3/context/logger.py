@@ -1,7 +1,7 @@
-"""Where a conversation is kept: the logger's protocol, and the logger that writes into a ledger of Nexus.
+"""Storage of a conversation: the logger protocol, and the logger that writes into a ledger of Nexus.
 
-Messages become entries, a compaction a compaction entry, clearing a `clear` mark; nothing is ever deleted. A session
-that is there already goes on where it stood.
+Messages become entries, a compaction a compaction entry, clearing a `clear` checkpoint; nothing is deleted. An existing
+session continues where it ended.
 """
 
 from __future__ import annotations
@@ -27,44 +27,42 @@ PROMPT_SOURCE = "nexus:system-prompt"
 
 
 class SessionLogger(Protocol):
-    """What a `ContextManager` tells of each step. The names are those of NEXUS3's own logger."""
+    """Receives each step of a `ContextManager`. The method names are those of NEXUS3's logger."""
 
     def log_system(self, content: str) -> object:
-        """A system prompt was set."""
+        """Log a system prompt."""
         ...
 
     def log_user(self, content: str) -> object:
-        """A user's message, or one in a user's role, as it is sent."""
+        """Log a user message, or another one in the user's role, as it is sent."""
         ...
 
     def log_assistant(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> object:
-        """A model's message."""
+        """Log a model's message."""
         ...
 
     def log_tool_result(self, tool_call_id: str, name: str, result: ToolResult) -> object:
-        """What a tool returned."""
+        """Log a tool's result."""
         ...
 
 
 class RestoredSession(Struct, frozen=True):
-    """A session as it stood: its system prompt, its first line if it has one, and the messages in view.
-
-    `is_begun` says that something was said in it already.
-    """
+    """The state of a session: its system prompt, its first line if it has one, and the messages in view."""
 
     is_begun: bool = False
+    """Whether it contains messages."""
     system_prompt: str = ""
     start: tuple[Message, ...] = ()
     messages: tuple[Message, ...] = ()
 
 
 def system_prompt(text: str, at_ms: int = 0) -> Message:
-    """A system prompt as a message to store."""
+    """Return a system prompt as a message to store."""
     return Message("system", (Text(text),), at_ms=at_ms, source=PROMPT_SOURCE)
 
 
 def tell(logger: SessionLogger, message: Message) -> None:
-    """Tells a logger of a message."""
+    """Pass a message to the method of a logger for its role."""
     if message.role == "system":
         logger.log_system(message.text())
     elif message.role == "assistant":
@@ -77,57 +75,56 @@ def tell(logger: SessionLogger, message: Message) -> None:
 
 
 class LedgerLogger:
-    """Keeps one session of a ledger. All that is logged can be read with `ledger`, or with `nexus history`."""
+    """Stores one session in a ledger. Read it with `ledger`, or with `nexus history`."""
 
     def __init__(self, store: LedgerStore, session: str = "main") -> None:
         self.ledger, self.session = Ledger(store), session
         self._store = store
-        self._kept: list[tuple[int, Message]] = []
+        self._visible: list[tuple[int, Message]] = []
 
     def log_system(self, content: str) -> None:
-        """Stores a system prompt."""
+        """Store a system prompt."""
         self.append(system_prompt(content))
 
     def log_user(self, content: str) -> None:
-        """Stores a user's message."""
+        """Store a user message."""
         self.append(user(content))
 
     def log_assistant(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> None:
-        """Stores a model's message."""
+        """Store a model's message."""
         self.append(assistant(content, *calls_of(tool_calls)))
 
     def log_tool_result(self, tool_call_id: str, name: str, result: ToolResult) -> None:
-        """Stores what a tool returned."""
+        """Store a tool's result."""
         self.append(result_message(tool_call_id, name, result, 0))
 
     def append(self, message: Message) -> None:
-        """Stores a message: a user's opens a turn, a model's without tool calls closes it."""
+        """Store a message: a user message starts a turn, a model's message without tool calls ends it."""
         opens = message.role == "user" and message.source not in (SESSION_SOURCE, MOMENT_SOURCE, SUMMARY_SOURCE)
         entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, opens_turn=opens)]
         if message.role == "assistant" and not any(message.calls()) and self._has_turns():
             entries.append(NewEntry("completed", at_ms=message.at_ms))
-        done = self.ledger.commit(self.session, Commit(tuple(entries)))
+        committed = self.ledger.commit(self.session, Commit(tuple(entries)))
         if message.source not in (PROMPT_SOURCE, SESSION_SOURCE):
-            self._kept.append((done.head - len(entries) + 1, message))
+            self._visible.append((committed.head - len(entries) + 1, message))
 
     def clear(self, at_ms: int = 0) -> None:
-        """Appends a mark from which on nothing earlier is in view."""
+        """Append a checkpoint that hides all earlier messages."""
         self.ledger.commit(self.session, Commit((NewEntry("clear", at_ms=at_ms),)))
-        self._kept.clear()
+        self._visible.clear()
 
-    def compact(self, summary: Message, kept: Sequence[Message], tokens_before: int, tokens_after: int) -> None:
-        """Appends a compaction: the summary stands for all that is in view but the messages that are kept.
+    def compact(self, summary: Message, preserved: Sequence[Message], tokens_before: int, tokens_after: int) -> None:
+        """Append a compaction: the summary replaces all messages in view except the preserved ones.
 
-        Where the kept ones are not the newest ones as they are stored, they are stored again, after it.
+        If the preserved messages are not the newest stored ones, they are stored again after it.
         """
-        stored = self._kept[len(self._kept) - len(kept) :] if kept else []
-        before = self._kept[: len(self._kept) - len(stored)]
-        in_place = [message for _, message in stored] == list(kept) and not (
-            stored and before and before[-1][0] == stored[0][0]
-        )
+        stored = self._visible[len(self._visible) - len(preserved) :] if preserved else []
+        before = self._visible[: len(self._visible) - len(stored)]
+        same_entry = bool(stored and before) and before[-1][0] == stored[0][0]
+        in_place = [message for _, message in stored] == list(preserved) and not same_entry
         head = self._store.head(self.ledger.thread(self.session))[0]
         first_kept = stored[0][0] if in_place and stored else head + 1
-        covered_from = min(self._kept[0][0] if self._kept else 1, first_kept)
+        covered_from = min(self._visible[0][0] if self._visible else 1, first_kept)
         body = Compaction(
             covers_from=covered_from,
             covers_to=first_kept - 1,
@@ -139,18 +136,19 @@ class LedgerLogger:
         )
         entries = [NewEntry("compaction", body=msgspec.to_builtins(body), at_ms=summary.at_ms)]
         if not in_place:
-            entries += [NewEntry(messages=self._sized([message]), at_ms=message.at_ms) for message in kept]
-        done = self.ledger.commit(self.session, Commit(tuple(entries)))
-        again = [(done.head - len(kept) + 1 + at, message) for at, message in enumerate(kept)]
-        self._kept = stored if in_place else again
+            entries += [NewEntry(messages=self._sized([message]), at_ms=message.at_ms) for message in preserved]
+        head = self.ledger.commit(self.session, Commit(tuple(entries))).head
+        self._visible = stored
+        if not in_place:
+            self._visible = list(enumerate(preserved, head - len(preserved) + 1))
 
     def restore(self, timezone: str = "") -> RestoredSession:
-        """What the session shows now, to go on with it; nothing if there is no such session yet."""
+        """Return the session's current state; empty if the session does not exist."""
         if self._store.thread_of(self.session) is None:
             return RestoredSession()
         rows, visible = self._rows(), self.ledger.visible(self.session)
         mark = self.ledger.live(self.session).mark
-        self._kept = [(row.place.seq, row.message) for row in visible.rows if not _is_apart(row)]
+        self._visible = [(row.place.seq, row.message) for row in visible.rows if not _is_apart(row)]
         summary = (
             [create_summary_message(visible.summary, at_ms=mark.at_ms, timezone=timezone)]
             if mark is not None and mark.kind == "compaction"
@@ -162,11 +160,11 @@ class LedgerLogger:
             any(row.message.role != "system" for row in rows),
             prompts[-1] if prompts else "\n\n".join(first),
             tuple(row.message for row in rows if row.message.source == SESSION_SOURCE)[:1],
-            (*summary, *(message for _, message in self._kept)),
+            (*summary, *(message for _, message in self._visible)),
         )
 
     def history(self) -> list[Message]:
-        """Every message that was ever stored, oldest first, system prompts included."""
+        """Return every stored message, oldest first, system prompts included."""
         return [row.message for row in self._rows()] if self._store.thread_of(self.session) is not None else []
 
     def _rows(self) -> list[StoredMessage]:
@@ -181,6 +179,6 @@ class LedgerLogger:
 
 
 def _is_apart(row: StoredMessage) -> bool:
-    """Whether a message does not stand among the others in view: a system prompt, or the session's first line."""
+    """Return whether a message is a system prompt or the session's first line, which are not in view."""
     first = row.message.role == "system" and row.place.seq == 1
     return first or row.message.source in (PROMPT_SOURCE, SESSION_SOURCE)

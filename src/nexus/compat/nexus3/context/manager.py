@@ -1,7 +1,7 @@
 """The context manager of document 004: system prompt, tools and messages of one conversation, within a token budget.
 
-`messages` is a view. By the letter `build_messages` cuts it down to what is sent and fills the budget again each time;
-the ledger behind it keeps everything, and is in memory unless a logger for another one is given.
+`messages` is a view. As documented, `build_messages` reduces it to the messages that are sent and fills the budget
+again in each call. The ledger behind it keeps everything; it is in memory unless a logger for another one is passed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,22 @@ from nexus.types.message import Message, Note, Text, ToolResult
 
 
 class ContextManager:
-    """One conversation for a model.
+    """One conversation for a model. A `LedgerLogger` of an existing session continues that session.
 
-    `clock` says where the time stands: `message` (each user's message is stamped when it is added, and stays as it was
-    sent) or `system` (the documented line under `# Environment`, renewed with each call, which costs the prompt cache).
-    `timezone` is the user's: an IANA name, an offset, a browser's minutes as text, `local` for the machine's, empty for UTC.
-    `clock_ms` gives the time.
-    A `LedgerLogger` of a session that is there already goes on with it. `log` is where everything is kept: that logger,
-    or one over a ledger in memory. Raises BadSetting.
+    Args:
+        config: Token budget and truncation strategy.
+        token_counter: By default an exact one, if available.
+        logger: A `LedgerLogger`, or another logger that is called for each step.
+        clock: Where the time is shown. `message`: each user message is stamped when it is added, and keeps its stamp.
+            `system`: the documented line under `# Environment`, renewed in each call, which breaks the prompt cache.
+        timezone: The user's: an IANA name, an offset, a browser's minutes as text, `local` for the machine's, empty for UTC.
+        clock_ms: Returns the time in milliseconds since 1970.
+
+    Attributes:
+        log: The logger of the ledger with all messages.
+
+    Raises:
+        BadSetting: `clock` or `timezone` is invalid.
     """
 
     def __init__(
@@ -52,7 +60,7 @@ class ContextManager:
         clock_ms: Callable[[], int] = stamps.system_clock_ms,
     ) -> None:
         if clock not in ("message", "system"):
-            raise BadSetting(f"there is no clock {clock!r}: choose message or system")
+            raise BadSetting(f"clock {clock!r} unknown (choose message or system)")
         stamps.check_zone(timezone)
         self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
         self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
@@ -70,49 +78,49 @@ class ContextManager:
 
     @property
     def system_prompt(self) -> str:
-        """The system prompt as it was set."""
+        """The system prompt without a time."""
         return self._system_prompt
 
     @property
     def messages(self) -> list[Message]:
-        """All messages in view, as a copy: before `build_messages` untruncated, after it what was sent."""
+        """All messages in view, as a copy; after `build_messages` those that were sent."""
         return [*self._start, *self._messages]
 
     def set_system_prompt(self, prompt: str) -> None:
-        """Sets the system prompt. It is logged if it is another one."""
+        """Set the system prompt, and log it if it changed."""
         if prompt == self._system_prompt:
             return
-        self._keep(system_prompt(prompt, self.clock_ms()))
+        self._store(system_prompt(prompt, self.clock_ms()))
         self._system_prompt = prompt
 
     def set_tool_definitions(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the definitions of the tools that the model may call. Raises BadTool."""
+        """Set the definitions of the tools that the model may call. Raises BadTool."""
         self._tools = plain_definitions(tools)
 
     def get_tool_definitions(self) -> list[dict[str, Any]]:
-        """The tool definitions for the call, as they were set."""
+        """Return the tool definitions for the call, unchanged."""
         return [dict(tool) for tool in self._tools]
 
     def add_user_message(self, content: str) -> None:
-        """Adds what a user says, with the time before it where `clock` is `message`."""
+        """Add a user's message, preceded by the time if `clock` is `message`."""
         now = self.clock_ms()
         notes = (Note("moment", stamps.moment_line(now, self.timezone)),) if self.clock == "message" else ()
         self._add(Message("user", (*notes, Text(content)), at_ms=now))
 
     def add_assistant_message(self, content: str | None, tool_calls: Iterable[object] | None = None) -> None:
-        """Adds what the model answered: its text, and its tool calls as ours, in OpenAI's form or as a client's objects.
+        """Add the model's reply: its text, and its tool calls in Nexus's or OpenAI's form or as a client's objects.
 
-        Raises BadReply where one is no tool call.
+        Raises BadReply for an invalid tool call.
         """
         text = (Text(content),) if content else ()
         self._add(Message("assistant", (*text, *calls_of(tool_calls or ())), at_ms=self.clock_ms()))
 
     def add_tool_result(self, tool_call_id: str, name: str, result: str | ToolResult) -> None:
-        """Adds what a tool returned."""
+        """Add a tool's result."""
         self._add(result_message(tool_call_id, name, result, self.clock_ms()))
 
     def clear_messages(self) -> None:
-        """Takes all messages out of view; system prompt, tools and the session's first line stay, the ledger keeps all."""
+        """Remove all messages from view. System prompt, tools and the session's first line stay."""
         self._begin()
         self.log.clear(self.clock_ms())
         self._messages = []
@@ -123,26 +131,26 @@ class ContextManager:
         preserved_messages: Sequence[Message],
         new_system_prompt: str | None = None,
     ) -> None:
-        """Puts the summary and the preserved messages in the place of all messages, after the session's first line.
+        """Replace all messages after the session's first line by the summary and the preserved messages.
 
-        The summary stands after the printed words, its time in the user's zone, whatever message it is in.
+        The summary follows the documented heading with its time in the user's zone, in whatever message it is passed.
         """
         self._begin()
         at_ms = summary_message.at_ms or self.clock_ms()
         summary = create_summary_message(summary_text(summary_message), at_ms=at_ms, timezone=self.timezone)
-        kept = [message for message in preserved_messages if message not in self._start]
-        before, after = self._tokens(self._messages), self._tokens([summary, *kept])
+        preserved = [message for message in preserved_messages if message not in self._start]
+        before, after = self._tokens(self._messages), self._tokens([summary, *preserved])
         if self._listener is not None:
             self._listener.log_user(summary.text())
-        self.log.compact(summary, kept, before, after)
-        self._messages = [summary, *kept]
+        self.log.compact(summary, preserved, before, after)
+        self._messages = [summary, *preserved]
         if new_system_prompt is not None:
             self.set_system_prompt(new_system_prompt)
 
     def build_messages(self) -> list[dict[str, Any]]:
-        """The messages of the next call in OpenAI's chat form, truncated if they are over budget, and always valid.
+        """Return the messages of the next call in OpenAI's chat format, truncated if they exceed the budget.
 
-        Calls without a result are answered as interrupted, here and not in `messages`.
+        They are always valid: calls without a result are answered as interrupted, here but not in `messages`.
         """
         self._begin()
         now = self.clock_ms()
@@ -151,7 +159,7 @@ class ContextManager:
         return chat_messages(self._sent_system_prompt(), [*self._start, *self._get_context_messages()])
 
     def get_token_usage(self) -> dict[str, int]:
-        """Tokens by `system`, `tools` and `messages`, their `total`, the whole `budget`, and what of it is `available`."""
+        """Return the tokens of `system`, `tools`, `messages`, their `total`, the `budget`, and its `available` part."""
         system, tools = self.token_counter.count(self._sent_system_prompt()), self._tools_tokens()
         messages = self._tokens(self._start) + self._tokens(self._messages)
         return {
@@ -164,21 +172,21 @@ class ContextManager:
         }
 
     def is_over_budget(self) -> bool:
-        """Whether the total is more than what is available."""
+        """Return whether the total exceeds the available tokens."""
         usage = self.get_token_usage()
         return usage["total"] > usage["available"]
 
     def _get_context_messages(self) -> list[Message]:
-        """The messages that fit; `messages` is then the same (document 004)."""
+        """Return the messages that fit, and reduce `messages` to them (document 004)."""
         usage = self.get_token_usage()
         if usage["total"] > usage["available"]:
-            room = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
+            available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
             truncate = STRATEGIES[self.config.truncation_strategy]
-            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), room, self._count))
+            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
         return self._messages
 
     def _count_group_tokens(self, group: Group) -> int:
-        return self.token_counter.count_messages(visible_messages(group, begun=True))
+        return self.token_counter.count_messages(visible_messages(group, started=True))
 
     def _tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._count, identify_message_groups(messages)))
@@ -192,18 +200,18 @@ class ContextManager:
         return stamps.with_moment_line(self._system_prompt, stamps.moment_line(self.clock_ms(), self.timezone))
 
     def _begin(self) -> None:
-        """Stores the session's first line before anything else of it, once; the system prompt may stand before it."""
+        """Store the session's first line before other messages, once; the system prompt may precede it."""
         if not self._is_begun:
-            self._keep(self._start[0])
+            self._store(self._start[0])
             self._is_begun = True
 
     def _add(self, message: Message) -> None:
         self._begin()
-        self._keep(message)
+        self._store(message)
         self._messages.append(message)
 
-    def _keep(self, message: Message) -> None:
-        """Tells a logger that is not ours, then stores the message: what fails here leaves the view as it was."""
+    def _store(self, message: Message) -> None:
+        """Pass a message to another logger, then store it; an error leaves the view unchanged."""
         if self._listener is not None:
             tell(self._listener, message)
         self.log.append(message)

@@ -1,8 +1,9 @@
-"""Loading a system prompt in the layers of document 004: personal, project, and the surroundings.
+"""Document 004's loading of a system prompt in layers: personal, project, and the environment.
 
-Personal is the first of `~/.nexus/NEXUS.md` (`NEXUS_HOME` names another folder), `~/.nexus3/NEXUS.md` and the text that
-ships with the package; project is `NEXUS.md` in the working directory. Files are read for each call. No time is in the
-prompt: see `ContextManager`. For ancestors, other names and includes there is `nexus.compat.nexus3.context.loader`.
+The personal prompt is the first of `~/.nexus/NEXUS.md` (`NEXUS_HOME` names another folder), `~/.nexus3/NEXUS.md` and
+the text that ships with the package. The project's is `NEXUS.md` in the working directory. Files are read in each
+call. The prompt contains no time (see `ContextManager`). `nexus.compat.nexus3.context.loader` adds ancestors, other
+file names and includes.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "Prom
 
 
 def get_system_info(is_repl: bool = True) -> str:  # noqa: FBT002 - the documented signature
-    """The `# Environment` section: working directory, operating system, terminal (in a REPL only) and mode."""
+    """Return the `# Environment` section: working directory, operating system, terminal (in a REPL only) and mode."""
     return environment_section(str(working_folder()), "repl" if is_repl else "server", os.environ)
 
 
 class PromptSource(Protocol):
-    """Where a prompt comes from: a file, a variable, whatever has a text."""
+    """A source of a prompt, such as a file or a variable."""
 
     def load(self) -> str | None:
-        """The prompt, None if there is none."""
+        """Return the prompt; None if there is none."""
         ...
 
     @property
     def path(self) -> Path | None:
-        """The file, None if it is none."""
+        """The file; None for other sources."""
         ...
 
 
 class FilePromptSource:
-    """A prompt from a file. `warned` has what was to say about it when it was last read.
+    """A prompt from a file. `warned` contains the warnings of the last reading.
 
-    A text over 20,000 characters is cut, and a line in it says so. With `inside` the file may not lead out of its
-    folder: a project that somebody else wrote must not show the model a file of its user.
+    A text over 20,000 characters is truncated, with a notice. With `inside` the file may not be a link out of its
+    folder: an untrusted project must not show the model a file of its user.
     """
 
     def __init__(self, path: str | Path, *, inside: bool = False) -> None:
@@ -56,19 +57,19 @@ class FilePromptSource:
         return self._path
 
     def load(self) -> str | None:
-        """The file's text; None where it is not there, empty or cannot be read."""
+        """Return the file's text; None if it is missing, empty or unreadable."""
         try:
-            place = self._path if self._inside else self._path.resolve()
-            found, warned = Files(place.parent).read(place.name)
+            path = self._path if self._inside else self._path.resolve()
+            file, warning = Files(path.parent).read(path.name)
         except (OSError, RuntimeError) as error:  # a circle of links
-            found, warned = None, ContextWarning("", f"cannot be read: {error}")
-        self.warned = (ContextWarning(str(self._path), warned.message),) if warned else ()
-        return found.text if found else None
+            file, warning = None, ContextWarning("", f"unreadable: {error}")
+        self.warned = (ContextWarning(str(self._path), warning.message),) if warning else ()
+        return file.text if file else None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPrompt:
-    """A combined prompt and the files it came from; `warnings` say what was cut, left out or unreadable."""
+    """A combined prompt, its files, and warnings about truncated, omitted or unreadable text."""
 
     content: str
     personal_path: Path | None
@@ -77,7 +78,7 @@ class LoadedPrompt:
 
 
 class PromptLoader:
-    """Loads and combines the prompts. Sources of your own take the place of the documented ones."""
+    """Loads and combines the prompts. Sources that are passed replace the documented ones."""
 
     def __init__(
         self, personal_sources: Sequence[PromptSource] | None = None, project_source: PromptSource | None = None
@@ -85,9 +86,9 @@ class PromptLoader:
         self._personal, self._project = personal_sources, project_source
 
     def load(self, is_repl: bool = True) -> LoadedPrompt:  # noqa: FBT002 - the documented signature
-        """The layers with their headers, the surroundings last. A text that both layers have stands once.
+        """Return the layers with their headings, the environment last. A text that both layers contain appears once.
 
-        Raises WorkspaceMissing where the working directory was deleted.
+        Raises WorkspaceMissing if the working directory was deleted.
         """
         sources = self._personal if self._personal is not None else personal_files()
         personal_path, personal, warnings = _first(sources)
@@ -96,9 +97,7 @@ class PromptLoader:
         )
         warnings += more
         if project and personal and text_hash(project) == text_hash(personal):
-            warnings.append(
-                ContextWarning(str(project_path), "has the same text as the personal prompt: it stands once")
-            )
+            warnings.append(ContextWarning(str(project_path), "same text as the personal prompt, included once"))
             project_path, project = None, ""
         layers = (("# Personal Configuration", personal), ("# Project Configuration", project))
         sections = [f"{header}\n{text}" for header, text in layers if text]
@@ -107,12 +106,12 @@ class PromptLoader:
 
 
 def personal_files() -> list[FilePromptSource]:
-    """The documented places of the personal prompt, the first one that is there wins."""
+    """Return the documented places of the personal prompt; the first existing file counts."""
     return [FilePromptSource(path) for path in personal_places(home_folder())]
 
 
 def _first(sources: Sequence[PromptSource]) -> tuple[Path | None, str, list[ContextWarning]]:
-    """Path and text of the first source that has one, and what was to say about those that were tried."""
+    """Return path and text of the first source with a text, and the warnings of all sources that were read."""
     warnings: list[ContextWarning] = []
     for source in sources:
         text = source.load()

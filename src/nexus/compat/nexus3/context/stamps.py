@@ -1,7 +1,7 @@
-"""Times as document 004 prints them: when a session began, what time it is, when a summary was made.
+"""Times as document 004 prints them: start of a session, current time, time of a summary.
 
-They come from a clock that is passed in, in the user's zone. Where no zone is given the time is UTC and says so: the
-zone of the machine is the user's only where the program runs on the user's machine, which `timezone="local"` says.
+They use an injected clock and the user's zone. Without a zone the time is UTC and labeled so: the machine's zone is the
+user's only if the program runs on the user's machine, which `timezone="local"` states.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ MOMENT_SOURCE = "nexus:moment"
 
 
 def system_clock_ms() -> int:
-    """Now, in milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def check_zone(timezone: str) -> None:
-    """Raises BadSetting if that is no zone: empty (UTC), `local` (the machine's), or what `nexus.open` takes for one."""
+    """Check a zone: empty (UTC), `local` (the machine's), or a zone that `nexus.open` accepts. Raises BadSetting."""
     _at(0, timezone)
 
 
 def stamp(at_ms: int, timezone: str) -> str:
-    """The time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
+    """Return the time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
     return stamp_text(*_at(at_ms, timezone))
 
 
 def moment_line(at_ms: int, timezone: str) -> str:
-    """`Current date: 2026-01-13, Current time: 14:30 (local)`."""
+    """Return `Current date: 2026-01-13, Current time: 14:30 (local)`."""
     return now_text(stamp(at_ms, timezone))
 
 
 def session_start(at_ms: int, timezone: str) -> Message:
-    """The first message of a session."""
+    """Return the first message of a session."""
     text = session_start_text(stamp(at_ms, timezone))
     return Message("user", (Text(text),), at_ms=at_ms, source=SESSION_SOURCE)
 
 
 def moment(at_ms: int, timezone: str) -> Message:
-    """A stamp as a message of its own, for a tool loop that goes on for long."""
+    """Return a time stamp as a message, for a long tool loop."""
     return Message("user", (Note("moment", moment_line(at_ms, timezone)),), at_ms=at_ms, source=MOMENT_SOURCE)
 
 
 def with_moment_line(system_prompt: str, line: str) -> str:
-    """The system prompt with the time as the first line of its last `# Environment` section, made if there is none."""
+    """Insert the time as first line of the prompt's last `# Environment` section, which is added if it is missing."""
     lines = system_prompt.split("\n")
     heads = [at for at, text in enumerate(lines) if text.strip() == ENVIRONMENT]
     if not heads:
@@ -60,18 +60,18 @@ def with_moment_line(system_prompt: str, line: str) -> str:
 
 
 def _at(at_ms: int, timezone: str) -> tuple[datetime, str]:
-    """The time as a calendar without zone shows it, and what to call the zone. Raises BadSetting."""
+    """Return the time in the zone, without zone information, and the zone's label. Raises BadSetting."""
     try:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise BadSetting(f"the clock says {at_ms}, which is no time in milliseconds since 1970") from error
+        raise BadSetting(f"clock value {at_ms} invalid (return milliseconds since 1970)") from error
     if not timezone:
         return at.replace(tzinfo=None), "UTC"
     try:
-        shown = at.astimezone(None if timezone == "local" else parse_zone(timezone)[1])
+        local = at.astimezone(None if timezone == "local" else parse_zone(timezone)[1])
     except OverflowError:  # an hour before the first day of the calendar, or after its last
         return at.replace(tzinfo=None), "UTC"
     except ValueError as error:
-        told = f"{error}: give an IANA name, an offset, a browser's minutes, or 'local' for the machine's"
-        raise BadSetting(told) from error
-    return shown.replace(tzinfo=None), "local"
+        text = f"{error} (give an IANA name, an offset, a browser's minutes, or 'local' for the machine's)"
+        raise BadSetting(text) from error
+    return local.replace(tzinfo=None), "local"

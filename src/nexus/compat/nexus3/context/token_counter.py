@@ -1,6 +1,6 @@
-"""Counting as document 004 has it: text, and messages as text plus four tokens each. Nothing is ever downloaded.
+"""Document 004's token counts: text, and messages as text plus four tokens each. Works offline.
 
-These counts are the door's own: the rest of Nexus counts the form that is sent (`nexus.tokens`), which is more exact.
+The rest of Nexus counts the request body instead (`nexus.tokens`), which is more exact.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nexus.types.message import Message, Text
 from nexus.types.sanitize import arguments_as_object
 
 OVERHEAD_PER_MESSAGE = 4
-"""Tokens for the role and the framing of one message (document 004)."""
+"""Tokens for role and framing of one message (document 004)."""
 
 CHARS_PER_TOKEN = 4
 
@@ -25,43 +25,43 @@ class TokenCounter(Protocol):
     """Counts the tokens of a text and of messages."""
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         ...
 
     def count_messages(self, messages: Iterable[Message]) -> int:
-        """The tokens of messages: their text, their tool calls as JSON, and the overhead of each."""
+        """Return the tokens of messages: their text, their tool calls as JSON, and the overhead of each."""
         ...
 
 
 class SimpleTokenCounter:
-    """An estimate without any vocabulary: one token for four characters, rounded up.
+    """An estimate without a vocabulary: one token for four characters, rounded up.
 
-    Text of other scripts than Latin has far more tokens than that; `TiktokenCounter` counts them.
+    It is too low for scripts other than Latin; use `TiktokenCounter` there.
     """
 
     OVERHEAD_PER_MESSAGE = OVERHEAD_PER_MESSAGE
 
     def count(self, text: str) -> int:
-        """A quarter of the text's length in characters, rounded up."""
+        """Return a quarter of the text's length in characters, rounded up."""
         return -(-len(text) // CHARS_PER_TOKEN)
 
     def count_messages(self, messages: Iterable[Message]) -> int:
-        """The estimate for each message's text, names and arguments, and four tokens for each message."""
+        """Return the estimate for each message's text, names and arguments, and four tokens for each message."""
         return _count_messages(self.count, messages)
 
 
 class TiktokenCounter:
-    """Exact counts by the vocabulary `cl100k_base` or `o200k_base`.
+    """Exact counts with the vocabulary `cl100k_base` or `o200k_base`.
 
-    It is tiktoken that counts if its file of the vocabulary is on this machine already, else `toktok`, which carries
-    both and counts the same. Raises BadSetting for another encoding, ImportError if neither package is there.
+    tiktoken counts if its vocabulary file is on this machine, else `toktok`, which contains both vocabularies and
+    counts the same. Raises BadSetting for another encoding, ImportError without either package.
     """
 
     OVERHEAD_PER_MESSAGE = OVERHEAD_PER_MESSAGE
 
     def __init__(self, encoding_name: str = "cl100k_base") -> None:
         if encoding_name not in ("cl100k_base", "o200k_base"):
-            raise BadSetting(f"there is no offline vocabulary {encoding_name!r}: choose cl100k_base or o200k_base")
+            raise BadSetting(f"vocabulary {encoding_name!r} not available offline (choose cl100k_base or o200k_base)")
         self.encoding_name: str = encoding_name
         try:
             exact: budget_counter.TokenCounter = budget_counter.TiktokenCounter(encoding_name)
@@ -71,16 +71,16 @@ class TiktokenCounter:
         self._count = exact.count
 
     def count(self, text: str) -> int:
-        """The exact number of tokens; markup such as `<|endoftext|>` counts as the text that it is."""
+        """Return the exact number of tokens; markup such as `<|endoftext|>` counts as text."""
         return self._count(text)
 
     def count_messages(self, messages: Iterable[Message]) -> int:
-        """The tokens of each message's text, names and arguments, and four more for each message."""
+        """Return the tokens of each message's text, names and arguments, and four more for each message."""
         return _count_messages(self._count, messages)
 
 
 def get_token_counter(use_tiktoken: bool = True) -> TokenCounter:  # noqa: FBT002 - the documented signature
-    """An exact counter; the estimate if `use_tiktoken` is false or no vocabulary can be had."""
+    """Return an exact counter, or the estimate if `use_tiktoken` is false or no vocabulary is available."""
     if use_tiktoken:
         try:
             return TiktokenCounter()
@@ -94,7 +94,7 @@ def _count_messages(count: Callable[[str], int], messages: Iterable[Message]) ->
 
 
 def _message_tokens(count: Callable[[str], int], message: Message) -> int:
-    """What is sent in this door's form counts; thinking and parts of unknown kinds are not. Images go by formula."""
+    """Return the tokens of a message as it is sent: no thinking or unknown parts, images by formula."""
     calls, results = list(message.calls()), list(message.results())
     tokens = OVERHEAD_PER_MESSAGE * max(1, len(results))
     for part in visible_parts(message):

@@ -1,7 +1,7 @@
-"""Which groups of messages are shown when not all fit: the two strategies of document 004, over whole groups only.
+"""Document 004's two truncation strategies, over whole groups of messages.
 
-By the letter each call fills the budget again, there is no marker for what is left out, and the most recent group stays
-even where nothing fits.
+As documented, each call fills the budget again, omitted messages leave no notice, and the newest group stays even if it
+does not fit.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from nexus.compat.nexus3.context.stamps import MOMENT_SOURCE
 from nexus.types.message import Message
 
 Group: TypeAlias = tuple[Message, ...]
-"""A message with the tool results (and stamps of time) that follow it: one call group, or one message alone."""
+"""A message with the tool results and time stamps that follow it: one call group, or a single message."""
 
 Count: TypeAlias = Callable[[Group], int]
 
 
 def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
-    """The messages as groups, in order; flattened they are the same messages again.
+    """Return the messages as groups, in order; flattened they are the same messages again.
 
-    What the repair would not show as a step of its own (a result, an orphan, an empty message) goes with what is before.
+    A message that the repair would not show as a step (a result, an orphan, an empty message) joins the group before
+    it.
     """
     fold = repair.Fold(started=True)
     groups: list[list[Message]] = []
@@ -40,35 +41,35 @@ def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
 
 
 def is_complete(message: Message) -> Message:
-    """The message without its id: ids join pieces of one message as they stream in, and here each is complete."""
+    """Return the message without its id: ids join streamed pieces of one message, and here each message is complete."""
     return replace(message, id="") if message.id else message
 
 
 def flatten_groups(groups: Iterable[Group]) -> list[Message]:
-    """All messages of the groups, in order."""
+    """Return all messages of the groups, in order."""
     return [message for group in groups for message in group]
 
 
 def newest_within(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
-    """The newest groups that fit into the budget, up to the first one that does not."""
-    kept: list[Group] = []
+    """Return the newest groups that fit into the budget, up to the first one that does not."""
+    newest: list[Group] = []
     for group in reversed(groups):
         budget -= count(group)
         if budget < 0:
             break
-        kept.append(group)
-    return kept[::-1]
+        newest.append(group)
+    return newest[::-1]
 
 
 def truncate_oldest_first(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
-    """The newest groups that fit, and the most recent one in any case."""
+    """Return the newest groups that fit, and at least the newest one."""
     return newest_within(groups, budget, count) or list(groups[-1:])
 
 
 def truncate_middle_out(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
-    """The first and the last group, and between them the newest that fit.
+    """Return the first and the last group, and between them the newest that fit.
 
-    Where these two alone are too large it is as `truncate_oldest_first`.
+    If these two alone are too large, it truncates like `truncate_oldest_first`.
     """
     if len(groups) < 2:
         return list(groups)

@@ -1,4 +1,4 @@
-"""What of a conversation is sent: messages repaired, and in the form of OpenAI's chat API."""
+"""The visible messages of a conversation: repaired, and in OpenAI's chat format."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nexus.types.sanitize import sanitize_text
 from nexus.workspace.times import FRESH_MS
 
 
-def visible_messages(messages: Iterable[Message], *, begun: bool = False) -> list[Message]:
-    """The messages as a provider accepts them; calls that are still open are answered as interrupted.
+def visible_messages(messages: Iterable[Message], *, started: bool = False) -> list[Message]:
+    """Return the messages as a provider accepts them; calls without a result are answered as interrupted.
 
-    `begun` says that others stand before them.
+    `started` means that other messages precede them.
     """
-    fold = repair.Fold(started=begun)
+    fold = repair.Fold(started=started)
     out: list[Message] = []
     for message in messages:
         out.extend(view for view, _, _ in repair.step(fold, is_complete(message), plain=False))
@@ -31,48 +31,48 @@ def visible_messages(messages: Iterable[Message], *, begun: bool = False) -> lis
 
 
 def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The system prompt, if there is one, and the repaired messages as OpenAI's chat messages."""
+    """Return the system prompt, if any, and the repaired messages as OpenAI's chat messages."""
     system = [{"role": "system", "content": sanitize_text(system_prompt)}] if system_prompt else []
     return [*system, *(item for message in visible_messages(messages) for item in fragment(message))]
 
 
 def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
-    """Whether a tool loop has all its results and the last stamp of time is over five minutes old."""
+    """Return whether a tool loop has all its results and its last time stamp is over five minutes old."""
     if not messages or messages[-1].role != "tool":
         return False
     group = identify_message_groups(messages)[-1]
-    asked = {call.id for message in group for call in message.calls()}
+    call_ids = {call.id for message in group for call in message.calls()}
     answered = {result.call_id for message in group for result in message.results()}
     stamped = max((message.at_ms for message in messages if _is_stamped(message)), default=0)
-    return asked <= answered and now_ms - stamped > FRESH_MS
+    return call_ids <= answered and now_ms - stamped > FRESH_MS
 
 
 def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
-    """Tool calls from ours, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`.
+    """Return tool calls in Nexus's form.
 
-    They may be dicts or objects of a client's library. Arguments that are given as values become JSON text. Raises
-    BadReply for anything else.
+    They may be Nexus's, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`, as dicts
+    or objects of a client's library. Arguments that are values become JSON text. Raises BadReply for anything else.
     """
     return tuple(call if isinstance(call, ToolCall) else _call(call, at) for at, call in enumerate(tool_calls))
 
 
 def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Definitions of tools as dicts. Raises BadTool for one that is none, or that holds what JSON cannot."""
-    found: list[dict[str, Any]] = []
+    """Return tool definitions as dicts. Raises BadTool for one that is no mapping or has no JSON form."""
+    definitions: list[dict[str, Any]] = []
     for at, tool in enumerate(tools):
-        given = as_mapping(tool)
-        if given is None:
-            raise BadTool(f"tool definition {at} is no mapping but of the type {type(tool).__name__}")
+        definition = as_mapping(tool)
+        if definition is None:
+            raise BadTool(f"tool definition {at} invalid: {type(tool).__name__} (give a mapping)")
         try:
-            to_json(given)
+            to_json(definition)
         except (TypeError, ValueError) as error:
             raise BadTool(f"tool definition {at} has no JSON form: {error}") from error
-        found.append(given)
-    return found
+        definitions.append(definition)
+    return definitions
 
 
 def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms: int) -> Message:
-    """A tool's result as a message; anything that is neither text nor a ToolResult is kept as its JSON text."""
+    """Return a tool's result as a message; a result that is neither text nor a ToolResult becomes JSON text."""
     if isinstance(result, ToolResult):
         part = replace(result, call_id=tool_call_id, name=name)
     else:
@@ -81,25 +81,25 @@ def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms
 
 
 def as_text(value: object) -> str:
-    """A text as it is, nothing as no text, any other value as JSON."""
+    """Return a text unchanged, None as empty text, any other value as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else to_json(value)
 
 
 def text_with_notes(message: Message) -> str:
-    """The text of a message as it is sent, stamps of time included."""
+    """Return the text of a message as it is sent, including time stamps."""
     content: Sequence[dict[str, Any]] = fragment(message)
     return "\n".join(as_text(item["content"]) for item in content)
 
 
-def _call(given: object, at: int) -> ToolCall:
-    fields = as_mapping(given)
+def _call(value: object, at: int) -> ToolCall:
+    fields = as_mapping(value)
     inner = as_mapping(fields.get("function") or fields) if fields is not None else None
     if fields is None or inner is None:
         raise BadReply(
-            f"tool call {at} is {str(given)[:80]!r}: give a list of nexus.ToolCall, of dicts with id, name and arguments, "
-            "or of the client's own calls; nothing was stored"
+            f"tool call {at} invalid: {str(value)[:80]!r} (give nexus.ToolCall values, dicts with id, name and arguments, "
+            "or the client's own calls)"
         )
     return ToolCall(str(fields.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments")))
 
