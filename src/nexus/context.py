@@ -119,7 +119,7 @@ class Manifest(Struct, frozen=True):
 
 
 class PrefixReport(Struct, frozen=True):
-    """How the prompt follows the view's last prompt. Tokens are the provider's."""
+    """Comparison of the prompt with the view's last prompt. Tokens are the provider's."""
 
     state: Literal["first", "extends", "broken"]
     """`first`: the view has no last prompt. `extends`: the last prompt is a prefix of this one. `broken`: it is not."""

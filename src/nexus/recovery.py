@@ -64,7 +64,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def was_recovered(self) -> bool:
-        """Whether the first call did not fit."""
+        """Return True if the first call did not fit."""
         return len(self.attempts) > 1
 
 

@@ -23,7 +23,7 @@ EXCERPT_BYTES = 60
 
 
 class Difference(Struct, frozen=True):
-    """How a later call's prompt follows an earlier one's.
+    """Comparison of a later call's prompt with an earlier one's.
 
     Bodies are compared in the later call's provider format, without cache breakpoints.
     """

@@ -28,7 +28,7 @@ class SettingsFile:
 
     @property
     def is_users(self) -> bool:
-        """Whether it is the user's. A workspace's file may be another person's text."""
+        """Return True if the file is the user's. A workspace's file may be another person's text."""
         return self.inside is None
 
     def text(self) -> str | None:
