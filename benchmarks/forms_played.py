@@ -68,7 +68,7 @@ def play(session: Session, form: Form, model: str, counter: Remembered, *, budge
 
 
 def _played(nx: nexus.Engine, calls: Sequence[Call], form: Form, memory: Path, budget: int | None) -> Iterator[Sent]:
-    wire = nx.resolve(nx.model).wire
+    wire = nx.resolve(nx.model).provider_format
     tools = json.loads((ROOT / "examples" / "tools.json").read_text("utf-8"))["tools"]
     for number, (call, at_ms) in enumerate(zip(calls, times_of(calls), strict=True), 1):
         event = replace(call.event, at_ms=at_ms)

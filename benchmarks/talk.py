@@ -46,7 +46,7 @@ class Talk:
         result = tool(call.id, self._text(RESULT_CHARS), "search")
         told = (result, assistant(self._text(150), id=f"b{number}", model=model))
         self.messages.extend((*asked, *told))
-        first = NewEntry(messages=with_sizes(asked, self.counter), opens_turn=True, at_ms=number)
+        first = NewEntry(messages=with_sizes(asked, self.counter), starts_turn=True, at_ms=number)
         return (
             first,
             NewEntry(messages=with_sizes(told, self.counter), at_ms=number),

@@ -62,7 +62,7 @@ class Turns:
         messages = tuple(SizedMessage(message, _SIZE) for message in self._messages(number))
         usage = {"input_tokens": number, "output_tokens": 10, "cache_read_tokens": 5, "cache_write_tokens": 0}
         body = {"model": _MODEL, "provider": "anthropic", "role": "unified", "usage": usage}
-        return NewEntry(messages=messages, body=body, opens_turn=True, keys=(f"turn:{number:08d}:{'0' * 20}",))
+        return NewEntry(messages=messages, body=body, starts_turn=True, keys=(f"turn:{number:08d}:{'0' * 20}",))
 
     def _messages(self, number: int) -> tuple[Message, ...]:
         pick, run = self.random.randrange, f"run-{number}"

@@ -199,7 +199,7 @@ class Walk:
         groups = [group for group in groups if shows(group[0]) and group[0].role != "system"]
         system = COUNTER.count(json.dumps(whole.system_prompt, ensure_ascii=False)) + 3 + 40
         event = [least(without_memory(message), limits) for message in whole.event]
-        wire = whole.accounting.model_info.wire
+        wire = whole.accounting.model_info.provider_format
         current = sum(size.on(wire) + size.optional for size in (message_tokens(m, COUNTER) for m in event))
         last = [least(message, limits) for message in groups[-1]] if groups else []
         thinks = bool(point.event.results) and wire == "anthropic"
@@ -226,7 +226,7 @@ class Walk:
         for other, body in bodies.items():
             assert CHECKS[other](body) == [], f"{other} at {self.budget}"
             self.figures["bodies validated"] += 1
-        for wire in OWN_WIRES[ctx.accounting.model_info.wire]:
+        for wire in OWN_WIRES[ctx.accounting.model_info.provider_format]:
             assert RECOUNT.count(bodies[wire]) <= total, f"{wire} has more tokens than its account"
             sent = json.dumps(bodies[wire], ensure_ascii=False)
             assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"

@@ -86,7 +86,7 @@ def unexpected_marks() -> None:
     """A compaction is stored whatever mark came before it."""
 
     def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        return _commit(self, session, replace(commit, expected_mark=None), facts)
+        return _commit(self, session, replace(commit, expected_checkpoint=None), facts)
 
     SqliteLedger.commit = commit
 

@@ -104,7 +104,7 @@ def _append_many(path: Path, sessions: range, turns: int) -> int:
 def _append(ledger: SqliteLedger, session: str, name: str, number: int) -> int:
     begun = time.monotonic()
     said = SizedMessage(user(_text(session, name, number)), TokenSize(5, 5, 5))
-    entry = NewEntry(messages=(said,), at_ms=traffic.FIRST_MS, opens_turn=True, keys=(f"{name}/{number}",))
+    entry = NewEntry(messages=(said,), at_ms=traffic.FIRST_MS, starts_turn=True, keys=(f"{name}/{number}",))
     try:
         done = ledger.commit(session, Commit((entry,)))
     except LedgerBusy as error:

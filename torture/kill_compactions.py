@@ -1,6 +1,6 @@
 """Two processes append to one session and compact it; one or both are killed at a random moment.
 
-Every compaction says after which mark it was planned (`expected_mark`). After a kill the session must be what it was
+Every compaction says after which mark it was planned (`expected_checkpoint`). After a kill the session must be what it was
 before the commit or after it: all that was acknowledged is there once, what was refused is not, each mark follows the
 one that it was planned after, and no row is left alone.
 """
@@ -114,7 +114,7 @@ def was_written(ledger: SqliteLedger, session: str, commit: Commit) -> bool:
     try:
         ledger.commit(session, commit)
     except CompactionSuperseded:
-        require(commit.expected_mark is not None, "an append was refused because of a compaction")
+        require(commit.expected_checkpoint is not None, "an append was refused because of a compaction")
         return False
     return True
 
@@ -126,15 +126,15 @@ def next_step(ledger: SqliteLedger, session: str, name: str, step: int) -> Commi
     thread = ledger.thread_of(session) or 0
     with ledger.snapshot():
         head = ledger.head(thread)[0]
-        marks = ledger.marks(thread)
-    after, holds = (marks[0].seq if marks else 0), live_checkpoints(marks).mark
+        marks = ledger.checkpoints(thread)
+    after, holds = (marks[0].seq if marks else 0), live_checkpoints(marks).checkpoint
     keys = (f"{session}/{name}/{step}",)
     if step % 6 == 0 and holds is not None:
         body = {"of": holds.seq, "name": name, "step": step, "after": after}
-        return Commit((NewEntry("undone", body=body, keys=keys),), expected_mark=after)
+        return Commit((NewEntry("undone", body=body, keys=keys),), expected_checkpoint=after)
     made = Compaction(1, max(head - 2, 1), max(head - 1, 2), f"A summary of {head} entries. " * 40)
     body = {**msgspec.to_builtins(made), "name": name, "step": step, "after": after}
-    return Commit((NewEntry("compaction", body=body, keys=keys),), expected_mark=after)
+    return Commit((NewEntry("compaction", body=body, keys=keys),), expected_checkpoint=after)
 
 
 def append_of(session: str, name: str, step: int) -> NewEntry:
@@ -142,7 +142,7 @@ def append_of(session: str, name: str, step: int) -> NewEntry:
     said = (user(text), assistant(text[::-1]))
     messages = tuple(SizedMessage(one, TokenSize(step, step, step)) for one in said)
     return NewEntry(
-        messages=messages, body={"name": name, "step": step}, opens_turn=True, keys=(f"{session}/{name}/{step}",)
+        messages=messages, body={"name": name, "step": step}, starts_turn=True, keys=(f"{session}/{name}/{step}",)
     )
 
 
@@ -209,7 +209,7 @@ def _check_marks(ledger: SqliteLedger, session: str, entries: list[Entry]) -> No
     """Each mark follows the one it was planned after; what holds is the newest that was not taken back."""
     thread = ledger.thread_of(session) or 0
     marks = [one for one in entries if one.kind not in STEPS]
-    require(ledger.marks(thread) == marks[::-1], f"session {session}: the marks are not those among the entries")
+    require(ledger.checkpoints(thread) == marks[::-1], f"session {session}: the marks are not those among the entries")
     require(
         ledger.head(thread) == (entries[-1].seq, entries[-1].hash), f"session {session}: head is not the last entry"
     )
@@ -230,7 +230,7 @@ def _check_marks(ledger: SqliteLedger, session: str, entries: list[Entry]) -> No
                 made.covers_to < made.first_kept <= mark.seq, f"session {session}: compaction {mark.seq} covers itself"
             )
             holding.append(mark.seq)
-    holds = live_checkpoints(marks[::-1]).mark
+    holds = live_checkpoints(marks[::-1]).checkpoint
     require(
         (holds.seq if holds else 0) == (holding[-1] if holding else 0), f"session {session}: another compaction holds"
     )
@@ -244,13 +244,15 @@ def _repeat(
         entry = next(one for one in entries if (one.body["name"], one.body["step"]) == (name, step))
         again = append_of(session, name, step) if entry.kind == "messages" else _same(session, entry)
         after = entry.body.get("after")
-        commit = Commit((again,), expected_mark=after)
+        commit = Commit((again,), expected_checkpoint=after)
     else:
         commit = next_step(ledger, session, name, step)
     try:
         added = ledger.commit(session, commit).added
     except CompactionSuperseded:
-        require(stored and commit.expected_mark is not None, f"session {session}: step {step} of {name} was refused")
+        require(
+            stored and commit.expected_checkpoint is not None, f"session {session}: step {step} of {name} was refused"
+        )
         return {"repeated marks refused as superseded by themselves": 1}
     require(added == (not stored), f"session {session}: step {step} of {name}, repeated, added {added} entries")
     return {"steps repeated after a kill, each there once": 1}

@@ -60,7 +60,7 @@ def make(path: Path) -> None:
         title="A task", parent_session="first", parent_turn=2, task="Look it up", task_status="done"
     )
     ledger.commit("subagent", traffic.append("subagent", 1), facts)
-    ledger.move(
+    ledger.update_refs(
         [NewRefUpdate("archived", ledger.thread_of("archived"), "archived", SessionMetadata(status="archived"))],
         [Alias("a name", "first", "renamed"), Alias("another name", "a name", "merged")],
     )
@@ -77,7 +77,7 @@ def questions(ledger: SqliteLedger) -> list[Question]:
     for label in (*LABELS, *ALIASES, "nobody"):
         asked.append(Question(f"thread_of {label}", lambda at, label=label: at.thread_of(label)))
         asked.append(Question(f"session {label}", lambda at, label=label: at.session(label)))
-        asked.append(Question(f"moves {label}", lambda at, label=label: at.moves(label), needed=False))
+        asked.append(Question(f"moves {label}", lambda at, label=label: at.ref_updates(label), needed=False))
         asked.append(Question(f"known_keys {label}", lambda at, label=label: at.known_keys(label), needed=False))
     for thread in sorted({ledger.thread_of(label) or 0 for label in LABELS}):
         asked += _of_thread(thread)
@@ -95,7 +95,7 @@ def _of_thread(thread: int) -> list[Question]:
         "head": lambda at: at.head(thread),
         "entries": lambda at: list(at.entries(thread)),
         "last entries": lambda at: list(at.entries(thread, max(0, at.head(thread)[0] - 3))),
-        "marks": lambda at: at.marks(thread),
+        "marks": lambda at: at.checkpoints(thread),
         "instructions": lambda at: list(at.instructions(thread)),
         "last_cut": lambda at: at.last_cut(thread, traffic.VIEW),
         "last_assembly": lambda at: at.last_assembly(thread, traffic.VIEW),
@@ -162,7 +162,7 @@ def dice_for(seed: int, number: int) -> random.Random:
 def _said(label: str, number: int) -> NewEntry:
     message = user(f"{label} says {number}. " + "y" * (number * 311 % 900), id=f"{label}-{number}")
     return NewEntry(
-        messages=(SizedMessage(message, TokenSize(number, number, number)),), at_ms=traffic.FIRST_MS, opens_turn=True
+        messages=(SizedMessage(message, TokenSize(number, number, number)),), at_ms=traffic.FIRST_MS, starts_turn=True
     )
 
 
@@ -171,7 +171,7 @@ def _mark(ledger: SqliteLedger) -> None:
         for head in (6, 10):
             made = Compaction(1, head - 2, head - 1, f"A summary of {head} entries of {label}. " * 20)
             ledger.commit(label, Commit((NewEntry("compaction", body=msgspec.to_builtins(made)),)))
-    newest = ledger.marks(ledger.thread_of("third") or 0)[0].seq
+    newest = ledger.checkpoints(ledger.thread_of("third") or 0)[0].seq
     ledger.commit("third", Commit((NewEntry("undone", body={"of": newest}),)))
     pins = [NewEntry("pin", body={"seq": seq, "ord": 0, "reason": "kept"}) for seq in (2, 4)]
     ledger.commit("second", Commit((*pins, NewEntry("unpin", body={"seq": 2, "ord": 0}))))

@@ -192,9 +192,9 @@ def _meanwhile(scene: Scene) -> None:
         nx.compact(SESSION, **scene.request)
     elif what == "pin":
         rows = [row for entry in nx.ledger.entries(SESSION)[-8:] for row in entry.rows]
-        nx.ledger.pin(SESSION, dice.choice(rows).place)
+        nx.ledger.pin(SESSION, dice.choice(rows).ref)
     else:
-        mark = nx.ledger.live(SESSION).mark
+        mark = nx.ledger.live(SESSION).checkpoint
         if mark is not None:
             nx.ledger.undo(SESSION)
     scene.counts["changes by others meanwhile"] += 1

@@ -336,7 +336,9 @@ def _as_told(scene: Scene, ctx: AssembledContext) -> None:
 
 def _marks(scene: Scene) -> int:
     """The number of compactions in the session."""
-    return sum(entry.kind == "compaction" for entry in scene.nx.store.marks(scene.nx.ledger.thread(scene.session)))
+    return sum(
+        entry.kind == "compaction" for entry in scene.nx.store.checkpoints(scene.nx.ledger.thread(scene.session))
+    )
 
 
 def _largest(error: BudgetTooSmall) -> str:

@@ -127,7 +127,7 @@ def verify(work: Work) -> None:
     ledger = SqliteLedger(str(work.path))
     traffic.check(ledger, SESSION, work.appends, work.begun)
     thread = ledger.thread_of("marked")
-    marks = ledger.marks(thread) if thread is not None else []
+    marks = ledger.checkpoints(thread) if thread is not None else []
     require(len(marks) >= work.marks, f"{work.marks} compactions were acknowledged, {len(marks)} are there")
     ledger.close()
     traffic.sound(work.path)
@@ -164,7 +164,7 @@ def _compact(work: Work) -> None:
     ledger = work.opened()
     ledger.commit("marked", Commit((NewEntry(at_ms=traffic.FIRST_MS),)))
     summary = msgspec.to_builtins(Compaction(1, 1, 2, "A summary. " * 200))
-    ledger.commit("marked", Commit((NewEntry("compaction", body=summary, keys=("k",)),), expected_mark=0))
+    ledger.commit("marked", Commit((NewEntry("compaction", body=summary, keys=("k",)),), expected_checkpoint=0))
     work.marks += 1
 
 

@@ -81,7 +81,7 @@ class Turn(Struct, frozen=True):
 
     def entries(self) -> tuple[NewEntry, ...]:
         """What is appended for it."""
-        opened = NewEntry(messages=self.messages, at_ms=FIRST_MS, opens_turn=True)
+        opened = NewEntry(messages=self.messages, at_ms=FIRST_MS, starts_turn=True)
         return opened, NewEntry("completed", at_ms=FIRST_MS)
 
 

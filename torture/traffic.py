@@ -136,7 +136,7 @@ def _entry(session: str, number: int, key: str) -> NewEntry:
         messages=said,
         body={"append": number, "of": session},
         at_ms=FIRST_MS + number,
-        opens_turn=number % 3 == 1,
+        starts_turn=number % 3 == 1,
         keys=(key,),
     )
 

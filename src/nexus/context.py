@@ -100,7 +100,7 @@ class Manifest(Struct, frozen=True):
 
     images: ImagePrice = ANY_MODEL
 
-    ahead: dict[str, str] = {}
+    preamble_blocks: dict[str, str] = field(default_factory=dict[str, str], name="ahead")
     """Hash of each block that is a message before the conversation, by source and name."""
 
     message_format: MessageFormatName = field(default="roles", name="form")

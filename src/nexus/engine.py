@@ -190,7 +190,7 @@ class Engine:
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
         """Check that a call of a tool may be run. Raises ToolNotAllowed unless the context offered the tool."""
         if not ctx.allows(tool):
-            reasons = {denied.name: denied.why for denied in ctx.provenance.denied_tools}
+            reasons = {denied.name: denied.reason for denied in ctx.provenance.denied_tools}
             reason = reasons.get(tool, "not offered with this context")
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
 
@@ -227,7 +227,13 @@ class Engine:
         here = self._surveys.of(request.routing.session, thread, mark, at_ms)
         return AssemblyInputs(
             source_context=SourceContext(
-                request, self.workspace_context, at_ms, zone, here, previous_turns=kept.earlier, clock_ms=self.clock_ms
+                request,
+                self.workspace_context,
+                at_ms,
+                zone,
+                here,
+                previous_turns=kept.previous_turns,
+                clock_ms=self.clock_ms,
             ),
             sources=self.profiles.sources(found),
             frozen_blocks=frozen,
@@ -464,7 +470,7 @@ class Engine:
         with self.store.snapshot():
             ctx, fitted = assemble_fitted(request, self._profile(request), self._assembly_inputs(authorized))
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
-            marks = self.store.marks(thread) if thread is not None else []
+            marks = self.store.checkpoints(thread) if thread is not None else []
             entries = self.store.entries(thread, 0, head) if thread is not None else iter(())
         return explain(ctx, fitted, entries, marks, self._stable_counter, "the next call")
 

@@ -298,9 +298,9 @@ def _parts(ctx: AssembledContext) -> str:
 def _output_setting(ctx: AssembledContext) -> str:
     """Return the provider's name of the limit of a reply."""
     model = ctx.accounting.model_info
-    if model.wire == "gemini":
+    if model.provider_format == "gemini":
         return "max_output_tokens"
-    return "max_completion_tokens" if model.wire == "openai" and model.reasoning else "max_tokens"
+    return "max_completion_tokens" if model.provider_format == "openai" and model.reasoning else "max_tokens"
 
 
 def _try(
@@ -320,7 +320,7 @@ def _try(
         window=ctx.accounting.model_info.context_tokens,
         stop_reason=result.stop_reason,
         text_empty=not _has_content(reply),
-        sent=ctx.token_budget.used.total,
+        sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
     if verdict is not None and verdict.source == LESS_THAN_SENT and _has_content(reply):

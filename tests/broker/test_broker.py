@@ -216,7 +216,7 @@ def test_history_without_compaction_is_complete(nx: Engine) -> None:
 def test_history_after_compaction_begins_with_documented_summary(nx: Engine) -> None:
     """Document 002: `[Previous conversation summary]\\n${details.summary}`, then the kept turns, then what came after."""
     first = nx.entries("s")[6].seq
-    nx.ledger.compact("s", Compaction(1, first - 1, first, "They counted."), after_mark=0)
+    nx.ledger.compact("s", Compaction(1, first - 1, first, "They counted."), after_checkpoint=0)
     ctx = nx.assemble("question 6", session="s", profile="bare")
     nx.record(ctx, nexus.AgentResult((assistant("answer 6"),)))
     messages = build_history_messages(nx, "s")
@@ -226,9 +226,9 @@ def test_history_after_compaction_begins_with_documented_summary(nx: Engine) -> 
 
 def test_undo_restores_history_of_previous_compaction(nx: Engine) -> None:
     """Document 002, `findLatestCompaction`: "Find the LATEST compaction (not first!)"."""
-    nx.ledger.compact("s", Compaction(1, 2, 3, "one"), after_mark=0)
-    mark = nx.store.marks(nx.ledger.thread("s"))[0].seq
-    nx.ledger.compact("s", Compaction(1, 6, 7, "two"), after_mark=mark)
+    nx.ledger.compact("s", Compaction(1, 2, 3, "one"), after_checkpoint=0)
+    mark = nx.store.checkpoints(nx.ledger.thread("s"))[0].seq
+    nx.ledger.compact("s", Compaction(1, 6, 7, "two"), after_checkpoint=mark)
     assert texts(nx)[0] == "[Previous conversation summary]\ntwo"
     nx.ledger.undo("s")
     assert texts(nx)[0] == "[Previous conversation summary]\none"

@@ -386,7 +386,7 @@ def test_ensure_budget_with_high_mark_1_compacts_at_zero_remaining() -> None:
         assert cut.token_budget.remaining > 0
         assert cut.token_budget.wanted == whole
         assert ensure_budget(nx, cut.token_budget, "s", high_mark=1.0, profile="bare") == {"compacted": True}
-        mark = nx.ledger.live("s").mark
+        mark = nx.ledger.live("s").checkpoint
         assert mark is not None and mark.body["trigger"] == "context_limit"
         after = nx.assemble("next", **asked, budget=room)
         assert after.cut is None

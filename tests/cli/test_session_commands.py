@@ -57,7 +57,7 @@ def folder(empty: Path) -> Path:
 def compacted(folder: Path, session: str = "main") -> None:
     """Compacts the first two turns: entry 7, which keeps what follows from entry 5."""
     with opened(folder) as nx:
-        nx.ledger.compact(session, Compaction(1, 4, 5, SUMMARY), after_mark=0)
+        nx.ledger.compact(session, Compaction(1, 4, 5, SUMMARY), after_checkpoint=0)
 
 
 def texts(folder: Path, session: str, *options: str) -> list[str]:
@@ -402,7 +402,7 @@ def test_there_is_nothing_to_undo_or_redo_where_nothing_holds_or_is_undone(folde
 def test_undo_of_the_newer_of_two_compactions_names_the_older_one_that_is_shown_now(folder: Path) -> None:
     compacted(folder)
     with opened(folder) as nx:
-        nx.ledger.compact("main", Compaction(1, 6, 8, "All of it."), after_mark=7)
+        nx.ledger.compact("main", Compaction(1, 6, 8, "All of it."), after_checkpoint=7)
     found = run("undo", "main", "--json", folder=folder).json
     assert found["undone"] == {"entry": 8, "covers_from": 1, "covers_to": 6}
     assert found["shown"]["compaction"] == {"entry": 7, "covers_from": 1, "covers_to": 4, "summary": SUMMARY}
@@ -587,7 +587,7 @@ def test_a_name_with_control_characters_has_no_power_over_the_terminal_in_any_co
     name = "ev\x1b[31mil\nna\x07me"
     with opened(folder) as nx:
         nx.ledger.create("spawned", SessionMetadata(task=name))
-        nx.ledger.compact("main", Compaction(1, 4, 5, name), after_mark=0)
+        nx.ledger.compact("main", Compaction(1, 4, 5, name), after_checkpoint=0)
     done("session", "rename", "main", name, folder=folder)
     done("session", "set", "spawned", f"parent_session={name}", f"persona={name}", folder=folder)
     done("session", "alias", f"{name} too", name, folder=folder)

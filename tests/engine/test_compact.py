@@ -52,7 +52,7 @@ def test_a_compaction_divides_a_turn_and_even_an_entry_and_keeps_what_the_turn_w
         event = loop(nx, 20)
         done = nx.compact(budget=8_000, profile="bare")
         assert done and done.method == "extractive" and done.messages > 5
-        mark = nx.ledger.live("main").mark
+        mark = nx.ledger.live("main").checkpoint
         assert mark is not None and mark.body["kept_ord"] == 1 and mark.body["asked"] == {"seq": 1, "ord": 0}
         ctx = nx.assemble(event, budget=8_000, profile="bare")
         assert ctx.messages[0].text().startswith("[Previous conversation summary]\n## Task")
@@ -67,7 +67,7 @@ def test_the_row_has_all_figures() -> None:
     with opened() as nx:
         loop(nx, 20, budget=100_000)
         done = nx.compact(budget=8_000, profile="bare", trigger="context_limit")
-        body = nx.ledger.live("main").mark
+        body = nx.ledger.live("main").checkpoint
         assert body is not None
         row = body.body
         assert (row["trigger"], row["type"], row["model"], row["call_tokens"]) == ("context_limit", "extractive", "", 0)
@@ -98,13 +98,13 @@ def test_a_second_compaction_brings_the_summary_up_to_date_and_covers_what_the_f
     with opened() as nx:
         loop(nx, 20)
         nx.compact(budget=8_000, profile="bare")
-        first = nx.ledger.live("main").mark
+        first = nx.ledger.live("main").checkpoint
         nx.record(
             nx.assemble([tool("c19", "x", "run")], budget=8_000, profile="bare"), nexus.AgentResult((assistant("ok"),))
         )
         loop(nx, 20, ask="Now write the docs. Use port 5433.")
         nx.compact(budget=8_000, profile="bare")
-        second = nx.ledger.live("main").mark
+        second = nx.ledger.live("main").checkpoint
         assert first is not None and second is not None
         assert second.body["covers_from"] == first.body["first_kept"]
         assert "Never touch legacy.py" in second.body["summary"] and "5433" in second.body["summary"]
@@ -178,7 +178,7 @@ def test_a_short_session_has_nothing_to_compact() -> None:
         reply(nx, "hi", assistant("hello"))
         done = nx.compact(budget=8_000, profile="bare")
         assert not done and "nothing to summarize" in done.reason
-        assert nx.ledger.live("main").mark is None
+        assert nx.ledger.live("main").checkpoint is None
 
 
 def test_the_engines_summarizer_is_asked_with_focus_and_its_model_is_in_the_row() -> None:
@@ -192,7 +192,7 @@ def test_the_engines_summarizer_is_asked_with_focus_and_its_model_is_in_the_row(
     with opened(summarizer=Model()) as nx:
         loop(nx, 20)
         done = nx.compact(focus="ports", budget=8_000, profile="bare")
-        mark = nx.ledger.live("main").mark
+        mark = nx.ledger.live("main").checkpoint
         assert mark is not None and done.method == "mine"
         assert (mark.body["model"], mark.body["provider"], mark.body["call_tokens"]) == ("m-1", "p", 10)
         assert mark.body["type"] == "summary"
@@ -225,7 +225,7 @@ def test_every_message_is_visible_or_covered_after_any_number_of_compactions(
             elif kind == "compact" and nx.store.thread_of(session):
                 nx.compact(session, budget=budget, profile="bare", share=0.2 * size)
             elif kind == "undo" and nx.store.thread_of(session):
-                if nx.ledger.live(session).mark is not None:
+                if nx.ledger.live(session).checkpoint is not None:
                     nx.ledger.undo(session)
             elif kind == "fork" and nx.store.thread_of(session):
                 nx.ledger.fork(f"s{number}", session)
@@ -245,7 +245,7 @@ def check(nx: Engine, session: str, budget: int) -> None:
     entries = nx.entries(session)
     marks = [entry for entry in entries if entry.kind == "compaction"]
     live = nx.ledger.live(session)
-    chain = live.mark
+    chain = live.checkpoint
     begin = MessageRef(1, 0)
     covered: list[tuple[MessageRef, MessageRef]] = []
     for mark in marks:
@@ -264,7 +264,7 @@ def check(nx: Engine, session: str, budget: int) -> None:
         return
     assert check_openai(ctx.to_openai()) == [] and recount(ctx.to_openai()) <= budget
     shown = visible_start(chain)
-    rows = [row for entry in entries for row in entry.rows if row.place >= shown]
+    rows = [row for entry in entries for row in entry.rows if row.ref >= shown]
     if ctx.cut is None and nx.store.last_cut(nx.ledger.thread(session), ctx.provenance.manifest.view) is None:
         body = texts(ctx)
         assert all(row.message.text()[:6] in body for row in rows if row.message.role == "user")

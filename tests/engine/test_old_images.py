@@ -57,7 +57,7 @@ def noted(ctx: AssembledContext) -> list[int]:
 
 
 def body(ctx: AssembledContext) -> str:
-    return json.dumps(ctx.to_provider(ctx.accounting.model_info.wire))
+    return json.dumps(ctx.to_provider(ctx.accounting.model_info.provider_format))
 
 
 def test_with_keep_turns_0_every_image_stays_as_before() -> None:
@@ -74,12 +74,12 @@ def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> 
         assert 1 <= len(cuts) <= 5
         for ctx in cuts:
             assert ctx.cut is not None and ctx.cut.reason == "old images"
-            assert (ctx.cut.marker, ctx.cut.left_out_messages) == ("", 0)
+            assert (ctx.cut.omission_notice, ctx.cut.omitted_messages) == ("", 0)
             assert noted(ctx)[-3:] == [0, 0, 0] and 0 not in noted(ctx)[:-3]
             assert ctx.accounting.prefix.causes == ("images of older turns became notes",)
             assert ctx.token_budget.used.total < 40_000
         stored = nx.store.cuts(1, made[-1].provenance.manifest.view)
-        assert [cut.images_until for cut in stored] == [ctx.cut.images_until for ctx in cuts if ctx.cut]
+        assert [cut.images_until_seq for cut in stored] == [ctx.cut.images_until_seq for ctx in cuts if ctx.cut]
         assert len(nx.history("main")) == 40
         assert sum(isinstance(part, Image) for message in nx.history("main") for part in message.parts) == 19
 
@@ -118,7 +118,7 @@ def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_o
         append(nx, "main", user("and"), assistant("yes"), opens_turn=True)
         ctx = nx.assemble("words and more words " * 1_850, budget=16_000, profile="bare")
         assert ctx.accounting.full_share > 1 and ctx.cut is not None and ctx.cut.reason == "over budget"
-        assert (ctx.cut.left_out_messages, ctx.cut.marker, noted(ctx)) == (0, "", [1] * 6)
+        assert (ctx.cut.omitted_messages, ctx.cut.omission_notice, noted(ctx)) == (0, "", [1] * 6)
         assert ctx.accounting.prefix.state == "broken"
 
 
@@ -165,7 +165,7 @@ def test_bodies_are_valid_on_every_wire_and_their_tokens_are_within_the_account(
                 "anthropic": ctx.to_anthropic(), "gemini": ctx.to_gemini(),
             }  # fmt: skip
             assert [problem for wire, made in bodies.items() for problem in CHECKS[wire](made)] == []
-            text = recount(bodies[ctx.accounting.model_info.wire]) * ctx.accounting.model_info.token_factor
+            text = recount(bodies[ctx.accounting.model_info.provider_format]) * ctx.accounting.model_info.token_factor
             assert text <= ctx.token_budget.used.total
 
 
@@ -232,7 +232,7 @@ def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
 
 def test_a_stored_cut_of_an_earlier_version_is_read() -> None:
     old = '{"view":"v","number":1,"at_seq":4,"first":{"seq":3,"ord":0},"marker":"m","left_out_messages":2,"left_out_tokens":9,"plain_until":4}'
-    assert msgspec.json.decode(old, type=Cut).images_until == 0
+    assert msgspec.json.decode(old, type=Cut).images_until_seq == 0
 
 
 def test_the_setting_comes_from_the_configuration_and_an_open_tool_loop_keeps_its_images(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_pins_survive_a_compaction_after_its_summary_and_are_not_shown_twice() -
     with opened() as nx:
         talk(nx, 30)
         nx.ledger.pin("s", MessageRef(4, 2))
-        nx.ledger.compact("s", Compaction(1, 25, 26, "They talk about numbers."), after_mark=31)
+        nx.ledger.compact("s", Compaction(1, 25, 26, "They talk about numbers."), after_checkpoint=31)
         messages = nx.assemble("x", session="s", budget=100_000, profile="bare").messages
         assert messages[0].text() == "[Previous conversation summary]\nThey talk about numbers."
         assert [message.text() for message in messages[1:3]] == [f"question 0: {WORDS}", ""]

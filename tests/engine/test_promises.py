@@ -133,7 +133,7 @@ def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> Non
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
         stay = [message for message in ctx.history.opening if message in nx.history("s")]
         assert stay[0].text().startswith("u0 ")
-        assert cut.left_out_messages + len([*stay, *kept]) == len(nx.history("s"))
+        assert cut.omitted_messages + len([*stay, *kept]) == len(nx.history("s"))
 
 
 def test_images_and_words_given_with_results_are_shown_after_them() -> None:
@@ -225,7 +225,7 @@ def test_a_cut_from_before_an_undo_does_not_hold_any_more_and_every_message_is_s
         for number in range(12):
             ctx = nx.assemble(f"question {number} " + "word " * 60, session="main", budget=100_000)
             nx.record(ctx, nexus.AgentResult((assistant(f"answer {number}"),)))
-        nx.ledger.compact("main", Compaction(1, 12, 13, "SUMMARY"), after_mark=0)
+        nx.ledger.compact("main", Compaction(1, 12, 13, "SUMMARY"), after_checkpoint=0)
         ctx = nx.assemble("small", session="main", budget=700)
         assert ctx.cut is not None and "SUMMARY" in str(ctx.to_openai())
         nx.record(ctx, nexus.AgentResult((assistant("yes"),)))
@@ -234,7 +234,7 @@ def test_a_cut_from_before_an_undo_does_not_hold_any_more_and_every_message_is_s
         assert "question 0 " in str(whole.to_openai()) and "SUMMARY" not in str(whole.to_openai())
         small = nx.assemble("and now", session="main", budget=700)
         shown = sum(isinstance(message["content"], str) for message in small.to_openai()["messages"])
-        assert small.cut is not None and small.cut.left_out_messages + shown >= 26
+        assert small.cut is not None and small.cut.omitted_messages + shown >= 26
         nx.ledger.redo("main")
         again = nx.assemble("and now", session="main", budget=100_000)
         assert "SUMMARY" in str(again.to_openai()) and "question 1 " not in str(again.to_openai())

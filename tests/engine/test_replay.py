@@ -45,7 +45,7 @@ TOOL: dict[str, Any] = {
 def own(ctx: AssembledContext) -> dict[str, Any]:
     """The body in the model's own form."""
     return {"openai": ctx.to_openai, "anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini}[
-        ctx.accounting.model_info.wire
+        ctx.accounting.model_info.provider_format
     ]()
 
 
@@ -112,10 +112,10 @@ class Walk:
 
     def compact(self, session: str) -> None:
         head = self.nx.store.head(self.nx.ledger.thread(session))[0]
-        marks = self.nx.store.marks(self.nx.ledger.thread(session))
+        marks = self.nx.store.checkpoints(self.nx.ledger.thread(session))
         to = self.chance.randint(1, max(head - 1, 1))
         made = Compaction(covers_from=1, covers_to=to, first_kept=to + 1, summary=f"what was said up to {to}")
-        self.nx.ledger.compact(session, made, after_mark=marks[0].seq if marks else 0)
+        self.nx.ledger.compact(session, made, after_checkpoint=marks[0].seq if marks else 0)
 
     def clear(self, session: str) -> None:
         self.nx.store.commit(session, Commit((NewEntry("clear"),)))
@@ -182,7 +182,7 @@ def replays(nx: Engine, walk: Walk) -> None:
 def listed_once(nx: Engine, session: str, told: Explanation, head: int) -> None:
     """Every message of the path has one line, and the tokens add up."""
     places = [line.place for line in told.lines if line.place is not None]
-    path = [row.place for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
+    path = [row.ref for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
     assert places == path
     assert sum(line.tokens for line in told.lines) == told.used
     assert all(line.tokens == line.full_tokens for line in told.lines if line.state == "included")
@@ -409,8 +409,8 @@ def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) ->
         found = nx.diff("main", 3)
         assert (found.state, found.causes) == ("broken", ("SOUL.md (soul) changed",))
         assert found.at == "SOUL.md (soul) in the system slot"
-        assert found.earlier.startswith(".")
-        assert found.later.startswith(" and exact.")
+        assert found.earlier_excerpt.startswith(".")
+        assert found.later_excerpt.startswith(" and exact.")
         assert found.stable_tokens + found.reprocessed_tokens == changed.token_budget.used.total
         assert (found.stable_tokens, found.lost_tokens) == (
             changed.accounting.prefix.stable_tokens,

@@ -76,7 +76,7 @@ def test_older_results_are_shortened_before_any_message_is_left_out() -> None:
     with opened() as nx:
         made = work(nx, 14, 80, 16_000)
         cut = next(ctx for ctx in made if ctx.cut)
-        assert cut.cut is not None and cut.cut.left_out_messages == 0 and not cut.cut.marker
+        assert cut.cut is not None and cut.cut.omitted_messages == 0 and not cut.cut.omission_notice
         assert cut.accounting.prefix.causes == ("older results of tools were shortened to stay within the budget",)
         assert "left out here" in shown(cut, "call_0")
         newest = max(int(r.call_id[5:]) for m in cut.messages for r in m.results())
@@ -125,7 +125,7 @@ def test_a_pinned_result_is_shown_whole_also_among_the_shortened() -> None:
         before = nx.assemble([tool("call_3", "x", "run")], budget=8_000, profile="bare")
         assert "left out here" in shown(before, "call_1")
         nx.record(before, SEEN)
-        place = next(row.place for e in nx.entries("main") for row in e.rows if "result 1\\n" in str(row.message))
+        place = next(row.ref for e in nx.entries("main") for row in e.rows if "result 1\\n" in str(row.message))
         nx.ledger.pin("main", place)
         after = nx.assemble("go on", budget=8_000, profile="bare")
         assert shown(after, "call_1").count("worker finished") == 150
@@ -146,7 +146,7 @@ def test_middle_out_keeps_the_beginning_in_front_of_one_marker_and_the_tail_move
         assert len(heads) == 1
         cut = nx.store.last_cut(1, ctx.provenance.manifest.view)
         assert cut is not None and cut.head is not None
-        assert cut.left_out_messages + len(ctx.history) - 1 == len(nx.history("main")) - 2
+        assert cut.omitted_messages + len(ctx.history) - 1 == len(nx.history("main")) - 2
 
 
 STEPS = st.lists(

@@ -66,7 +66,7 @@ def test_other_tools_are_filtered_by_the_policy_for_who_spoke(root: Path) -> Non
         changed = nx.what_if("dm:ann", 1, ReplayOverrides(tools=(READ, RUN)))
         assert names(changed) == (["read_file"], ["run_shell"])
         assert changed.provenance.identity.principal == "ann"
-        assert "not in toolset 'reading'" in changed.provenance.denied_tools[0].why
+        assert "not in toolset 'reading'" in changed.provenance.denied_tools[0].reason
         recorded(nx, principal="bob", session="dm:bob", tools=[READ])
         assert names(nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ, RUN)))) == (["read_file", "run_shell"], [])
 

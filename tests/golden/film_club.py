@@ -189,7 +189,7 @@ class FilmClub:
         self.clock.set(COMPACTED_AT)
         with self.opened() as nx:
             kept = next(entry.seq for entry in nx.entries(ANN["session"]) if entry.turn == 3)
-            nx.ledger.compact(ANN["session"], Compaction(1, kept - 1, kept, SUMMARY), after_mark=0)
+            nx.ledger.compact(ANN["session"], Compaction(1, kept - 1, kept, SUMMARY), after_checkpoint=0)
 
     def next(self, form: str, model: str = MODEL) -> nexus.AssembledContext:
         """The context of the session's next call."""

@@ -59,20 +59,20 @@ class Call:
         self.sent = {wire: text(body) for wire, body in self.bodies.items()}
         count = len(ctx.history.opening)
         self.opening, self.tail = ctx.messages[:count], ctx.messages[count:]
-        plain_until = self.cut.plain_until if self.cut else self.mark_plain
+        plain_until = self.cut.strip_thinking_until_seq if self.cut else self.mark_plain
         self.expected = Pairing(plain_until, bool(self.opening), noted=self.is_noted)
         for row in self.path.talk(self.first):
-            self.expected.add(row.message, row.place)
+            self.expected.add(row.message, row.ref)
         for message in self.event:
             self.expected.add(message, None)
         self.expected.closed()
 
     def is_noted(self, place: MessageRef) -> bool:
         """Whether the images of a message are notes: those of older turns, but for pinned ones and the first task."""
-        if self.cut is None or place.seq > self.cut.images_until or place in self.verbatim:
+        if self.cut is None or place.seq > self.cut.images_until_seq or place in self.verbatim:
             return False
         task = self.path.task()
-        return task is None or task.place != place
+        return task is None or task.ref != place
 
     @property
     def cuts(self) -> bool:
@@ -97,7 +97,7 @@ class Call:
         """What lies before the live summary's end and can have been shown all the same."""
         mark, task = self.path.live, self.path.task()
         found = [place for pin in self.path.pins() for place in self.path.group_of.get(pin, [])]
-        found += [task.place] if task is not None else []
+        found += [task.ref] if task is not None else []
         asked = mark.body.get("asked") if mark is not None else None
         found += [MessageRef(asked["seq"], asked["ord"])] if asked else []
         return [place for place in found if place < self.path.begin]

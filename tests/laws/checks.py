@@ -54,7 +54,7 @@ def within_budget(call: Call) -> None:
     if used > call.budget or ctx.token_budget.remaining < 0:
         broken("within budget", f"{used} of {call.budget}")
     factor = ctx.accounting.model_info.token_factor
-    for wire in OWN[ctx.accounting.model_info.wire]:
+    for wire in OWN[ctx.accounting.model_info.provider_format]:
         counted = _RECOUNT.count(call.bodies[wire]) * factor
         if counted > used:
             broken("within budget", f"{wire} has {counted} tokens, the account says {used}")
@@ -102,7 +102,7 @@ def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> N
         shown, notes = without_pictures(mine[2]) if mine[2] != wanted[2] else (mine[2], 0)
     if notes + mine[3] != wanted[3]:
         broken("results", f"{mine[3]} pictures and {notes} lines for {wanted[3]} pictures")
-    if notes and (call.cut is None or seq > max(call.cut.clip_until, call.cut.images_until)):
+    if notes and (call.cut is None or seq > max(call.cut.truncate_until_seq, call.cut.images_until_seq)):
         broken("results", "a picture of a newer result became a line")
     if shown == wanted[2]:
         pinned = place is not None and place in call.verbatim
@@ -131,11 +131,11 @@ def _without_notes(shown: str, wanted: Atom) -> tuple[str, int]:
 
 def images_of_newest_turns(call: Call) -> None:
     """Images become notes up to before the newest turns that keep theirs, and nowhere where all are to stay."""
-    until = call.cut.images_until if call.cut is not None else 0
+    until = call.cut.images_until_seq if call.cut is not None else 0
     if not until:
         return
     rows = call.path.talk(call.path.begin)
-    newer = [row for row in rows if row.place in call.path.pairing.starts and row.place.seq > until]
+    newer = [row for row in rows if row.ref in call.path.pairing.starts and row.ref.seq > until]
     turns = sum(row.message.role != "assistant" for row in newer)
     if not call.image_turns or turns < call.image_turns:
         broken("old images", f"notes up to {until}, with {turns} turns after it; {call.image_turns} keep theirs")
@@ -146,7 +146,7 @@ def event_whole(call: Call) -> None:
     if not call.event:
         return
     texts = [seen(said) for said in texts_of(call.event[-1])]
-    for wire in OWN[call.ctx.accounting.model_info.wire]:
+    for wire in OWN[call.ctx.accounting.model_info.provider_format]:
         for said in texts:
             if encode(said)[1:-1] not in call.sent[wire]:
                 broken("event whole", f"{said!r} is not in the {wire} body")
@@ -162,10 +162,10 @@ def summary_and_marker(call: Call) -> None:
     elif any(one.startswith(SUMMARY.strip()) for one in said):
         broken("summary", "a summary that does not hold is shown")
     lost = mark is not None and mark.kind == "compaction" and cut is not None and not cut.keeps_summary
-    if cut is not None and lost != (", and the summary of what came before them" in cut.marker):
-        broken("marker", f"{cut.marker!r}, and the summary is {'left out' if lost else 'shown'}")
-    if cut is not None and cut.marker and said.count(cut.marker) != 1:
-        broken("marker", f"{cut.marker!r} stands {said.count(cut.marker)} times in the opening")
+    if cut is not None and lost != (", and the summary of what came before them" in cut.omission_notice):
+        broken("marker", f"{cut.omission_notice!r}, and the summary is {'left out' if lost else 'shown'}")
+    if cut is not None and cut.omission_notice and said.count(cut.omission_notice) != 1:
+        broken("marker", f"{cut.omission_notice!r} stands {said.count(cut.omission_notice)} times in the opening")
 
 
 def counted(call: Call) -> None:
@@ -174,25 +174,29 @@ def counted(call: Call) -> None:
     if cut is None:
         return
     begin, first = call.path.begin, cut.first
-    stay = {row.place for row in call.lead}
+    stay = {row.ref for row in call.lead}
     for place in call.path.pins():
         if place < first:
             stay.update(call.path.group_of.get(place, []))
     task = call.path.task()
-    if task is not None and cut.task and True:
-        stay.add(task.place)
-    if cut.asked is not None and cut.request and (cut.task or task is None or cut.asked != task.place):
-        stay.add(cut.asked)
-    out = [row for row in call.path.talk(begin, first) if row.place not in stay]
-    speaking = [row for row in out if call.path.said(row.place)]
+    if task is not None and cut.shows_first_message and True:
+        stay.add(task.ref)
+    if (
+        cut.pending_request_ref is not None
+        and cut.shows_pending_request
+        and (cut.shows_first_message or task is None or cut.pending_request_ref != task.ref)
+    ):
+        stay.add(cut.pending_request_ref)
+    out = [row for row in call.path.talk(begin, first) if row.ref not in stay]
+    speaking = [row for row in out if call.path.said(row.ref)]
     if call.cuts:
         late = [p for p in call.early if p not in stay]
-        if not len(speaking) <= cut.left_out_messages <= len(out) + len(late):
-            broken("marker counts", f"{cut.left_out_messages}, but {len(speaking)} to {len(out)} are left out: {cut}")
-        if not cut.marker and speaking:
+        if not len(speaking) <= cut.omitted_messages <= len(out) + len(late):
+            broken("marker counts", f"{cut.omitted_messages}, but {len(speaking)} to {len(out)} are left out: {cut}")
+        if not cut.omission_notice and speaking:
             broken("marker counts", f"{len(speaking)} messages are left out without a word: {cut}")
-        if cut.marker and f": {cut.left_out_messages:,} messages," not in cut.marker:
-            broken("marker counts", f"{cut.marker!r} for {cut.left_out_messages}")
+        if cut.omission_notice and f": {cut.omitted_messages:,} messages," not in cut.omission_notice:
+            broken("marker counts", f"{cut.omission_notice!r} for {cut.omitted_messages}")
 
 
 def pins_whole(call: Call) -> None:
@@ -215,7 +219,7 @@ def task_present(call: Call) -> None:
     row = call.path.task()
     if row is None or not True:
         return
-    if call.cut is not None and not call.cut.task:
+    if call.cut is not None and not call.cut.shows_first_message:
         if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
             broken("first task", f"left out, with {call.ctx.token_budget.remaining} tokens to spare")
         return
@@ -225,25 +229,25 @@ def task_present(call: Call) -> None:
 
 def request_present(call: Call) -> None:
     """What the kept messages answer is shown, whole or shortened, unless there was no room."""
-    kept = [row for row in call.path.talk(call.first) if row.place in call.expected.starts]
+    kept = [row for row in call.path.talk(call.first) if row.ref in call.expected.starts]
     if not kept or kept[0].message.role != "assistant":
         return
-    row = call.path.request_before(kept[0].place)
+    row = call.path.request_before(kept[0].ref)
     if row is None or row.message.role != "user":
         return
     if _is_told(call, row):
         return
-    asked = call.cut.asked if call.cut is not None else _asked(call)
+    asked = call.cut.pending_request_ref if call.cut is not None else _asked(call)
     task = call.path.task()
-    if call.cut is not None and not call.cut.task and task is not None and task.place == asked:
+    if call.cut is not None and not call.cut.shows_first_message and task is not None and task.ref == asked:
         return
-    if call.cut is not None and not call.cut.request:
+    if call.cut is not None and not call.cut.shows_pending_request:
         if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
             broken("request", f"left out, with {call.ctx.token_budget.remaining} tokens to spare: {row}")
         return
     if asked is None and call.foreign:
         return
-    broken("request", f"{row.message.text()!r} at {row.place} is not shown; {asked=}")
+    broken("request", f"{row.message.text()!r} at {row.ref} is not shown; {asked=}")
 
 
 def _asked(call: Call) -> Any:

@@ -257,15 +257,15 @@ class Path:
         self.live = live(entries)
         self.pairing = Pairing()
         for row in self.talk():
-            if row.place.seq > self.clear:
-                self.pairing.add(row.message, row.place)
+            if row.ref.seq > self.clear:
+                self.pairing.add(row.message, row.ref)
         self.group_of = {place: group for group in self.pairing.groups.values() for place in group}
 
     def talk(self, first: MessageRef | None = None, until: MessageRef | None = None) -> list[StoredMessage]:
         """The rows from a place up to another, without the instructions that open the session."""
         low, high = first or MessageRef(1, 0), until or MessageRef(1 << 60, 0)
         rows = self.rows[self.leading :]
-        return [row for row in rows if low <= row.place < high]
+        return [row for row in rows if low <= row.ref < high]
 
     @property
     def begin(self) -> MessageRef:
@@ -295,7 +295,7 @@ class Path:
 
     def notes(self, place: MessageRef) -> set[str]:
         """What of a message a cut takes away, pinned or not: memory notes, and the line over a system message of notes."""
-        parts = [part for row in self.rows if row.place == place for part in row.message.parts]
+        parts = [part for row in self.rows if row.ref == place for part in row.message.parts]
         memory = {seen(part.text) for part in parts if isinstance(part, Note) and part.kind == "memory"}
         return memory | {SYSTEM} if memory else memory
 
@@ -307,7 +307,7 @@ class Path:
         """The calls that wait and are shown: another program's summary may cover some."""
         pairing = Pairing()
         for row in self.talk(self.begin):
-            pairing.add(row.message, row.place)
+            pairing.add(row.message, row.ref)
         return [call for _, call in pairing.waiting.values()]
 
     def request_before(self, first: MessageRef) -> StoredMessage | None:
@@ -316,7 +316,7 @@ class Path:
         One of nothing but notes asks nothing; an answer without its call is not shown.
         """
         for row in reversed(self.talk(MessageRef(self.clear + 1, 0), first)):
-            if row.message.role != "assistant" and row.place in self.pairing.starts:
+            if row.message.role != "assistant" and row.ref in self.pairing.starts:
                 says = [p for p in row.message.parts if not isinstance(p, (Note, ToolResult))]
                 if row.message.role == "user" and all(isinstance(p, Text) and not p.text.strip() for p in says):
                     continue
@@ -354,4 +354,4 @@ def size_class(available: int) -> int:
 
 def limit_of(cut: Cut | None, largest: int, seq: int) -> int:
     """What a result in entry `seq` may take, in base tokens; 0 is no limit."""
-    return cut.clip_tokens if cut is not None and seq <= cut.clip_until else largest
+    return cut.max_result_tokens if cut is not None and seq <= cut.truncate_until_seq else largest

@@ -58,7 +58,7 @@ class Session:
             getattr(self, step.kind)(step)
         self.number += 1
         self.look(Step("look", 1, 2))
-        tell(self.met, self.script, self.nx.resolve(self.script.model).wire, self.figures)
+        tell(self.met, self.script, self.nx.resolve(self.script.model).provider_format, self.figures)
 
     # steps -------------------------------------------------------------------------------------------------------
 
@@ -163,9 +163,9 @@ class Session:
             broken("previous summary", f"{previous!r} was given to the summariser, not {wanted!r}")
         if after.begin <= before.begin:
             broken("covers", f"kept from {after.begin} on, as before")
-        covered = [row.place for row in after.talk(before.begin, after.begin)]
-        if [row.place for row in rows] != covered:
-            missing = sorted(set(covered) ^ {row.place for row in rows})
+        covered = [row.ref for row in after.talk(before.begin, after.begin)]
+        if [row.ref for row in rows] != covered:
+            missing = sorted(set(covered) ^ {row.ref for row in rows})
             broken("covers", f"the summary was not made of what it covers: {missing}")
         checks.covered_without_gap(after)
         checks.waiting_kept(after, after.waiting())
@@ -195,7 +195,7 @@ class Session:
         if self.script.image_turns:
             rows = [row for row in rows if PICTURE in row.message.parts] or rows
         if rows:
-            self.nx.ledger.pin(self.label, rows[(step.a * 256 + step.b) % len(rows)].place)
+            self.nx.ledger.pin(self.label, rows[(step.a * 256 + step.b) % len(rows)].ref)
             self.met["pins"] += 1
 
     def unpin(self, step: Step) -> None:
@@ -326,10 +326,10 @@ class Session:
         elif step.b % 3 == 1:
             self._again(call, event, budget, self.opened(), "kept window")
         if ctx.cut is not None:
-            kind = "leave messages out" if ctx.cut.marker else "shorten results only"
+            kind = "leave messages out" if ctx.cut.omission_notice else "shorten results only"
             self.met["cuts"] += 1
             self.met[f"cuts that {'make notes' if ctx.cut.reason == 'old images' else kind}"] += 1
-        self.met["contexts with old images as notes"] += cut is not None and cut.images_until > 0
+        self.met["contexts with old images as notes"] += cut is not None and cut.images_until_seq > 0
         if call.shortened:
             self.met["contexts with shortened results"] += 1
 
@@ -388,7 +388,7 @@ class Session:
     def append(self, *messages: Message, opens_turn: bool = False) -> None:
         """An entry straight into the ledger."""
         rows = with_sizes(messages, self.nx.counter)
-        self.store.commit(self.label, Commit((NewEntry(messages=rows, opens_turn=opens_turn),)))
+        self.store.commit(self.label, Commit((NewEntry(messages=rows, starts_turn=opens_turn),)))
         if any(sum(1 for _ in message.calls()) > 1 for message in messages):
             self.met["parallel calls"] += 1
 

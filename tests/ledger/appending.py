@@ -32,7 +32,7 @@ def main(path: str, session: str, name: str, count: int) -> None:
     ledger = SqliteLedger(str(Path(path)))
     for number in range(count):
         said = with_sizes(messages(name, number), COUNTER)
-        ledger.commit(session, Commit((NewEntry(messages=said, opens_turn=True, keys=(f"{name}/{number}",)),)))
+        ledger.commit(session, Commit((NewEntry(messages=said, starts_turn=True, keys=(f"{name}/{number}",)),)))
         print(number, flush=True)
     ledger.close()
 

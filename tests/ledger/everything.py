@@ -62,9 +62,11 @@ def fill(store: LedgerStore, turns: int = 4) -> None:
     store.commit("gone", Commit(exchange(70)))
     store.commit(HOSTILE, Commit((NewEntry("clear"), said(user("x")))), SessionMetadata(title=HOSTILE))
     store.commit("worker", Commit(exchange(80)), SessionMetadata(parent_session="main", parent_turn=2, task="look"))
-    store.move([NewRefUpdate("worker", store.thread_of("worker"), "archived", SessionMetadata(status="archived"))])
-    store.move((), [Alias("nick", "side", "shorter"), Alias("nack", "nick", "shorter")])
-    store.move((), [Alias("nack", None, "taken back")])
+    store.update_refs(
+        [NewRefUpdate("worker", store.thread_of("worker"), "archived", SessionMetadata(status="archived"))]
+    )
+    store.update_refs((), [Alias("nick", "side", "shorter"), Alias("nack", "nick", "shorter")])
+    store.update_refs((), [Alias("nack", None, "taken back")])
     store.calibrate("openai", "gpt-5", StoredCalibration(66, 3, 9_000))
     store.calibrate("openai", "gpt-5", StoredCalibration(67, 9, 9_001))
     store.erase([store.thread_of("gone") or 0], ["gone"])

@@ -27,7 +27,7 @@ def append(
     **fields: Any,
 ) -> Committed:
     """Appends the messages as one entry that opens a turn."""
-    entry = NewEntry(messages=with_sizes(messages, COUNTER), opens_turn=True, keys=(key,) if key else (), **fields)
+    entry = NewEntry(messages=with_sizes(messages, COUNTER), starts_turn=True, keys=(key,) if key else (), **fields)
     return ledger.commit(session, Commit((entry,), expected_head=expected_head))
 
 

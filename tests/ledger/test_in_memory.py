@@ -58,8 +58,8 @@ def test_values_that_were_given_out_do_not_change_what_is_stored() -> None:
     assert next(ledger.entries(1)).body == {"list": [1]}
     ledger.threads().clear()
     ledger.path(1).clear()
-    ledger.moves("main").clear()
-    assert (len(ledger.threads()), len(ledger.path(1)), len(ledger.moves("main"))) == (1, 1, 1)
+    ledger.ref_updates("main").clear()
+    assert (len(ledger.threads()), len(ledger.path(1)), len(ledger.ref_updates("main"))) == (1, 1, 1)
 
 
 def test_damaged_decisions_and_manifests_are_not_served_either() -> None:
@@ -152,7 +152,7 @@ class AnyCalls(RuleBasedStateMachine):
     def moves(self, label: str, thread: int | None, parent: str) -> None:
         before = list(self.ledger.dump())
         try:
-            self.ledger.move([NewRefUpdate(label, thread, "moved", SessionMetadata(parent_session=parent))])
+            self.ledger.update_refs([NewRefUpdate(label, thread, "moved", SessionMetadata(parent_session=parent))])
         except LedgerError:
             assert list(self.ledger.dump()) == before
 
@@ -160,7 +160,7 @@ class AnyCalls(RuleBasedStateMachine):
     def names(self, name: str, to: str | None) -> None:
         before = list(self.ledger.dump())
         try:
-            self.ledger.move([], [Alias(name, to, "named")])
+            self.ledger.update_refs([], [Alias(name, to, "named")])
         except LedgerError:
             assert list(self.ledger.dump()) == before
 
@@ -180,7 +180,7 @@ class AnyCalls(RuleBasedStateMachine):
             read = list(self.ledger.entries(row.id))
             assert [one.seq for one in read] == list(range(1, row.head_seq + 1))
             assert (read[-1].hash if read else row.root_hash) == row.head_hash
-            assert self.ledger.marks(row.id) == [
+            assert self.ledger.checkpoints(row.id) == [
                 one for one in reversed(read) if one.kind not in ("messages", "completed", "failed")
             ]
             assert row.turn == (read[-1].turn if read else 0)

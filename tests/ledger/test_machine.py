@@ -129,7 +129,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=NAMES, texts=TEXTS, opens=st.booleans(), key=st.sampled_from(["", "", "k1", "k2"]))
     def appends(self, name: str, texts: list[str], opens: bool, key: str) -> None:
-        new = NewEntry(messages=entry(*texts).messages, opens_turn=opens, keys=(key,) if key else ())
+        new = NewEntry(messages=entry(*texts).messages, starts_turn=opens, keys=(key,) if key else ())
         done = self.everywhere(lambda ledger: ledger.store.commit(name, Commit((new,))))
         session = self.model.get(self.label(name))
         known = session.knows(key, texts) if session is not None and key else None
@@ -158,7 +158,7 @@ class EveryStore(RuleBasedStateMachine):
         end = max(len(session.said) - after, 0)
         made = Compaction(1, end, end + 1, "summary")
         expected = newest + 1 if stale else newest
-        done = self.everywhere(lambda ledger: ledger.compact(name, made, after_mark=expected))
+        done = self.everywhere(lambda ledger: ledger.compact(name, made, after_checkpoint=expected))
         assert (done is None) == stale
         if done:
             session.add("compaction", [])
@@ -290,7 +290,7 @@ class EveryStore(RuleBasedStateMachine):
                 assert [[row.message.text() for row in one.rows] for one in entries] == session.said
                 assert [one.kind for one in entries] == session.kinds
                 live = ledger.live(label)
-                assert (live.mark.seq if live.mark else None) == session.compaction()
+                assert (live.checkpoint.seq if live.checkpoint else None) == session.compaction()
                 assert live.pins == session.pins()
                 assert {turn.status for turn in replay.turns(entries)} <= {"completed", "failed", "interrupted"}
 

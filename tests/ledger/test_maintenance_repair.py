@@ -197,12 +197,12 @@ def test_a_move_in_the_middle_that_is_damaged_is_left_out_and_the_rest_is_chaine
     append(ledger, "main", user("a"))
     thread = ledger.thread_of("main")
     for title in ("one", "two", "three"):
-        ledger.move([NewRefUpdate("main", thread, title, SessionMetadata(title=title))])
+        ledger.update_refs([NewRefUpdate("main", thread, title, SessionMetadata(title=title))])
     ledger.close()
     sql(tmp_path / "l.db", 'UPDATE session_move SET facts=\'{"title":"forged"}\' WHERE number=2')
     done = care.repair(tmp_path / "l.db", tmp_path / "new.db")
     kept = SqliteLedger(str(tmp_path / "new.db"))
-    assert [(move.number, move.facts.title) for move in kept.moves("main")] == [(1, ""), (2, "two"), (3, "three")]
+    assert [(move.number, move.facts.title) for move in kept.ref_updates("main")] == [(1, ""), (2, "two"), (3, "three")]
     kept.close()
     assert [damage.place for damage in done.damages] == ["move 2 of session 'main'"]
 

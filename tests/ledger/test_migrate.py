@@ -59,9 +59,9 @@ def test_what_the_first_version_did_not_have_is_there_for_its_sessions(old: Path
     store = SqliteLedger(str(old))
     ledger = Ledger(store)
     assert {hit.place.seq for hit in ledger.search("索引")} == {1, 3, 5, 7, 9, 11}
-    assert ledger.live("imported").mark is not None
+    assert ledger.live("imported").checkpoint is not None
     ledger.undo("imported")
-    assert ledger.live("imported").mark is None
+    assert ledger.live("imported").checkpoint is None
     ledger.redo("imported")
     assert [move.reason for move in ledger.ref_updates("main")] == ["created", "fork"]
     assert [turn.status for turn in ledger.turns("cleared")] == ["interrupted"]

@@ -63,7 +63,7 @@ def test_a_turn_is_pending_then_streaming_then_completed_with_all_that_is_known_
     assert (turn.output_tokens, turn.reasoning_tokens) == (6, 2)
     assert (turn.source_event, turn.workspace) == ("e1", "/w")
     (call,) = ledger.calls("main")
-    assert (call.name, call.status, call.place, call.result) == (
+    assert (call.name, call.status, call.ref, call.result) == (
         "find",
         "completed",
         MessageRef(2, 0),
@@ -99,7 +99,7 @@ def test_appends_go_on_while_a_summary_is_made_and_stay_after_it(ledger: Ledger)
         plan = Compaction(1, 2, 3, "")
         planned.set()
         assert asked.wait(600)  # the model takes its time; no lock is held
-        done.append(ledger.compact("main", Compaction(1, 2, plan.first_kept, "about one"), after_mark=0))
+        done.append(ledger.compact("main", Compaction(1, 2, plan.first_kept, "about one"), after_checkpoint=0))
 
     worker = threading.Thread(target=compacts)
     worker.start()
@@ -116,16 +116,16 @@ def test_appends_go_on_while_a_summary_is_made_and_stay_after_it(ledger: Ledger)
 
 def test_a_compaction_that_another_mark_overtook_is_refused_and_changes_nothing(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
-    ledger.compact("main", Compaction(1, 2, 3, "first"), after_mark=0)
+    ledger.compact("main", Compaction(1, 2, 3, "first"), after_checkpoint=0)
     before = list(ledger.store.dump())
     with pytest.raises(CompactionSuperseded, match="plan again"):
-        ledger.compact("main", Compaction(1, 2, 3, "second"), after_mark=0)
+        ledger.compact("main", Compaction(1, 2, 3, "second"), after_checkpoint=0)
     assert list(ledger.store.dump()) == before
 
 
 def test_undo_and_redo_change_what_is_shown_and_no_row(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
-    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_mark=0)
+    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_checkpoint=0)
     rows = [record for record in ledger.store.dump() if getattr(record, "seq", 0) in range(1, 6)]
     ledger.undo("main")
     assert len(ledger.visible("main").rows) == 4
@@ -233,7 +233,7 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
     ledger.rewind("main", turn=20)
     talk(ledger, "main", f"{SECRET} after the rewind")
     ledger.rename("main", "heliotrope-project")
-    ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_mark=0)
+    ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_checkpoint=0)
     assert b"heliotrope" in everything_in(tmp_path)
     erased = ledger.erase("heliotrope-project")
     assert erased.needles > 0 and erased.found == 0
@@ -404,7 +404,7 @@ def test_closing_a_turn_can_be_retried_by_its_key(ledger: Ledger) -> None:
 
 def test_an_undo_behind_a_clear_is_refused(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
-    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_mark=0)
+    ledger.compact("main", Compaction(1, 2, 3, "so far"), after_checkpoint=0)
     ledger.commit("main", Commit((NewEntry("clear"),)))
     with pytest.raises(BadEntry, match="no compaction"):
         ledger.undo("main")
@@ -455,7 +455,7 @@ def test_the_end_of_a_turn_is_before_the_clear_or_compaction_behind_it(ledger: L
     talk(ledger, "main", "one", "two")
     ledger.commit("main", Commit((NewEntry("clear"),)))
     talk(ledger, "main", "three")
-    ledger.compact("main", Compaction(6, 7, 8, "so far"), after_mark=5)
+    ledger.compact("main", Compaction(6, 7, 8, "so far"), after_checkpoint=5)
     for turn, end in ((0, 0), (1, 2), (2, 4), (3, 7)):
         ledger.fork(f"at {turn}", "main", turn=turn)
         assert ledger.store.head(ledger.thread(f"at {turn}"))[0] == end

@@ -40,8 +40,8 @@ def cut(ledger: Ledger, name: str, _: str, number: int) -> None:
 
 
 def compact(ledger: Ledger, name: str, *_: Any) -> None:
-    marks = ledger.store.marks(ledger.thread(name))
-    ledger.compact(name, Compaction(1, 1, 2, "summary"), after_mark=marks[0].seq if marks else 0)
+    marks = ledger.store.checkpoints(ledger.thread(name))
+    ledger.compact(name, Compaction(1, 1, 2, "summary"), after_checkpoint=marks[0].seq if marks else 0)
 
 
 def erase_and_be_killed(ledger: Ledger, name: str, *_: Any) -> None:
@@ -49,7 +49,7 @@ def erase_and_be_killed(ledger: Ledger, name: str, *_: Any) -> None:
     store = ledger.store
     assert isinstance(store, SqliteLedger)
     label = ledger.resolve(name) or name
-    threads = {move.thread for move in store.moves(label) if move.thread is not None}
+    threads = {move.thread for move in store.ref_updates(label) if move.thread is not None}
     threads -= {one.thread for one in store.sessions(every=True) if one.label != label}
     store._write(lambda writing: erase(writing, sorted(threads), [label]), alone=True)
 

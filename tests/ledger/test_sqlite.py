@@ -55,7 +55,7 @@ def test_what_was_appended_is_read_back_as_it_was_after_opening_again(tmp_path: 
     again = SqliteLedger(str(tmp_path / "l.db"))
     (entry,) = replay(again, "main")
     assert tuple(row.message for row in entry.rows) == said
-    assert [(row.size, row.place.seq, row.place.ord) for row in entry.rows] == [
+    assert [(row.size, row.ref.seq, row.ref.ord) for row in entry.rows] == [
         (one.size, 1, number) for number, one in enumerate(with_sizes(said, COUNTER))
     ]
     assert (entry.body, entry.at_ms, entry.turn, entry.kind) == ({"stop_reason": "end"}, 99, 1, "messages")

@@ -62,9 +62,9 @@ def reads(path: Path) -> dict[str, Callable[[], Any]]:
     for label in ("main", "side", "fork 2"):
         asked |= {
             f"{label}: thread": lambda label=label: ledger.thread_of(label),
-            f"{label}: moves": lambda label=label: ledger.moves(label),
+            f"{label}: moves": lambda label=label: ledger.ref_updates(label),
             f"{label}: entries": lambda label=label: list(ledger.entries(ledger.thread_of(label) or 0)),
-            f"{label}: marks": lambda label=label: ledger.marks(ledger.thread_of(label) or 0),
+            f"{label}: marks": lambda label=label: ledger.checkpoints(ledger.thread_of(label) or 0),
             f"{label}: cut": lambda label=label: ledger.last_cut(ledger.thread_of(label) or 0, "v"),
             f"{label}: manifests": lambda label=label: ledger.assemblies(ledger.thread_of(label) or 0),
             f"{label}: keys": lambda label=label: ledger.known_keys(label),

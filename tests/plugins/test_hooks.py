@@ -86,7 +86,7 @@ def test_plugin_adds_source_event_metadata_tool_and_profile() -> None:
 
 def test_plugins_are_found_by_entry_point_group(installed: Path) -> None:
     nx = opened()
-    assert [(one.name, one.place, one.hooks) for one in nx.hooks.plugins] == [
+    assert [(one.name, one.distribution, one.hooks) for one in nx.hooks.plugins] == [
         ("acme", "acme-nexus 1.2", ("nexus_moment", "nexus_sources"))
     ]
     assert '{"acme": {"from": "a package"}}' in current(nx.assemble("hi"))

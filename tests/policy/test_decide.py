@@ -37,7 +37,7 @@ def asked(principal: str = "", session: str | None = None, tools: Any = TOOLS, *
 
 
 def out(granted: Grant) -> dict[str, str]:
-    return {one.name: one.why for one in granted.denied_tools}
+    return {one.name: one.reason for one in granted.denied_tools}
 
 
 def test_all_tools_are_granted_without_policy() -> None:

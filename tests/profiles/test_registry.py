@@ -203,7 +203,7 @@ def test_workspace_python_file_is_not_run(root: Path, opened: Open) -> None:
             system(nx, "another")
         assert "mine" not in str(unknown.value), "what is not run is not offered"
         rows, _ = nx.profiles.entries()
-        assert [(row.name, row.trouble[:7]) for row in rows if row.kind == "workspace"] == [("mine", "not run")]
+        assert [(row.name, row.problem[:7]) for row in rows if row.kind == "workspace"] == [("mine", "not run")]
     assert not ran.exists()
     with opened(profiles={"mine": root / ".nexus" / "profiles" / "mine.py"}) as nx:
         assert system(nx) == "# Tickets\n\n- 12"
@@ -323,7 +323,7 @@ def test_special_or_large_file_is_an_error_without_waiting(root: Path, opened: O
                 system(nx, name)
         rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
-        assert all(row.trouble for row in rows)
+        assert all(row.problem for row in rows)
 
 
 def test_circular_extends_is_an_error_that_shows_the_circle(home: Path, opened: Open) -> None:

@@ -198,7 +198,7 @@ def test_broker_functions_follow_document_002() -> None:
         ctx = nx.assemble("and now?", budget=most, profile="bare")
         assert handle_overflow(nx, "main", ctx.token_budget, profile="bare")
         assert nx.assemble("and now?", budget=most, profile="bare").token_budget.used.total <= 0.4 * most
-        mark = nx.ledger.live("main").mark
+        mark = nx.ledger.live("main").checkpoint
         assert mark is not None and mark.body["trigger"] == "overflow_recovery"
     with session() as nx:
         done = trigger_compaction(nx, "main", 5_000, budget=most, profile="bare")

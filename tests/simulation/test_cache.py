@@ -36,7 +36,7 @@ def nx(tmp_path: Path) -> Iterator[nexus.Engine]:
 
 
 def store(nx: nexus.Engine, *messages: Message, session: str = "s") -> None:
-    nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), opens_turn=True),)))
+    nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True),)))
 
 
 def talk(nx: nexus.Engine, turns: int, *, step_ms: int = 0) -> None:
@@ -117,7 +117,7 @@ def test_segment_tokens_add_up_to_token_breakdown(nx: nexus.Engine, model: str) 
     forms = {"anthropic": ctx.to_anthropic, "gemini": ctx.to_gemini, "openai": ctx.to_openai}
     segmenter = Segmenter(nx.resolve(model), nx.counter)
     segmenter.add_images(ctx.messages)
-    call = segmenter.call(forms[ctx.accounting.model_info.wire](), 0, 0)
+    call = segmenter.call(forms[ctx.accounting.model_info.provider_format](), 0, 0)
     assert call.tokens == pytest.approx(ctx.token_budget.used.total, rel=0.04, abs=40)
 
 
@@ -256,7 +256,7 @@ def test_changed_system_text_is_read_up_to_change_without_breakpoints(nx: nexus.
     for clock in ("14:30", "14:31"):
         (nx.workspace or Path()).joinpath("AGENTS.md").write_text(f"{WORDS * 150}\n\nCurrent time: {clock}")
         ctx = nx.assemble("And now?", session="s", model=model)
-        outcomes.append(cache.send(segmenter.call(ctx.to_provider(known.wire), 0, 0)))
+        outcomes.append(cache.send(segmenter.call(ctx.to_provider(known.provider_format), 0, 0)))
     first, second = outcomes
     assert (first.miss, second.miss, first.prompt) == ("first", "changed", second.prompt)
     if model == CLAUDE:

@@ -36,7 +36,7 @@ def looked(root: Path, profile: Profile, **options: Any) -> ProfileReport:
 def test_stable_profile_order_has_no_finding(root: Path) -> None:
     found = looked(root, STABLE)
     assert found.findings == ()
-    assert found.warned == ()
+    assert found.warnings == ()
     assert [(row.slot, row.source, row.changes) for row in found.rows] == [
         ("system", "rules", "files"),
         ("system", "soul", "files"),
@@ -163,7 +163,7 @@ def test_plugin_source_is_called_for_two_messages(root: Path) -> None:
 
 def test_unknown_sources_and_missing_attachments_are_warnings(root: Path) -> None:
     found = looked(root, Profile("mine", "", ("rulez",), ("moment",), (Share("Memory", ceiling=0.1),)))
-    assert [one.message for one in found.warned] == [
+    assert [one.message for one in found.warnings] == [
         "source 'rulez' not found; omitted (check the profile)",
         "source 'attachments' missing: files that come with a message are not shown",
     ]

@@ -72,7 +72,7 @@ def _flush(pending: list[Message], reply: list[Message]) -> Iterator[CallPoint]:
 
 def append(nx: Engine, session: str, *messages: Message, opens_turn: bool = False) -> None:
     if messages:
-        nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), opens_turn=opens_turn),)))
+        nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=opens_turn),)))
 
 
 def mark(nx: Engine, session: str, at: Mark) -> None:

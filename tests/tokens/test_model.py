@@ -115,7 +115,7 @@ ROWS = [tuple(line.split()) for line in EXACT.strip().splitlines()]
 @pytest.mark.parametrize(("name", "matched", "provider", "wire", "window"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_name_is_known_and_means(name: str, matched: str, provider: str, wire: str, window: str) -> None:
     model = resolve(name)
-    found = (model.matched, model.provider, model.wire, model.context_tokens)
+    found = (model.matched, model.provider, model.provider_format, model.context_tokens)
     assert found == (matched, provider, wire, float(window))
     assert model.known
     assert model.warning == ""
@@ -160,14 +160,24 @@ def test_unknown_name_has_128_000_tokens_and_warning(name: str) -> None:
 @pytest.mark.parametrize("name", ["", " ", "\n"])
 def test_no_name_at_all_is_an_unknown_model(name: str) -> None:
     model = resolve(name)
-    assert (model.context_tokens, model.known, model.wire) == (128_000, False, "openai")
+    assert (model.context_tokens, model.known, model.provider_format) == (128_000, False, "openai")
     assert model.warning.startswith("no model was named")
 
 
 def test_unknown_model_of_known_family_keeps_format_and_factor() -> None:
     claude, gemini = resolve("claude-zeta-9"), resolve("vertex_ai/gemini-9-ultra")
-    assert (claude.wire, claude.vendor, claude.token_factor, claude.known) == ("anthropic", "anthropic", 1.35, False)
-    assert (gemini.wire, gemini.provider, gemini.token_factor, gemini.known) == ("gemini", "vertex", 1.0, False)
+    assert (claude.provider_format, claude.vendor, claude.token_factor, claude.known) == (
+        "anthropic",
+        "anthropic",
+        1.35,
+        False,
+    )
+    assert (gemini.provider_format, gemini.provider, gemini.token_factor, gemini.known) == (
+        "gemini",
+        "vertex",
+        1.0,
+        False,
+    )
 
 
 @settings(deadline=None)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadSessionKey
-from nexus.types.session_key import KINDS, MOST_CHARS, SessionKey, check, key, parse
+from nexus.types.session_key import KINDS, MAX_CHARS, SessionKey, check, key, parse
 
-BAD_NAMES = ["", " ann", "ann ", "a\nb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb", "a\ud800b", "n" * (MOST_CHARS + 1)]
+BAD_NAMES = ["", " ann", "ann ", "a\nb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb", "a\ud800b", "n" * (MAX_CHARS + 1)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

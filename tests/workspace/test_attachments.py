@@ -9,7 +9,7 @@ import pytest
 
 from nexus.errors import UnreadableFile
 from nexus.types.request import Attachment
-from nexus.workspace.attachments import attachment_from_file, named_lines
+from nexus.workspace.attachments import attachment_from_file, split_line_range
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_lines_that_are_not_there_are_an_error_that_says_how_many_there_are(
 
 
 def test_over_the_cap_whole_lines_are_kept_and_the_rest_is_told(notes: Path) -> None:
-    attachment, warned = attachment_from_file(notes, most_chars=25)
+    attachment, warned = attachment_from_file(notes, max_chars=25)
     assert (
         attachment.text
         == f"line 1\nline 2\nline 3\n[50 more characters of {notes} left out (cap 25); read the file for the rest]"
@@ -47,7 +47,7 @@ def test_over_the_cap_whole_lines_are_kept_and_the_rest_is_told(notes: Path) -> 
     assert (attachment.first_line, attachment.last_line) == (1, 3)
     assert warned is not None and warned.message == "50 of 71 characters omitted (cap: 25)"
     notes.write_text("x" * 100)
-    assert attachment_from_file(notes, most_chars=25)[0].text.startswith("x" * 25 + "\n[75 more characters")
+    assert attachment_from_file(notes, max_chars=25)[0].text.startswith("x" * 25 + "\n[75 more characters")
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_only_regular_files_inside_the_workspace_are_read(tmp_path: Path, notes:
 
 
 def test_lines_are_named_behind_the_file_unless_a_file_has_that_name(tmp_path: Path) -> None:
-    assert named_lines("a.py:3-14") == ("a.py", (3, 14))
-    assert named_lines("C:\\x.py:3-4") == ("C:\\x.py", (3, 4))
-    assert named_lines("a.py") == ("a.py", None)
-    assert named_lines("a.py:3") == ("a.py:3", None)
+    assert split_line_range("a.py:3-14") == ("a.py", (3, 14))
+    assert split_line_range("C:\\x.py:3-4") == ("C:\\x.py", (3, 4))
+    assert split_line_range("a.py") == ("a.py", None)
+    assert split_line_range("a.py:3") == ("a.py:3", None)
     odd = tmp_path / "odd:1-2"
     odd.write_text("x")
-    assert named_lines(str(odd)) == (str(odd), None)
+    assert split_line_range(str(odd)) == (str(odd), None)

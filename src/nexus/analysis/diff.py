@@ -41,8 +41,8 @@ class Difference(Struct, frozen=True):
     later_bytes: int
     common: str
     """Excerpt of both bodies before the first difference."""
-    earlier: str = field(name="earlier")
-    later: str = field(name="later")
+    earlier_excerpt: str = field(name="earlier")
+    later_excerpt: str = field(name="later")
     stable_tokens: int
     """Tokens that remain a prefix."""
     reprocessed_tokens: int
@@ -66,7 +66,7 @@ class Side:
 
 def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
     """Compare two calls; `old` need not be the earlier one in time."""
-    wire = new.ctx.accounting.model_info.wire
+    wire = new.ctx.accounting.model_info.provider_format
     old_body, new_body = (msgspec.json.encode(_body(side.ctx, wire)) for side in (old, new))
     byte = first_difference(old_body, new_body)
     state: Literal["same", "extends", "broken"] = "broken"
@@ -103,8 +103,8 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
         earlier_bytes=len(old_body),
         later_bytes=len(new_body),
         common=old_body[max(byte - EXCERPT_BYTES, 0) : byte].decode("utf-8", "replace"),
-        earlier=old_body[byte : byte + EXCERPT_BYTES].decode("utf-8", "replace"),
-        later=new_body[byte : byte + EXCERPT_BYTES].decode("utf-8", "replace"),
+        earlier_excerpt=old_body[byte : byte + EXCERPT_BYTES].decode("utf-8", "replace"),
+        later_excerpt=new_body[byte : byte + EXCERPT_BYTES].decode("utf-8", "replace"),
         stable_tokens=stable_tokens,
         reprocessed_tokens=total - stable_tokens,
         lost_tokens=lost_tokens,
@@ -135,7 +135,7 @@ def _prefix_costs(old: Side, new: Side, counter: TokenCounter) -> PrefixCosts:
         blocks=block_tokens(system, counter),
         preamble_blocks=block_tokens(preamble, counter),
         window=fitted.window,
-        earlier=old.ctx.messages,
+        earlier_messages=old.ctx.messages,
         counter=counter,
         factor=ctx.provenance.manifest.factor,
         model=ctx.accounting.model_info,

@@ -86,7 +86,7 @@ class RecordedCallInputs:
             self.view_name = msgspec.convert(self.manifest["view"], str)
         except (KeyError, msgspec.ValidationError) as error:
             raise CannotReplay(call.label, (f"manifest unreadable: {error}",)) from error
-        if not self.stored.inputs:
+        if not self.stored.blob_hashes:
             self.missing.append("inputs not stored: recorded by a version that stored the history only")
         self.settings = self._read_settings()
         self.blocks = self._read_input("blocks", _blocks) or []
@@ -97,7 +97,7 @@ class RecordedCallInputs:
 
     def _read_input(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         """Return an input that the manifest names by hash; None if it names none or the ledger does not contain it."""
-        sha256 = self.stored.inputs.get(name)
+        sha256 = self.stored.blob_hashes.get(name)
         if sha256 is None:
             return None
         data = self.deps.store.blob(sha256)
@@ -164,7 +164,7 @@ class RecordedCallInputs:
 
     def marks(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
-        return [mark for mark in self.deps.store.marks(self.call.thread) if mark.seq <= self.head]
+        return [mark for mark in self.deps.store.checkpoints(self.call.thread) if mark.seq <= self.head]
 
     def cut_in_force(self) -> Cut | None:
         """Return the cut that the call's view applied."""
@@ -181,10 +181,10 @@ class RecordedCallInputs:
         head_hash = self.entry(self.head).hash.hex() if self.head else expected
         if head_hash != expected:
             self.missing.append(f"entry {self.head} (the call's head) differs from the recorded one")
-        if (live.mark.seq if live.mark else 0) != self.manifest.get("mark"):
+        if (live.checkpoint.seq if live.checkpoint else 0) != self.manifest.get("mark"):
             self.missing.append("the clear or compaction in force is not in the ledger")
         ledger_view = LedgerView(self._entries, (self.head, bytes.fromhex(expected)), live)
-        filled = view.message_format.fill_window(ledger_view, view, cut, counter, starts_turn=self.stored.opens)
+        filled = view.message_format.fill_window(ledger_view, view, cut, counter, starts_turn=self.stored.starts_turn)
         self.previous_turns = filled.previous_turns
         return filled.window
 
@@ -192,15 +192,15 @@ class RecordedCallInputs:
         """Return the event as the caller passed it, and the blocks that preceded its content in the message."""
         messages = [row.message for row in entry.rows]
         first_reply = next((i for i, message in enumerate(messages) if message.role == "assistant"), len(messages))
-        messages = messages[: self.stored.events or first_reply]
-        if not messages or len(messages) < self.stored.events:
+        messages = messages[: self.stored.event_messages or first_reply]
+        if not messages or len(messages) < self.stored.event_messages:
             raise CannotReplay(self.call.label, (f"entry {entry.seq} (the event) not in the ledger",))
         message = messages[-1]
         metadata = [note for note in self.stored.notes if note.state == "placed"]
         has_notes = bool(metadata) and message.role == "user"
-        if (messages[0].role == "tool" or not self.stored.opens) and not has_notes:
+        if (messages[0].role == "tool" or not self.stored.starts_turn) and not has_notes:
             return Event(results=tuple(messages)), []
-        count = len(metadata) if self.stored.events else _leading_notes(message)
+        count = len(metadata) if self.stored.event_messages else _leading_notes(message)
         notes = [part for part in message.parts[:count] if isinstance(part, Note)]
         blocks = [
             stored_block(item, note.text)
@@ -265,7 +265,7 @@ class RecordedCallInputs:
             counter=self.deps.stable_counter,
             factor=self.token_factor(model),
             window=window,
-            mark=replay.live_checkpoints(self.marks()).mark,
+            mark=replay.live_checkpoints(self.marks()).checkpoint,
             view=view,
             cut_number=window.cut.number + 1 if window.cut else 1,
             instructions=(),

@@ -142,7 +142,7 @@ def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
 
 def _body_hash(ctx: AssembledContext) -> str:
     # The context's own hash is the recorded one, so the body is rendered and hashed again.
-    return hashlib.sha256(msgspec.json.encode(ctx.to_provider(ctx.accounting.model_info.wire))).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(ctx.to_provider(ctx.accounting.model_info.provider_format))).hexdigest()
 
 
 def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
@@ -150,7 +150,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     model, counter = inputs.settings.model, inputs.counter()
     view = View(
         inputs.view_name,
-        model.wire,
+        model.provider_format,
         model.name,
         inputs.max_tool_result_tokens(),
         pin_first_message=inputs.pins_first_message(),
@@ -236,7 +236,7 @@ def _other_header(inputs: RecordedCallInputs, profile: Profile, request: Request
     """Return the history header that another profile would have had at that time, in UTC."""
     context = SourceContext(request, inputs.deps.workspace_context, request.event.at_ms, "")
     thread = inputs.call.thread if inputs.head else None
-    mark = replay.live_checkpoints(inputs.marks()).mark
+    mark = replay.live_checkpoints(inputs.marks()).checkpoint
     return history_header(profile, inputs.deps.store, thread, inputs.stored, mark, context)
 
 

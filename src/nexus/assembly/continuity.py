@@ -50,7 +50,7 @@ def frozen_blocks(
     """Return the blocks of the last call's system prompt; None if they are not frozen, or there is a new checkpoint."""
     if not profile.freeze_system_prompt or last is None or last.mark != (mark.seq if mark else 0):
         return None
-    data = store.blob(last.inputs["blocks"]) if "blocks" in last.inputs else None
+    data = store.blob(last.blob_hashes["blocks"]) if "blocks" in last.blob_hashes else None
     return from_json(data.decode(), _blocks) if data is not None else None
 
 

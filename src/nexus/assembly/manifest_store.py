@@ -57,15 +57,15 @@ class StoredManifest(Manifest, frozen=True):
     body: str = ""
     """Hash of the request body; empty if a setting had no JSON form."""
 
-    inputs: dict[str, str] = field(default_factory=dict[str, str])
+    blob_hashes: dict[str, str] = field(default_factory=dict[str, str], name="inputs")
     """Hashes of the stored blocks, tools and settings, by name."""
 
     session: str = ""
 
-    events: int = 0
+    event_messages: int = field(default=0, name="events")
     """Number of the event's messages, which begin the recorded entry."""
 
-    opens: bool = True
+    starts_turn: bool = field(default=True, name="opens")
     """True if the event starts a turn."""
 
     notes: tuple[NoteMetadata, ...] = ()
@@ -111,10 +111,10 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         answered=answered,
         reported=reported,
         body=body,
-        inputs={name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
+        blob_hashes={name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
         session=ctx.session_label,
-        events=len(ctx.event),
-        opens=ctx.provenance.starts_turn,
+        event_messages=len(ctx.event),
+        starts_turn=ctx.provenance.starts_turn,
         notes=tuple(_notes(ctx)),
         new_cut=ctx.cut,
         uncut=ctx.token_budget.uncut,
@@ -154,7 +154,7 @@ def with_stored_meta(
     ctx: AssembledContext, manifest: StoredManifest, rows: Sequence[StoredMessage]
 ) -> AssembledContext:
     """Return the context with the metadata of its user message, which begins the entry of `rows`."""
-    messages = [row.message for row in rows][: manifest.events]
+    messages = [row.message for row in rows][: manifest.event_messages]
     if not messages or messages[-1].role != "user":
         return ctx
     meta = messages[-1].meta

@@ -116,7 +116,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },
         at_ms=now_ms,
-        opens_turn=ctx.provenance.starts_turn,
+        starts_turn=ctx.provenance.starts_turn,
         keys=(key,),
     )
     entries = [turn]

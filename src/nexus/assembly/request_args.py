@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nexus.errors import BadEvent
 from nexus.types.message import Image, Message, Text
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
-from nexus.types.tool_definition import ToolSource, definitions_of
+from nexus.types.tool_definition import ToolSource, tool_definitions
 
 
 def build_request(
@@ -40,7 +40,7 @@ def build_request(
         identity=Identity(principal, persona, dict(user_profile or {})),
         permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
         model=model,
-        tools=definitions_of(tools),
+        tools=tool_definitions(tools),
         model_config=dict(model_config or {}),
         available_tokens=budget,
         profile=profile,

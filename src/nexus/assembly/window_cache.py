@@ -60,7 +60,7 @@ class CachedWindow:
     instructions: tuple[Message, ...] | None = None
     """System messages that open the session; None if they were not read yet."""
 
-    earlier: PreviousTurns = field(default_factory=PreviousTurns)
+    previous_turns: PreviousTurns = field(default_factory=PreviousTurns)
     """Turns before the window, in formats that show one turn."""
 
 
@@ -92,7 +92,7 @@ class WindowCache:
     def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
         """Continue with the window after a recorded context's cut, which the next call would otherwise read again."""
         model, manifest, state = ctx.accounting.model_info, ctx.provenance.manifest, engine_state(ctx)
-        model_key = _thinking_key(model.wire, model.name)
+        model_key = _thinking_key(model.provider_format, model.name)
         cached = self._windows.get((thread, cut.view, model_key, manifest.images, manifest.message_format))
         window = state.window_after_cut if state is not None else None
         if cached is not None and isinstance(window, Window) and cached.cut_number == cut.number - 1:
@@ -100,7 +100,7 @@ class WindowCache:
 
     def _cached(self, thread: int, view: View, header: HeaderSource) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
-        model_key = _thinking_key(view.wire, view.model)
+        model_key = _thinking_key(view.provider_format, view.model)
         key = (thread, view.name, model_key, view.images, view.message_format.name)
         cut = self._store.last_cut(thread, view.name)
         cached = self._windows.get(key)
@@ -133,12 +133,12 @@ class WindowCache:
         starts_turn: bool = False,
     ) -> CachedWindow:
         """Return a window read from the ledger. It continues the path format of the previous window."""
-        marks: Sequence[Entry] = self._store.marks(thread)
+        marks: Sequence[Entry] = self._store.checkpoints(thread)
         live = replay.live_checkpoints(marks)
         reading = LedgerView(partial(self._store.entries, thread), self._store.head(thread), live)
         filled = view.message_format.fill_window(
             reading,
-            replace(view, header=header(live.mark)) if header is not None else view,
+            replace(view, header=header(live.checkpoint)) if header is not None else view,
             cut,
             self._counter,
             starts_turn=starts_turn,
@@ -147,11 +147,11 @@ class WindowCache:
         return CachedWindow(
             filled.window,
             cut.number if cut else 0,
-            live.mark,
+            live.checkpoint,
             filled.first_user_message,
             live,
             marks[0].seq if marks else 0,
-            earlier=filled.previous_turns,
+            previous_turns=filled.previous_turns,
         )
 
 

@@ -46,7 +46,7 @@ def _history(nx: Engine, thread: str | int) -> Iterator[Message]:
     with nx.store.snapshot():
         number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
         visible = visible_messages(nx.store, number)
-        opening = {row.place for row in nx.store.instructions(number)}
+        opening = {row.ref for row in nx.store.instructions(number)}
     if visible.summary:
         yield Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))
-    yield from (row.message for row in visible.rows if row.place not in opening)
+    yield from (row.message for row in visible.rows if row.ref not in opening)

@@ -22,7 +22,7 @@ from nexus.workspace.files.templates import template_texts
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
 from nexus.workspace.sources.registry import SOURCES
-from nexus.workspace.sources.session_blocks import instructions
+from nexus.workspace.sources.session_blocks import subagent_instructions
 
 _HOST_LABELS = {"host": "Host", "os": "OS", "arch": "Arch"}
 
@@ -65,7 +65,7 @@ def build_system_prompt(
     """
     context = _source_context(workspace, persona, nexus_env, runtime, Routing(role=role))
     texts = _texts(context, (name for name in LAYERED.system if name != "subagent"))
-    return "\n\n".join([*texts, instructions("")] if role == "worker" else texts)
+    return "\n\n".join([*texts, subagent_instructions("")] if role == "worker" else texts)
 
 
 def build_worker_system_prompt(

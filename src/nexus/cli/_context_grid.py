@@ -151,7 +151,7 @@ def _row(line: TokenLine, available: int) -> tuple[Text, Text, Text, str, str]:
 def _notes(ctx: AssembledContext) -> list[Text]:
     notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.accounting.prefix.causes]
     if ctx.cut:
-        omitted = f"{ctx.cut.left_out_messages:,} older messages (about {ctx.cut.left_out_tokens:,} tokens)"
+        omitted = f"{ctx.cut.omitted_messages:,} older messages (about {ctx.cut.omitted_tokens:,} tokens)"
         notes.append(Text(f"This call omits {omitted}.", "yellow"))
     notes.extend(_text(f"{warning.source}: {warning.message}", "yellow") for warning in ctx.warnings)
     return notes

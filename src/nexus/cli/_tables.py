@@ -285,7 +285,7 @@ def _part_lines(part: Part, max_lines: int) -> list[str]:
 
 def _provider_tokens(ctx: AssembledContext, message: Message, counter: TokenCounter) -> int:
     size = message_tokens(message, counter)
-    return math.ceil(size.on(ctx.accounting.model_info.wire) * ctx.provenance.manifest.factor)
+    return math.ceil(size.on(ctx.accounting.model_info.provider_format) * ctx.provenance.manifest.factor)
 
 
 def _fit_line(text: str, columns: int) -> str:
@@ -311,7 +311,7 @@ def session_facts(nx: Engine, name: str) -> dict[str, Any]:
         thread = nx.ledger.thread_info(label)
         facts = nx.ledger.metadata(label)
         live = nx.ledger.live(label)
-        checkpoint = live.mark
+        checkpoint = live.checkpoint
         return {
             "session": label,
             "thread": thread.id,

@@ -34,7 +34,7 @@ from nexus.render.console import context_text, printable_lines
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.request import Attachment, Event
-from nexus.workspace.attachments import attachment_from_file, named_lines
+from nexus.workspace.attachments import attachment_from_file, split_line_range
 from nexus.workspace.images.load import read_image
 
 ROLES = ("manager", "worker", "unified")
@@ -205,9 +205,9 @@ def _blocks(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _attachment(nx: Engine, file: str) -> Attachment:
-    name, lines = named_lines(file)
+    name, lines = split_line_range(file)
     max_chars = nx.workspace_context.config.instructions.file_chars
-    attachment, warning = attachment_from_file(name, lines, most_chars=max_chars)
+    attachment, warning = attachment_from_file(name, lines, max_chars=max_chars)
     if warning is not None:
         print_warning(warning)
     return attachment

@@ -14,8 +14,8 @@ from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.render.console import printable
 from nexus.workspace.credentials.index import CredentialEntry
-from nexus.workspace.credentials.names import known_name, variable_of
-from nexus.workspace.credentials.secret import MOST_BYTES, Secret
+from nexus.workspace.credentials.names import check_name, variable_of
+from nexus.workspace.credentials.secret import MAX_BYTES, Secret
 from nexus.workspace.credentials.store import Declared
 from nexus.workspace.environment.survey import declared_credentials
 from nexus.workspace.sources.skills import discover_skills
@@ -50,7 +50,7 @@ def set_(ctx: click.Context, name: str, variable: str | None, options: CommandOp
             "value not stored: an argument would be visible to other programs and in the shell's history (run "
             "`nexus credential set NAME` alone, or pass the value on standard input)"
         )
-    known_name(name)
+    check_name(name)
     with options.open() as nx:
         store = nx.credentials
         entry = store.refer(name, variable) if variable else store.set(name, _read_secret(name))
@@ -137,7 +137,7 @@ def _read_secret(name: str) -> Secret:
     if sys.stdin.isatty():
         return Secret(click.prompt(f"Value of {name}", hide_input=True, err=True))
     # Three bytes more than allowed: room for a line break, and one to detect a value that is too long.
-    data = sys.stdin.buffer.read(MOST_BYTES + 3)
+    data = sys.stdin.buffer.read(MAX_BYTES + 3)
     return Secret(data.decode("utf-8-sig", "surrogateescape").removesuffix("\n").removesuffix("\r"))
 
 

@@ -72,7 +72,7 @@ def _lines(diff: Difference) -> Iterator[str]:
         yield f"Broken at {diff.at}"
         yield from (f"  because {cause}" for cause in diff.causes)
         yield f"First byte that differs: {diff.byte:,} (of {diff.earlier_bytes:,} and {diff.later_bytes:,})"
-        yield from (f"  both    {diff.common}", f"  earlier {diff.earlier}", f"  later   {diff.later}")
+        yield from (f"  both    {diff.common}", f"  earlier {diff.earlier_excerpt}", f"  later   {diff.later_excerpt}")
     yield f"Prefix: {diff.stable_tokens:,} tokens stay, {diff.reprocessed_tokens:,} are new or processed again"
     if diff.lost_tokens:
         price = "price unknown" if diff.price is None else f"${diff.price:.6f} with a warm cache"

@@ -99,11 +99,11 @@ def _verified_entries(nx: Engine, label: str, after: int = 0) -> Iterator[Entry]
 
 def _from_summary(nx: Engine, label: str) -> Iterator[Entry]:
     """Return the current compaction, if any, and the messages after it; after a clear, the messages that follow it."""
-    checkpoint = nx.ledger.live(label).mark
+    checkpoint = nx.ledger.live(label).checkpoint
     compaction = [checkpoint] if checkpoint is not None and checkpoint.kind == "compaction" else []
     first = visible_start(checkpoint)
     steps = (entry for entry in _verified_entries(nx, label, first.seq - 1) if entry.kind in STEPS)
-    visible = (replace(entry, rows=tuple(row for row in entry.rows if row.place >= first)) for entry in steps)
+    visible = (replace(entry, rows=tuple(row for row in entry.rows if row.ref >= first)) for entry in steps)
     return chain(compaction, visible)
 
 
@@ -164,7 +164,7 @@ def _write_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:
     for entry in entries:
         for row in entry.rows:
             for number, image in enumerate(images_of(row.message), 1):
-                click.echo(_write_image(image, folder, f"{format_ref(row.place)}-{number}"), err=True)
+                click.echo(_write_image(image, folder, f"{format_ref(row.ref)}-{number}"), err=True)
         yield entry
 
 

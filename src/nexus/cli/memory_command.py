@@ -71,7 +71,7 @@ def show(last: int, options: CommandOptions, *, history: bool) -> None:
     text, warnings = book.display_text()
     facts = book.facts()
     if options.as_json:
-        size = {"chars": len(text.text), "left_out_chars": text.left_out_chars} if text else None
+        size = {"chars": len(text.text), "left_out_chars": text.omitted_chars} if text else None
         emit(
             {
                 "file": book.file,

@@ -79,7 +79,7 @@ def unpin(name: str, entry: tuple[int, int | None], reason: str, options: Comman
 def _message_refs(nx: Engine, label: str, seq: int, order: int | None) -> list[MessageRef]:
     """Return the references of an entry's messages, or of one message. Raises BadEntry if there are none."""
     entries = nx.ledger.entries(label, seq - 1, seq) if seq else []
-    refs = [row.place for entry in entries for row in entry.rows if order in (None, row.place.ord)]
+    refs = [row.ref for entry in entries for row in entry.rows if order in (None, row.ref.ord)]
     if not refs:
         entry = f"entry {seq} of session {label!r}"
         missing = "messages" if order is None else f"message {order}"
@@ -95,11 +95,11 @@ def _list_pins(nx: Engine, label: str, options: CommandOptions) -> None:
             ref = MessageRef(checkpoint.body["seq"], checkpoint.body["ord"])
             reasons.setdefault(ref, str(checkpoint.body.get("reason", "")))
     pinned = [
-        (row.place, entry.turn, row.message.role, all_text(row.message.parts))
+        (row.ref, entry.turn, row.message.role, all_text(row.message.parts))
         for pin in nx.ledger.live(label).pins
         for entry in nx.ledger.entries(label, pin.seq - 1, pin.seq)
         for row in entry.rows
-        if row.place == pin
+        if row.ref == pin
     ]
     if options.as_json:
         names = ("seq", "ord", "turn", "role", "text", "reason")

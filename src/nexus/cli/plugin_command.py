@@ -47,5 +47,5 @@ def _row(plugin: Plugin) -> tuple[str, ...]:
     names = {"sources": plugin.sources, "profiles": plugin.profiles}
     hooks = (hook.removeprefix("nexus_") for hook in plugin.hooks)
     provides = [f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks]
-    state = "disabled" if plugin.disabled else "; ".join(plugin.troubles) or "ok"
-    return plugin.name, plugin.place, "; ".join(provides), state
+    state = "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"
+    return plugin.name, plugin.distribution, "; ".join(provides), state

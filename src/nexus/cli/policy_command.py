@@ -113,7 +113,7 @@ def check(file: str | None, tools: str | None, options: CommandOptions) -> None:
 
 def _read_policy(nx: Engine, file: str) -> tuple[Policy, ...]:
     """Return the policy of a file, which may refer to the user's toolsets as a workspace's policy may."""
-    policy = nx.policies.given_by(Path(file).expanduser().absolute(), file)
+    policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
     try:
         user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
     except BadPolicy:  # the file can be checked while the policies in force are invalid
@@ -184,7 +184,7 @@ def test(
     for warning in grant.warnings if tool is None else ():
         click.echo(f"Warning: {printable(warning.message)}")
     rows = [(name, "allowed", "") for name in grant.tools]
-    rows += [(denied.name, "denied", denied.why) for denied in grant.denied_tools]
+    rows += [(denied.name, "denied", denied.reason) for denied in grant.denied_tools]
     if rows:
         print_table(("tool", "state", "reason"), sorted(rows), wraps=("reason",))
     return exit_code

@@ -61,7 +61,7 @@ def list_(options: CommandOptions) -> None:
 
 def _row(entry: ProfileEntry) -> tuple[str, ...]:
     if entry.profile is None:
-        return entry.name, entry.source, "", f"invalid: {entry.trouble}"
+        return entry.name, entry.source, "", f"invalid: {entry.problem}"
     source = "built-in" if entry.kind == "ready" else entry.source
     return entry.name, source, entry.profile.message_format, entry.profile.description
 
@@ -80,7 +80,7 @@ def _json_value(entry: ProfileEntry) -> dict[str, Any]:
         "system": list(profile.system) if profile else None,
         "preamble": list(profile.preamble) if profile else None,
         "current": list(profile.current) if profile else None,
-        "trouble": entry.trouble,
+        "trouble": entry.problem,
     }
 
 
@@ -182,14 +182,14 @@ def check(name: str | None, session: str, model: str, budget: int | None, option
         for report in reports:
             _print_report(report)
         for entry in invalid:
-            click.echo(f"{printable(entry.source)}: invalid: {printable(entry.trouble)}")
+            click.echo(f"{printable(entry.source)}: invalid: {printable(entry.problem)}")
         if not reports and not invalid:
             click.echo("No profile files (list the built-in profiles: nexus profile list).")
     return UNREADABLE if invalid else 0
 
 
 def _print_report(report: ProfileReport) -> None:
-    count = sum(finding.level == "warning" for finding in report.findings) + len(report.warned)
+    count = sum(finding.level == "warning" for finding in report.findings) + len(report.warnings)
     state = "ok" if not count else "1 warning" if count == 1 else f"{count} warnings"
     click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")
     for finding in report.findings:
@@ -198,5 +198,5 @@ def _print_report(report: ProfileReport) -> None:
 
 
 def _print_warnings(report: ProfileReport) -> None:
-    for warning in report.warned:
+    for warning in report.warnings:
         print_warning(warning, err=False)

@@ -40,7 +40,7 @@ def command(
         raise click.UsageError("--bytes and --json exclude each other")
     with options.open() as nx:
         replayed = replay_call(nx.replay_deps, nx.recorded_call(session, turn, call), unverified=unverified)
-    model_format: str = replayed.ctx.accounting.model_info.wire
+    model_format: str = replayed.ctx.accounting.model_info.provider_format
     body = request_body(replayed.ctx, output_format or model_format)
     stored_hash = parse_stored_manifest(replayed.call.row.manifest).body
     if options.as_json:

@@ -127,7 +127,7 @@ def calls(name: str, options: CommandOptions) -> None:
     rows = (
         (
             f"{call.turn:,}",
-            format_ref(call.place),
+            format_ref(call.ref),
             call.name,
             call.status,
             format_time(call.asked_ms, seconds=True),

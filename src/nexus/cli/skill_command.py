@@ -20,7 +20,7 @@ from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.errors import BadSkill, NoSuchSkill
 from nexus.render.console import printable
-from nexus.types.skill import SkillInstructions, SkillsFound
+from nexus.types.skill import SkillCatalog, SkillInstructions
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
 from nexus.workspace.skills.discovery import FILE, SKILLS
@@ -225,12 +225,12 @@ def _workspace_context(options: CommandOptions, *, uncapped: bool = False) -> Wo
     return dataclasses.replace(context, files=without_cap(context.files), home=without_cap(context.home))
 
 
-def _discover(context: WorkspaceContext) -> SkillsFound:
+def _discover(context: WorkspaceContext) -> SkillCatalog:
     """Return all skills, without the limits of a context."""
-    return discover_skills(context, most_folders=sys.maxsize)
+    return discover_skills(context, max_folders=sys.maxsize)
 
 
-def _find(skills: SkillsFound, name: str) -> SkillInstructions:
+def _find(skills: SkillCatalog, name: str) -> SkillInstructions:
     """Return the skill of that name. Raises NoSuchSkill with similar names."""
     skill = skills.instructions.get(name)
     if skill is not None:

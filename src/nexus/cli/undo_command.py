@@ -41,7 +41,7 @@ def redo(name: str, options: CommandOptions) -> None:
 def _print_change(nx: Engine, label: str, compaction: Entry, change: str, options: CommandOptions) -> None:
     """Print the compaction that was undone or redone, and what later calls see now."""
     with nx.ledger.snapshot():
-        visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).mark
+        visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).checkpoint
     state: dict[str, Any] = {"first_entry": visible.first_seq, "messages": len(visible.rows)}
     text = f"{len(visible.rows):,} messages"
     if checkpoint is None:

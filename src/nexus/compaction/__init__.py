@@ -120,10 +120,10 @@ def run_compaction(
         call_tokens=result.call_tokens,
         duration_ms=duration_ms,
         kept_ord=plan.kept_ord,
-        asked=plan.asked,
+        pending_request_ref=plan.pending_request,
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
-    commit = ledger.compact(plan.session, compaction, after_mark=plan.after_mark, follows=follows)
+    commit = ledger.compact(plan.session, compaction, after_checkpoint=plan.after_mark, follows=follows)
     return CompactionOutcome(
         commit.head,
         result.by,
@@ -141,4 +141,4 @@ def run_compaction(
 def covered_messages(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
     """Return the messages that a plan covers; the session's opening instructions are never summarized."""
     entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
-    return [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.place < plan.until]
+    return [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.ref < plan.until]

@@ -21,7 +21,7 @@ from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.providers import anthropic, openai
-from nexus.providers.received import Calls, ReadOne, items_of, mapping, meta_text, rest_of, text_of
+from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, rest_of, text_of
 
 Leading: TypeAlias = Callable[[dict[str, Any]], list[Any]]
 """Returns messages from a conversation's other fields, to precede its `messages`."""
@@ -135,7 +135,7 @@ def _move_lines(early: _Draft, draft: _Draft) -> None:
 
 
 def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcript:
-    calls = Calls()
+    calls = CallIndex()
     steps: list[Step] = []
     numbered = [(f"+{index}", line, item) for index, (line, item) in enumerate(draft.leading)]
     numbered += [(str(index), line, item) for index, (line, item) in enumerate(draft.items)]

@@ -26,7 +26,7 @@ from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript
 from nexus.providers import anthropic
-from nexus.providers.received import Calls, compact_json, mapping, meta_text, number_of, text_of, with_meta
+from nexus.providers.received import CallIndex, compact_json, mapping, meta_text, number_of, text_of, with_meta
 from nexus.types.message import Message, Text
 from nexus.types.request import TokenUsage
 
@@ -297,7 +297,7 @@ def _model(steps: Sequence[Step]) -> str:
     return next((model for model in models if model and model != SYNTHETIC), "")
 
 
-def _messages_of(record: dict[str, Any], kind: str, key: str, calls: Calls) -> tuple[Message, ...]:
+def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) -> tuple[Message, ...]:
     """Return the line's messages with id, time, source and meta. Raises BadReply if there is none.
 
     An assistant's message keeps its id, which its other lines share; a user's message has the line's.

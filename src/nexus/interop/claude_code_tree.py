@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from nexus.interop.transcript import Fork, Piece, Step, group_into_turns
-from nexus.providers.received import Calls
+from nexus.providers.received import CallIndex
 from nexus.types.message import Message
 from nexus.types.request import TokenUsage
 
@@ -52,7 +52,7 @@ class Chain:
 
     name: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
-    calls: Calls = field(default_factory=Calls)
+    calls: CallIndex = field(default_factory=CallIndex)
     by_message: dict[str, int] = field(default_factory=dict[str, int])
     by_call: dict[str, int] = field(default_factory=dict[str, int])
 

@@ -81,7 +81,7 @@ def export(
         report = _write(store, sys.stdout.buffer, progress)
         sys.stdout.buffer.flush()
         return report
-    check_target(store.place, file)
+    check_target(store.location, file)
     with replacing(Path(file).expanduser(), force=force) as half, half.open("wb") as stream:
         return _write(store, stream, progress)
 
@@ -128,7 +128,7 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
         damage = next(check(passing(records)), None)
     if damage is not None:
         raise LedgerDamaged(
-            f"{store.place} is damaged: {damage} (nothing was exported; list all damage: nexus ledger verify, "
+            f"{store.location} is damaged: {damage} (nothing was exported; list all damage: nexus ledger verify, "
             "save the rest: nexus ledger repair)"
         )
     line = _encode(End(counts.total(), digest.hexdigest())) + b"\n"

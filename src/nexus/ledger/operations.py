@@ -90,7 +90,7 @@ def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
     none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
     moves = with_parent(store, orphans, "the parent was deleted for good", **none)
     if moves:
-        store.move(moves)
+        store.update_refs(moves)
 
 
 def _all_of(store: LedgerStore, label: str) -> set[int]:
@@ -105,7 +105,7 @@ def _all_of(store: LedgerStore, label: str) -> set[int]:
 
 def _ever(store: LedgerStore, label: str) -> set[int]:
     """Return every thread that a label pointed to."""
-    return {move.thread for move in store.moves(label) if move.thread is not None}
+    return {move.thread for move in store.ref_updates(label) if move.thread is not None}
 
 
 def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
@@ -166,7 +166,9 @@ class Ledger:
         """Return the thread of a session. Raises NoSuchSession."""
         thread = self.store.thread_of(session)
         if thread is None:
-            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
+            raise NoSuchSession(
+                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
+            )
         return thread
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
@@ -179,13 +181,13 @@ class Ledger:
 
     def ref_updates(self, session: str) -> list[RefUpdate]:
         """Return every update of the session's pointer, oldest first."""
-        return self.store.moves(self._label(session))
+        return self.store.ref_updates(self._label(session))
 
     def update(self, session: str, reason: str = "updated", **facts: Any) -> RefUpdate:
         """Change fields of a session's metadata. Raises NoSuchSession, BadReference."""
         old = self._move(session)
         new = NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
-        return self.store.move([new])[0]
+        return self.store.update_refs([new])[0]
 
     def archive(self, session: str) -> RefUpdate:
         """Remove a session from the list; its content stays."""
@@ -219,7 +221,7 @@ class Ledger:
             NewRefUpdate(old.label, None, f"renamed to {new}", None, old.number),
             NewRefUpdate(new, old.thread, f"renamed from {old.label}", old.facts, existing.number if existing else 0),
         ]
-        return self.store.move(moves, aliases)[1]
+        return self.store.update_refs(moves, aliases)[1]
 
     def merge(self, session: str, into: str, reason: str = "") -> RefUpdate:
         """Redirect one session's name to another session. Their histories are not mixed.
@@ -240,17 +242,17 @@ class Ledger:
             NewRefUpdate(archive_label, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
             *with_parent(self.store, spawned, f"the parent is {archive_label} now", parent_session=archive_label),
         ]
-        return self.store.move(moves, [Alias(old.label, target.label, reason or "merged")])[1]
+        return self.store.update_refs(moves, [Alias(old.label, target.label, reason or "merged")])[1]
 
     def alias(self, name: str, session: str, reason: str = "") -> None:
         """Point a name to a session. Raises NoSuchSession, and BadReference if the name is a session itself."""
-        self.store.move([], [Alias(name, self._label(session), reason or "alias")])
+        self.store.update_refs([], [Alias(name, self._label(session), reason or "alias")])
 
     def unalias(self, name: str, reason: str = "") -> None:
         """Remove an alias. Raises BadReference if there is none."""
         if all(alias.name != name for alias in self.store.aliases()):
             raise BadReference(f"alias {name!r} not found (list aliases: nexus session aliases)")
-        self.store.move([], [Alias(name, None, reason or "taken back")])
+        self.store.update_refs([], [Alias(name, None, reason or "taken back")])
 
     # appending ---------------------------------------------------------------------------------------------------
 
@@ -274,7 +276,7 @@ class Ledger:
     ) -> Committed:
         """Append one step: messages that belong together. The same key again adds nothing."""
         entry = NewEntry(
-            messages=tuple(messages), body=dict(body or {}), opens_turn=opens_turn, keys=(key,) if key else ()
+            messages=tuple(messages), body=dict(body or {}), starts_turn=opens_turn, keys=(key,) if key else ()
         )
         return self.commit(session, Commit((entry,), expected_head=expected_head))
 
@@ -297,7 +299,7 @@ class Ledger:
         session: str,
         compaction: Compaction,
         *,
-        after_mark: int,
+        after_checkpoint: int,
         key: str = "",
         follows: tuple[int, bytes] | None = None,
     ) -> Committed:
@@ -308,12 +310,12 @@ class Ledger:
         covers entries that do not exist.
         """
         entry = NewEntry("compaction", body=_body(compaction), keys=(key,) if key else ())
-        return self.commit(session, Commit((entry,), expected_mark=after_mark, follows=follows))
+        return self.commit(session, Commit((entry,), expected_checkpoint=after_checkpoint, follows=follows))
 
     def undo(self, session: str) -> Entry:
         """Undo the current compaction and return it. Raises BadEntry if there is none."""
-        marks = self.store.marks(self.thread(session))
-        target = replay.live_checkpoints(marks).mark
+        marks = self.store.checkpoints(self.thread(session))
+        target = replay.live_checkpoints(marks).checkpoint
         if target is None or target.kind != "compaction":
             raise BadEntry(f"session {session!r} has no compaction to undo")
         self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
@@ -321,7 +323,7 @@ class Ledger:
 
     def redo(self, session: str) -> Entry:
         """Undo the newest undo and return the restored compaction. Raises BadEntry if none is undone."""
-        marks = self.store.marks(self.thread(session))
+        marks = self.store.checkpoints(self.thread(session))
         out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
         for mark in marks:
@@ -367,7 +369,7 @@ class Ledger:
 
     def live(self, session: str) -> LiveCheckpoints:
         """Return the current checkpoints: newest clear or compaction, pins, undone compactions."""
-        return replay.live_checkpoints(self.store.marks(self.thread(session)))
+        return replay.live_checkpoints(self.store.checkpoints(self.thread(session)))
 
     def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
         """Return every entry of the session, oldest first, compacted ones included."""
@@ -437,7 +439,7 @@ class Ledger:
     @property
     def place(self) -> str:
         """File path or server name of the store, for messages."""
-        return self.store.place
+        return self.store.location
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Return a context in which all reads of this thread see one state of the ledger."""
@@ -468,7 +470,7 @@ class Ledger:
 
     def checkpoints(self, session: str) -> list[Entry]:
         """Return the entries that are no messages (pins, compactions, clears, …), newest first."""
-        return self.store.marks(self.thread(session))
+        return self.store.checkpoints(self.thread(session))
 
     def aliases(self, *, every: bool = False) -> list[Alias]:
         """Return the current aliases by name; `every` adds earlier changes."""
@@ -498,20 +500,24 @@ class Ledger:
             )
         last = updates[-1]
         reason = f"back to update {number}"
-        return self.store.move([NewRefUpdate(last.label, old.thread, reason, None, last.number)])[0]
+        return self.store.update_refs([NewRefUpdate(last.label, old.thread, reason, None, last.number)])[0]
 
     # helpers -----------------------------------------------------------------------------------------------------
 
     def _label(self, session: str) -> str:
         label = self.store.resolve(session)
         if label is None:
-            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
+            raise NoSuchSession(
+                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
+            )
         return label
 
     def _move(self, session: str) -> RefUpdate:
         update = self.store.session(self._label(session))
         if update is None:
-            raise NoSuchSession(f"session {session!r} not found in {self.store.place} (list sessions: nexus sessions)")
+            raise NoSuchSession(
+                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
+            )
         return update
 
     def _status(self, session: str, status: SessionStatus) -> RefUpdate:
@@ -523,7 +529,7 @@ class Ledger:
         return SessionMetadata(title=facts.title, persona=facts.persona)
 
     def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
-        self.store.commit(session, Commit((entry,), expected_mark=marks[0].seq if marks else 0))
+        self.store.commit(session, Commit((entry,), expected_checkpoint=marks[0].seq if marks else 0))
 
     def _pin(self, kind: Any, session: str, place: MessageRef, reason: str) -> Committed:
         body = {"seq": place.seq, "ord": place.ord, **({"reason": reason} if reason else {})}
@@ -557,11 +563,11 @@ class Ledger:
 
 def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     """Return the compaction-aware history of a thread; see `Ledger.visible`."""
-    mark = replay.live_checkpoints(store.marks(thread)).mark
+    mark = replay.live_checkpoints(store.checkpoints(thread)).checkpoint
     first = replay.visible_start(mark)
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
-    return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.place >= first))
+    return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
 
 
 def _body(compaction: Compaction) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
     """
     thread = store.thread_of(session)
     if thread is None:
-        raise NoSuchSession(f"session {session!r} not found in {store.place} (list sessions: nexus sessions)")
+        raise NoSuchSession(f"session {session!r} not found in {store.location} (list sessions: nexus sessions)")
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
         raise BadReference(f"turn {turn} not found: session {session!r} has {turns} turns")

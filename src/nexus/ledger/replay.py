@@ -20,7 +20,7 @@ CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
 class LiveCheckpoints(Struct, frozen=True):
     """Checkpoints that are current at the end of a path."""
 
-    mark: Entry | None = None
+    checkpoint: Entry | None = None
     """The newest clear or current compaction."""
     pins: tuple[MessageRef, ...] = ()
     undone: frozenset[int] = frozenset()
@@ -74,7 +74,7 @@ class RecordedToolCall(Struct, frozen=True):
     call_id: str
     name: str
     turn: int
-    place: MessageRef
+    ref: MessageRef
     status: CallStatus
     asked_ms: int
     result: MessageRef | None = None
@@ -128,7 +128,7 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Rec
             for call in row.message.calls():
                 waiting[call.id] = len(recorded)
                 asked_ms = row.message.at_ms or entry.at_ms
-                recorded.append(RecordedToolCall(call.id, call.name, entry.turn, row.place, "pending", asked_ms))
+                recorded.append(RecordedToolCall(call.id, call.name, entry.turn, row.ref, "pending", asked_ms))
             for result in row.message.results():
                 at = waiting.pop(result.call_id, None)
                 if at is None:
@@ -138,18 +138,16 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Rec
                     asked_for.call_id,
                     asked_for.name,
                     asked_for.turn,
-                    asked_for.place,
+                    asked_for.ref,
                     "failed" if result.is_error else "completed",
                     asked_for.asked_ms,
-                    row.place,
+                    row.ref,
                     row.message.at_ms or entry.at_ms,
                 )
     for at in waiting.values():
         call = recorded[at]
         if call.turn != newest or call.turn not in under_way:
-            recorded[at] = RecordedToolCall(
-                call.call_id, call.name, call.turn, call.place, "interrupted", call.asked_ms
-            )
+            recorded[at] = RecordedToolCall(call.call_id, call.name, call.turn, call.ref, "interrupted", call.asked_ms)
     return recorded
 
 

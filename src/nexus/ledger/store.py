@@ -30,7 +30,7 @@ class LedgerStore(Protocol):
     """An append-only store of sessions."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Location for messages: a file path or a server's name."""
         ...
 
@@ -71,11 +71,11 @@ class LedgerStore(Protocol):
         """Return the active sessions, newest first; `every` adds archived and deleted ones."""
         ...
 
-    def moves(self, label: str) -> list[RefUpdate]:
+    def ref_updates(self, label: str) -> list[RefUpdate]:
         """Return all updates of exactly this label, oldest first."""
         ...
 
-    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
+    def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Append pointer updates and alias changes in one transaction.
 
         Raises SessionMoved (`expected_number`), and BadReference for an unknown or erased thread, an unknown parent
@@ -152,7 +152,7 @@ class LedgerStore(Protocol):
         """Return the path's entries with `after < seq <= until` in order, checked (LedgerDamaged)."""
         ...
 
-    def marks(self, thread: int) -> list[Entry]:
+    def checkpoints(self, thread: int) -> list[Entry]:
         """Return the path's checkpoints (every kind that is not in `STEPS`), newest first."""
         ...
 

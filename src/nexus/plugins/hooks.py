@@ -27,7 +27,7 @@ class Plugin(Struct, frozen=True):
     """A discovered plugin."""
 
     name: str
-    place: str
+    distribution: str
     """The distribution that contains it, or `given` if the program passed it."""
     hooks: tuple[str, ...] = ()
     """Names of the hooks that it implements."""
@@ -35,7 +35,7 @@ class Plugin(Struct, frozen=True):
     """Names of the sources that it adds."""
     profiles: tuple[str, ...] = ()
     """Names of the profiles that it adds."""
-    troubles: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     """Reasons why parts of it are omitted."""
     disabled: bool = False
     """Disabled by the configuration, and not imported."""
@@ -67,7 +67,7 @@ class Hooks:
         Returns:
             The extended request, and warnings.
         """
-        warnings = [ContextWarning(f"hook:{plugin.name}", text) for plugin in self.plugins for text in plugin.troubles]
+        warnings = [ContextWarning(f"hook:{plugin.name}", text) for plugin in self.plugins for text in plugin.problems]
         tools = self._tools(request, warnings)
         if tools:
             request = replace(request, tools=(*tools, *request.tools))

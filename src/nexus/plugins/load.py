@@ -61,7 +61,7 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
     for plugin, load in (*_program_plugins(plugins), *_installed_plugins()):
         name = plugin.name
         if name in loaded:
-            duplicates.append(replace(plugin, troubles=("omitted: another plugin has the same name",)))
+            duplicates.append(replace(plugin, problems=("omitted: another plugin has the same name",)))
             continue
         if name in config.disabled:
             loaded[name] = replace(plugin, disabled=True)

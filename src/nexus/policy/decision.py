@@ -162,7 +162,7 @@ def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:
 
 def _fits(label: str, role: AgentRole) -> bool:
     key = session_key.parse(label)
-    return key is None or role in session_key.FITS[key.kind]
+    return key is None or role in session_key.ROLES_BY_KIND[key.kind]
 
 
 def _check_owner(label: str, principal: str, matches: Iterable[PolicyMatch], *, owned: bool) -> None:

@@ -83,7 +83,7 @@ class DeniedTool(Struct, frozen=True):
     """A tool of the request that is not offered to the model."""
 
     name: str
-    why: str
+    reason: str
     definition: dict[str, Any]
 
 

@@ -19,7 +19,7 @@ import msgspec
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
-    Calls,
+    CallIndex,
     arguments_text,
     compact_json,
     items_of,
@@ -93,7 +93,7 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
-    signer = ctx.model if ctx.accounting.model_info.wire != "gemini" else ""
+    signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
     return turns(
         ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signer), "content"
     )
@@ -124,7 +124,9 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
 
 def _preamble_breakpoint(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
     """Return the last block before the part of the preamble that the next turn rewrites: its memory."""
-    memory = [index for index, name in enumerate(ctx.provenance.manifest.ahead) if name.startswith(MEMORY_ORIGIN)]
+    memory = [
+        index for index, name in enumerate(ctx.provenance.manifest.preamble_blocks) if name.startswith(MEMORY_ORIGIN)
+    ]
     last = memory[-1] - 1 if memory else -1
     return [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
 
@@ -194,7 +196,7 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
-def message(item: Any, calls: Calls) -> tuple[Message, ...]:
+def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     """Return one item as messages: two if a user's message has tool results and other content, else one."""
     return _read_message(item, calls, _MESSAGE_FIELDS)
 
@@ -210,7 +212,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     if not is_reply(body):
         raise BadReply("not an Anthropic message: 'type' is not 'message', or 'content' is missing")
     return AgentResult(
-        messages=_read_message(body, Calls(), _REPLY_FIELDS),
+        messages=_read_message(body, CallIndex(), _REPLY_FIELDS),
         usage=usage(body.get("usage")),
         stop_reason=text_of(body.get("stop_reason")),
         model=text_of(body.get("model")),
@@ -230,7 +232,7 @@ def usage(value: Any) -> TokenUsage:
     )
 
 
-def _read_message(item: Any, calls: Calls, known_fields: frozenset[str]) -> tuple[Message, ...]:
+def _read_message(item: Any, calls: CallIndex, known_fields: frozenset[str]) -> tuple[Message, ...]:
     fields, role, content = read_role_and_content(item, _ROLES)
     blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
     extra: dict[str, Any] = {}
@@ -245,7 +247,7 @@ def _read_message(item: Any, calls: Calls, known_fields: frozenset[str]) -> tupl
     )
 
 
-def _read_part(block: Any, calls: Calls) -> Iterator[Part]:
+def _read_part(block: Any, calls: CallIndex) -> Iterator[Part]:
     if isinstance(block, str):
         yield from text_part(block)
         return
@@ -268,7 +270,7 @@ def _read_part(block: Any, calls: Calls) -> Iterator[Part]:
             yield Unknown(kind or "no type", compact_json(rest))
 
 
-def _read_result(fields: dict[str, Any], calls: Calls) -> ToolResult:
+def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
     content = fields.get("content")
     blocks: list[Any] = items_of(content) if isinstance(content, list) else [content] if content else []
     items: list[Text | Image] = []

@@ -52,7 +52,7 @@ def body_hash(ctx: AssembledContext) -> str:
 
     Raises TypeError or ValueError if something in the body has no JSON form.
     """
-    provider_format = ctx.accounting.model_info.wire
+    provider_format = ctx.accounting.model_info.provider_format
     parts = _BODY_PARTS[provider_format]
     frame, conversation = _encode({**parts.without_messages(ctx), parts.key: []}), parts.conversation(ctx)
     fragments = conversation.fragments

@@ -20,7 +20,7 @@ import msgspec
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
-    Calls,
+    CallIndex,
     arguments_text,
     compact_json,
     items_of,
@@ -120,7 +120,7 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
-def message(item: Any, calls: Calls) -> tuple[Message, ...]:
+def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     """Return one content as messages: function responses as a `tool` message, other parts next to them as one more."""
     fields = _snake(item)
     role = _ROLES.get(text_of(fields.get("role") or "user") or "?")
@@ -178,7 +178,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     )
 
 
-class _ReplyCalls(Calls):
+class _ReplyCalls(CallIndex):
     """Calls of one reply, whose made ids contain what distinguishes the reply."""
 
     def __init__(self, unique: str) -> None:
@@ -210,7 +210,7 @@ def _snake(value: Any) -> dict[str, Any]:
     }
 
 
-def _read_part(part: dict[str, Any], calls: Calls, made_ids: list[str], answered: list[str]) -> Iterator[Part]:
+def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answered: list[str]) -> Iterator[Part]:
     value = part.get("thought_signature")
     signature = standard_base64(value) if isinstance(value, (bytes, bytearray)) else text_of(value)
     if part.get("thought") and isinstance(part.get("text"), str):
@@ -247,7 +247,7 @@ def _read_image(part: dict[str, Any]) -> Image | None:
     return Image(media_type, url=text_of(file.get("file_uri")))
 
 
-def _read_result(response: dict[str, Any], calls: Calls, answered: Sequence[str]) -> ToolResult:
+def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[str]) -> ToolResult:
     """Return a response as a result: a single `output`, `result` or `error` text as text, any other object as JSON."""
     name = text_of(response.get("name"))
     value = mapping(response.get("response"))

@@ -16,7 +16,7 @@ from typing import Any
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
-    Calls,
+    CallIndex,
     arguments_text,
     compact_json,
     data_or_url,
@@ -106,7 +106,7 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
-def message(item: Any, calls: Calls) -> tuple[Message, ...]:
+def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     """Return one item as one message; `calls` are the calls before it. Raises BadReply if it is not a message."""
     fields, role, content = read_role_and_content(item, _ROLES)
     written_role = text_of(fields.get("role"))
@@ -148,7 +148,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     item["id"] = item.get("id") or text_of(body.get("id"))
     model = text_of(body.get("model"))
     return AgentResult(
-        messages=tuple(Message(m.role, m.parts, id=m.id, model=model, meta=m.meta) for m in message(item, Calls())),
+        messages=tuple(Message(m.role, m.parts, id=m.id, model=model, meta=m.meta) for m in message(item, CallIndex())),
         usage=usage(body.get("usage")),
         stop_reason=text_of(first.get("finish_reason")),
         error=text_of(mapping(body.get("error")).get("message")) or None,
@@ -208,7 +208,7 @@ def _url(value: Any) -> str:
     return text_of(value) or text_of(mapping(value).get("url"))
 
 
-def _read_calls(fields: dict[str, Any], calls: Calls, notes: dict[str, Any]) -> Iterator[Part]:
+def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any]) -> Iterator[Part]:
     listed = items_of(fields.get("tool_calls"))
     if isinstance(fields.get("function_call"), dict):
         listed = [*listed, {"type": "function", "function": fields["function_call"]}]
@@ -231,7 +231,7 @@ def _read_calls(fields: dict[str, Any], calls: Calls, notes: dict[str, Any]) -> 
         notes["made_ids"] = made_ids
 
 
-def _read_result(fields: dict[str, Any], calls: Calls) -> ToolResult:
+def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
     name = text_of(fields.get("name"))
     call_id = text_of(fields.get("tool_call_id")) or calls.oldest_open(name)
     content: list[Text | Image] = []

@@ -19,7 +19,7 @@ from nexus.types.message import Image, Message, Part, Role, Text, ToolResult
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
 
 
-class Calls:
+class CallIndex:
     """The tool calls of one conversation, in reading order.
 
     Supplies the tool names of results, and reproducible ids for calls and results without one: `call_<n>`, where n is the
@@ -55,12 +55,12 @@ class Calls:
             self._open = [call_id for call_id in self._open if call_id not in answered]
 
 
-ReadOne: TypeAlias = Callable[[Any, Calls], tuple[Message, ...]]
+ReadOne: TypeAlias = Callable[[Any, CallIndex], tuple[Message, ...]]
 
 
 def read_all(items: Sequence[Any], read_one: ReadOne) -> tuple[Message, ...]:
     """Return all messages of a conversation; each item is read with the calls before it. BadReply names the bad item."""
-    calls = Calls()
+    calls = CallIndex()
     messages: list[Message] = []
     for index, item in enumerate(items):
         try:

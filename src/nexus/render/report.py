@@ -80,7 +80,7 @@ def _omitted(ctx: AssembledContext) -> list[str]:
     ]
     by_reason: dict[str, list[str]] = {}
     for tool in ctx.provenance.denied_tools:
-        by_reason.setdefault(tool.why, []).append(tool.name)
+        by_reason.setdefault(tool.reason, []).append(tool.name)
     return lines + [f"  {', '.join(names)} (tools): {reason}" for reason, names in by_reason.items()]
 
 

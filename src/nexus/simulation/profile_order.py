@@ -86,7 +86,7 @@ class ProfileReport(Struct, frozen=True):
     rows: tuple[SlotRow, ...]
     history_tokens: int
     findings: tuple[OrderFinding, ...]
-    warned: tuple[ContextWarning, ...] = field(name="warned")
+    warnings: tuple[ContextWarning, ...] = field(name="warned")
 
 
 def check_profile_order(

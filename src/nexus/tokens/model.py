@@ -51,7 +51,7 @@ class Model(Struct, frozen=True):
     vendor: str
     """Who made it."""
     family: str
-    wire: ProviderFormat = field(name="wire")
+    provider_format: ProviderFormat = field(name="wire")
     context_tokens: int
     """Whole context window."""
     max_input_tokens: int
@@ -83,7 +83,7 @@ class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
     same_as: str = ""
     """Another model's name, whose facts are the base."""
     provider: str | None = None
-    wire: ProviderFormat | None = field(default=None, name="wire")
+    provider_format: ProviderFormat | None = field(default=None, name="wire")
     context_tokens: int | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -244,7 +244,7 @@ def _model(name: str, row: ModelRow | None, warning: str) -> Model:
         provider=provider,
         vendor=vendor,
         family=family,
-        wire=provider_format,
+        provider_format=provider_format,
         context_tokens=row.context if row else UNKNOWN_CONTEXT_TOKENS,
         max_input_tokens=row.max_input if row else UNKNOWN_CONTEXT_TOKENS,
         max_output_tokens=row.max_output if row else 0,

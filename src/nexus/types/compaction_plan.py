@@ -40,7 +40,7 @@ class CompactionPlan(Struct, frozen=True):
 
     kept_ord: int
 
-    asked: MessageRef | None
+    pending_request: MessageRef | None
     """The covered user message that the kept messages still answer."""
 
     previous: str

@@ -37,7 +37,7 @@ class SizedMessage(Struct, frozen=True):
 class StoredMessage(Struct, frozen=True, gc=False):
     """Stored message with its position and its counts, which were taken when it was written."""
 
-    place: MessageRef
+    ref: MessageRef
     message: Message
     size: TokenSize
 
@@ -66,7 +66,7 @@ class NewEntry(Struct, frozen=True):
     `reason` for a `pin` and `unpin`."""
     at_ms: int = 0
     """Milliseconds since 1970; 0 is the store's clock."""
-    opens_turn: bool = False
+    starts_turn: bool = False
     keys: tuple[str, ...] = ()
     """Idempotency keys, each of which works once."""
 
@@ -90,7 +90,7 @@ class Compaction(Struct, frozen=True):
     duration_ms: int = 0
     kept_ord: int = 0
     """Order of the first kept message in its entry. Earlier ones of that entry are covered too."""
-    asked: MessageRef | None = field(default=None, name="asked")
+    pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if the summary covers it."""
 
 
@@ -102,30 +102,30 @@ class Cut(Struct, frozen=True):
     """Count of the view's decisions, from 1."""
     at_seq: int
     first: MessageRef
-    marker: str = field(name="marker")
+    omission_notice: str = field(name="marker")
     """Omission notice; empty when results are truncated and no message is omitted."""
-    left_out_messages: int = field(name="left_out_messages")
-    left_out_tokens: int = field(name="left_out_tokens")
-    plain_until: int = field(name="plain_until")
+    omitted_messages: int = field(name="left_out_messages")
+    omitted_tokens: int = field(name="left_out_tokens")
+    strip_thinking_until_seq: int = field(name="plain_until")
     """Seq up to which messages are shown without thinking and memory notes."""
     keeps_summary: bool = True
     reason: Literal["over budget", "old images", "older entries"] = "over budget"
     """`old images` decides about images only, `older entries` about a block's report of earlier turns."""
-    clip_until: int = field(default=0, name="clip_until")
+    truncate_until_seq: int = field(default=0, name="clip_until")
     """Seq up to which tool results are truncated."""
-    clip_tokens: int = field(default=0, name="clip_tokens")
+    max_result_tokens: int = field(default=0, name="clip_tokens")
     """Base tokens of each truncated tool result, at most."""
-    asked: MessageRef | None = field(default=None, name="asked")
+    pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if it is omitted itself."""
     head: MessageRef | None = None
     """Messages before this one are shown before the omission notice."""
-    task: bool = field(default=True, name="task")
+    shows_first_message: bool = field(default=True, name="task")
     """False if there is no room for the session's first user message."""
-    request: bool = field(default=True, name="request")
+    shows_pending_request: bool = field(default=True, name="request")
     """False if there is no room for the message that `asked` names."""
-    passed: int = field(default=0, name="passed")
+    preceding_messages: int = field(default=0, name="passed")
     """Number of messages before `first` that are neither cleared nor summarized, pins and the head included."""
-    images_until: int = field(default=0, name="images_until")
+    images_until_seq: int = field(default=0, name="images_until")
     """Seq up to which images are shown as placeholders."""
 
 
@@ -148,7 +148,7 @@ class Commit(Struct, frozen=True):
     """Seq that the session's newest entry must have."""
     follows: tuple[int, bytes] | None = None
     """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""
-    expected_mark: int | None = None
+    expected_checkpoint: int | None = None
     """Seq of the newest checkpoint when a compaction was planned (0: none). Later appends are allowed, a later
     checkpoint is not."""
     blobs: tuple[bytes, ...] = ()

@@ -25,9 +25,15 @@ class TokenSize(Struct, frozen=True, gc=False):
         """Largest of the three."""
         return max(self.openai, self.anthropic, self.gemini)
 
-    def on(self, wire: ProviderFormat) -> int:
+    def on(self, provider_format: ProviderFormat) -> int:
         """Return the tokens in one provider format."""
-        return self.openai if wire == "openai" else self.anthropic if wire == "anthropic" else self.gemini
+        return (
+            self.openai
+            if provider_format == "openai"
+            else self.anthropic
+            if provider_format == "anthropic"
+            else self.gemini
+        )
 
     def __add__(self, other: TokenSize) -> TokenSize:
         return TokenSize(

@@ -18,10 +18,10 @@ SessionKind: TypeAlias = Literal["dm", "group", "worker", "system"]
 
 KINDS: tuple[SessionKind, ...] = get_args(SessionKind)
 
-MOST_CHARS = 256
+MAX_CHARS = 256
 """Longest name of a session."""
 
-FITS: dict[SessionKind, tuple[AgentRole, ...]] = {
+ROLES_BY_KIND: dict[SessionKind, tuple[AgentRole, ...]] = {
     "dm": ("manager", "unified"),
     "group": ("manager", "unified"),
     "system": ("manager", "unified"),
@@ -61,8 +61,8 @@ def key(kind: SessionKind, name: str) -> SessionKey:
     problem = ""
     if not name:
         problem = "is empty"
-    elif len(name) > MOST_CHARS:
-        problem = f"has {len(name):,} characters, at most {MOST_CHARS} are allowed"
+    elif len(name) > MAX_CHARS:
+        problem = f"has {len(name):,} characters, at most {MAX_CHARS} are allowed"
     elif name != name.strip():
         problem = "begins or ends with white space"
     elif any(unicodedata.category(char) in _INVISIBLE and char not in _JOINERS for char in name):
@@ -75,8 +75,8 @@ def key(kind: SessionKind, name: str) -> SessionKey:
 def check(label: str, role: AgentRole) -> None:
     """Raise BadSessionKey if a label is invalid, or the session does not admit an agent of that role."""
     session_key = parse(label)
-    if session_key is not None and role not in FITS[session_key.kind]:
-        fitting = " or ".join(FITS[session_key.kind])
+    if session_key is not None and role not in ROLES_BY_KIND[session_key.kind]:
+        fitting = " or ".join(ROLES_BY_KIND[session_key.kind])
         remedy = "name its own session, for example 'worker:report-1'" if role == "worker" else "name another session"
         raise BadSessionKey(
             f"role '{role}' not admitted in session {label!r}: sessions '{session_key.kind}:' are for {fitting} ({remedy})"

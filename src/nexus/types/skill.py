@@ -60,7 +60,7 @@ class SkillInstructions(Struct, frozen=True):
         return self.text[self.body_at :].strip()
 
 
-class SkillsFound(Struct, frozen=True):
+class SkillCatalog(Struct, frozen=True):
     """The skills of all places, sorted by name, one per name."""
 
     skills: tuple[Skill, ...] = ()

@@ -26,17 +26,17 @@ class ToolSource(Protocol):
         ...
 
 
-def definitions_of(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[str, Any], ...]:
+def tool_definitions(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[str, Any], ...]:
     """Return the definitions, or a registry's, with categories and roles if it has the method `offers`.
 
     Raises BadTool if a registry returns anything else.
     """
     if not isinstance(tools, ToolSource):
         return tuple(tools)
-    return checked_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
+    return check_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
 
 
-def checked_definitions(value: object, registry: object) -> tuple[dict[str, Any], ...]:
+def check_definitions(value: object, registry: object) -> tuple[dict[str, Any], ...]:
     """Return a registry's result as definitions. Raises BadTool if it is not a list of maps."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in cast("list[Any]", value)):
         raise BadTool(f"get_all_tool_definitions() of {type(registry).__name__} did not return a list of definitions")

@@ -20,7 +20,7 @@ def friend_text(profile: object) -> str:
     `friends_profile` counts, then `learning`, each in the profile itself, then under `prompt_overrides`: a text, a number,
     a list of these (one per line), or either as `{"content": …}`. Other values are ignored.
     """
-    return known_of(profile)[0] or NOTHING_KNOWN
+    return user_profile_text(profile)[0] or NOTHING_KNOWN
 
 
 def friend_info(profile: object) -> str:
@@ -28,7 +28,7 @@ def friend_info(profile: object) -> str:
     return f"{FRIEND_HEADING}\n\n{friend_text(profile)}"
 
 
-def known_of(profile: object) -> tuple[str, str]:
+def user_profile_text(profile: object) -> tuple[str, str]:
     """Return the profile's text ("" for none), and the name of a field whose value is not text ("" for none)."""
     invalid = ""
     for field in FIELDS:

@@ -28,7 +28,7 @@ def attachment_from_file(
     lines: tuple[int, int] | None = None,
     *,
     inside: Path | None = None,
-    most_chars: int = MAX_CHARS,
+    max_chars: int = MAX_CHARS,
 ) -> tuple[Attachment, ContextWarning | None]:
     """Return the file's text, or its lines `lines` (first and last, from 1), and a warning if it was truncated.
 
@@ -42,23 +42,23 @@ def attachment_from_file(
     last = min(last, len(file_lines))
     selected = file_lines[first - 1 : last]
     text = "".join(selected)
-    if len(text) <= most_chars:
+    if len(text) <= max_chars:
         numbers = (first, last) if lines else (0, 0)
         return Attachment(str(path), text.rstrip("\n"), *numbers), None
     # As many complete lines as fit; of a single longer line, its beginning.
     count, chars = 0, 0
-    while count < len(selected) and chars + len(selected[count]) <= most_chars:
+    while count < len(selected) and chars + len(selected[count]) <= max_chars:
         chars += len(selected[count])
         count += 1
-    short = "".join(selected[:count]) if count else selected[0][:most_chars]
+    short = "".join(selected[:count]) if count else selected[0][:max_chars]
     omitted = len(text) - len(short)
-    notice = f"[{omitted:,} more characters of {path} left out (cap {most_chars:,}); read the file for the rest]"
-    warning = ContextWarning(str(path), f"{omitted:,} of {len(text):,} characters omitted (cap: {most_chars:,})")
+    notice = f"[{omitted:,} more characters of {path} left out (cap {max_chars:,}); read the file for the rest]"
+    warning = ContextWarning(str(path), f"{omitted:,} of {len(text):,} characters omitted (cap: {max_chars:,})")
     last = first + max(count, 1) - 1
     return Attachment(str(path), f"{short.rstrip(chr(10))}\n{notice}", first, last), warning
 
 
-def named_lines(text: str) -> tuple[str, tuple[int, int] | None]:
+def split_line_range(text: str) -> tuple[str, tuple[int, int] | None]:
     """Split `FILE:FIRST-LAST` into file and lines. The name of an existing file has no lines."""
     match = _LINES.fullmatch(text)
     if match is None or Path(text).exists():

@@ -46,11 +46,11 @@ class Policies:
             existing = [
                 file for file, state in zip(self.files, states, strict=True) if state is not None or self.required
             ]
-            self._cached = merge_policies([self.given_by(path, name) for path, name in existing])
+            self._cached = merge_policies([self.load_file(path, name) for path, name in existing])
             self._state = states
         return self._cached
 
-    def given_by(self, path: Path, name: str) -> Policy:
+    def load_file(self, path: Path, name: str) -> Policy:
         """Return the policy of one file. Raises BadPolicy."""
         inside = self.inside if self.inside is not None and path.is_relative_to(self.inside) else None
         try:

@@ -11,7 +11,7 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
-from nexus.types.skill import SkillsFound
+from nexus.types.skill import SkillCatalog
 from nexus.workspace.environment.probe import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.instruction_layers import FileLayer
@@ -56,7 +56,7 @@ class SourceContext:
     environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
     """The conversation before this turn, for formats that show it as blocks."""
-    skills_cache: list[SkillsFound] = field(default_factory=list[SkillsFound], kw_only=True)
+    skills_cache: list[SkillCatalog] = field(default_factory=list[SkillCatalog], kw_only=True)
     """Skills discovered by the first source of the call that needs them."""
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
 
@@ -80,13 +80,13 @@ def file_block(context: SourceContext, name: str, title: str, block: Block) -> S
         return [], warnings
     check_cap(context, file)
     text, hashes = f"# {title}\n\n{file.text}", (file.hash,)
-    return [Block(block.layer, block.name, text, name, block.slot, block.trust, file.left_out_chars, hashes)], warnings
+    return [Block(block.layer, block.name, text, name, block.slot, block.trust, file.omitted_chars, hashes)], warnings
 
 
 def check_cap(context: SourceContext, file: FileText) -> None:
     """Raise OverCap for a truncated file if the configuration says `caps = "error"`."""
     config = context.workspace.config.instructions
-    if file.left_out_chars and config.caps == "error":
+    if file.omitted_chars and config.caps == "error":
         raise OverCap(file.origin, file.chars, config.file_chars)
 
 

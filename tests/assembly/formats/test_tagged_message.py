@@ -344,7 +344,7 @@ def test_a_pinned_message_stays_word_for_word_before_the_memory(profile: str) ->
         for number in range(14):
             said(nx, f"Question {number}", "Yes.", profile)
         said(nx, "Late.", "Yes.", profile)
-        nx.ledger.compact("main", Compaction(1, 10, 11, "Ann asked ten things."), after_mark=3)
+        nx.ledger.compact("main", Compaction(1, 10, 11, "Ann asked ten things."), after_checkpoint=3)
         ctx = said(nx, "And now?", "No.", profile)
         kept = [text for text in texts(ctx) if PINNED in text]
         assert kept == [

@@ -186,7 +186,7 @@ def test_a_summary_is_a_system_entry_in_the_place_of_the_last_entry_that_it_stan
         for number in range(4):
             said(nx, f"question {number}")
         made = Compaction(covers_from=1, covers_to=4, first_kept=5, summary='They said "[tool_use:x]"\n{"index":1}')
-        nx.ledger.compact("main", made, after_mark=0)
+        nx.ledger.compact("main", made, after_checkpoint=0)
         ctx = asked(nx, "next")
         first, *rest = lines(ctx)
         assert first == {
@@ -366,7 +366,7 @@ def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
             body = {
                 name: value for name, value in own(ctx).items() if name != "temperature"
             }  # no field of every judge's
-            assert CHECKS[ctx.accounting.model_info.wire](body) == []
+            assert CHECKS[ctx.accounting.model_info.provider_format](body) == []
         replays(nx, walk)
 
 

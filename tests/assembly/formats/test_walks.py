@@ -43,7 +43,7 @@ def test_a_session_by_chance_is_valid_and_within_its_budget_and_every_call_is_ma
         for *_, ctx in walk.sent:
             # `temperature` is a field of not every judge's.
             body = {name: value for name, value in own(ctx).items() if name != "temperature"}
-            assert CHECKS[ctx.accounting.model_info.wire](body) == []
+            assert CHECKS[ctx.accounting.model_info.provider_format](body) == []
             budget = ctx.token_budget
             assert sum(item.tokens for item in ctx.accounting.token_breakdown) == budget.used.total <= budget.available
         replays(nx, walk)

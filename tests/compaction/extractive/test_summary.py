@@ -62,7 +62,7 @@ GOLDEN = """## Task
 
 def padded(before: list[StoredMessage]) -> list[StoredMessage]:
     """The rows and a long result that holds nothing, so that a summary is worth it."""
-    last = before[-1].place.seq
+    last = before[-1].ref.seq
     return [*before, *rows(call(90, "search", q="x"), result(90, "nothing here\n" * 400), first_seq=last + 1)]
 
 

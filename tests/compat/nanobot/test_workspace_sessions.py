@@ -195,7 +195,7 @@ def test_after_a_compaction_its_summary_stands_first_and_stays_there(
     for number in range(3):
         session.append([asked(f"question {number}"), said(f"answer {number}")])
     body = Compaction(covers_from=1, covers_to=2, first_kept=3, summary="They spoke of tea.")
-    sessions.engine.ledger.compact(session.key, body, after_mark=0)
+    sessions.engine.ledger.compact(session.key, body, after_checkpoint=0)
     summary = asked("[Previous conversation summary]\nThey spoke of tea.")
     assert session.get_history()[:2] == [summary, asked("question 1")]
     assert session.get_history(3) == [summary, asked("question 2"), said("answer 2")]

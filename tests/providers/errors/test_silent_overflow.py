@@ -50,16 +50,16 @@ def test_an_empty_answer_at_99_percent_of_the_window_had_no_room(reason: str) ->
 
 
 def test_a_prompt_of_exactly_the_window_was_cut() -> None:
-    found = detect_silent_overflow(TokenUsage(8_192, 40), window=8_192, stop_reason="stop", sent=11_000)
+    found = detect_silent_overflow(TokenUsage(8_192, 40), window=8_192, stop_reason="stop", sent_tokens=11_000)
     assert found is not None
     assert (found.source, found.requested, learned_window(found)) == ("usage:exactly the window", 11_000, 8_192)
 
 
 def test_silent_overflow_of_smaller_window_is_detected() -> None:
-    found = detect_silent_overflow(TokenUsage(4_096, 40), window=131_072, sent=6_000)
+    found = detect_silent_overflow(TokenUsage(4_096, 40), window=131_072, sent_tokens=6_000)
     assert found is not None
     assert (found.source, learned_window(found)) == ("usage:cut to a full block", 4_096)
-    found = detect_silent_overflow(TokenUsage(2_050, 40), window=131_072, sent=6_000)
+    found = detect_silent_overflow(TokenUsage(2_050, 40), window=131_072, sent_tokens=6_000)
     assert found is not None
     assert (found.source, learned_window(found)) == ("usage:less than was sent", None), (
         "a cached prompt counts less too"
@@ -68,15 +68,19 @@ def test_silent_overflow_of_smaller_window_is_detected() -> None:
 
 @pytest.mark.parametrize("used", [0, 4_000, 4_096, 5_000])
 def test_an_estimate_that_is_only_inexact_is_no_overflow(used: int) -> None:
-    assert detect_silent_overflow(TokenUsage(used, 40), window=131_072, stop_reason="stop", sent=5_000) is None
+    assert detect_silent_overflow(TokenUsage(used, 40), window=131_072, stop_reason="stop", sent_tokens=5_000) is None
 
 
 def test_without_usage_and_window_nothing_is_said() -> None:
-    assert detect_silent_overflow(TokenUsage(), window=0, stop_reason="length", text_empty=True, sent=9_000) is None
+    assert (
+        detect_silent_overflow(TokenUsage(), window=0, stop_reason="length", text_empty=True, sent_tokens=9_000) is None
+    )
 
 
 @given(st.builds(TokenUsage, st.integers(0, 10**7), st.integers(0, 10**6)), st.integers(0, 10**7), st.text(max_size=9))
 def test_a_reply_that_fits_and_was_not_cut_is_never_an_overflow(usage: TokenUsage, window: int, reason: str) -> None:
-    found = detect_silent_overflow(usage, window=window, stop_reason=reason, output_tokens=1, sent=usage.input_tokens)
+    found = detect_silent_overflow(
+        usage, window=window, stop_reason=reason, output_tokens=1, sent_tokens=usage.input_tokens
+    )
     assert (found is None) == (window == 0 or usage.input_tokens < window)
     assert found is None or (found.kind, found.part) == ("overflow", "input")

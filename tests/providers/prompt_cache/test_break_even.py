@@ -129,7 +129,7 @@ def test_the_cheapest_marks_are_those_that_brute_force_finds(course: CutCycle, r
         low = course.fixed + whole - before + course.event
         calls = 1
         while low + (calls - 1) * course.growth <= course.budget:
-            if boundary == 0 or whole - before >= course.least:
+            if boundary == 0 or whole - before >= course.min_kept:
                 costs[boundary, calls] = cut_cycle_cost(low, calls, course, rates)
             calls += 1
     assert (found is None) == (not costs)
@@ -140,7 +140,7 @@ def test_the_cheapest_marks_are_those_that_brute_force_finds(course: CutCycle, r
 
 
 def test_cheapest_cut_is_deepest_at_order_quantity_without_worth() -> None:
-    course = CutCycle(tuple(range(0, 20_001, 500)), 2_000, 400, 40_000, 400, least=4_000)
+    course = CutCycle(tuple(range(0, 20_001, 500)), 2_000, 400, 40_000, 400, min_kept=4_000)
     found = cheapest_cut_points(course, CLAUDE)
     assert found is not None
     assert course.sums[-1] - course.sums[found.boundary] == 4_000

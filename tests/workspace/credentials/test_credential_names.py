@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.names import is_name, is_valid_for, known_name, name_of, variable_of
+from nexus.workspace.credentials.names import check_name, is_name, is_valid_for, name_of, variable_of
 
 NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
 
@@ -34,7 +34,7 @@ HOSTILE = ["", "../../etc/passwd", "a/b", "a\\b", "C:", "~", "a\nb", "a\0b", "-a
 @pytest.mark.parametrize("name", HOSTILE)
 def test_other_names_are_refused_without_being_repeated(name: str) -> None:
     with pytest.raises(BadCredential) as caught:
-        known_name(name)
+        check_name(name)
     assert len(name) < 3 or name not in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.pretty import pretty_repr
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.secret import MOST_BYTES, Secret, check_secret
+from nexus.workspace.credentials.secret import MAX_BYTES, Secret, check_secret
 
 CANARY = "canary-7f3a91"
 
@@ -64,7 +64,7 @@ def test_a_secret_is_not_written_anywhere(write: object) -> None:
         (" \n\t", "is empty"),
         ("a\0b", "NUL"),
         ("x" * 10_000_000, "longer than 65,536 bytes"),
-        ("é" * (MOST_BYTES // 2 + 1), "longer than 65,536 bytes"),
+        ("é" * (MAX_BYTES // 2 + 1), "longer than 65,536 bytes"),
         ("caf\udce9", "not valid UTF-8"),
     ],
     ids=["empty", "blank", "nul", "10 MB", "bytes", "surrogate"],

@@ -77,7 +77,7 @@ def _system_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
         tokens = to_provider_tokens(base, ctx.provenance.manifest.factor)
         text = one_line(" ".join(spec.description for spec in specs))
         yield ExplainedLine(
-            "omitted", "tool", "system", tool.name, tool.why, 0, tokens, source="nexus:policy", text=text
+            "omitted", "tool", "system", tool.name, tool.reason, 0, tokens, source="nexus:policy", text=text
         )
 
 
@@ -113,7 +113,7 @@ def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCount
         yield block_line("included", line, "chosen for this message", blocks[line.source, line.name].text)
     visible, window = fitted.visible[fitted.closing_count :], fitted.window
     sizes = [window.weight(message, message_tokens(message, counter)) for message in visible]
-    originals = fitted.given if len(fitted.given) == len(visible) else visible
+    originals = fitted.event if len(fitted.event) == len(visible) else visible
     for message, original, tokens in zip(visible, originals, share(event_line.tokens, sizes), strict=True):
         full_tokens = to_provider_tokens(window.weight(original, message_tokens(original, counter)), factor)
         is_truncated = message.parts != original.parts and full_tokens > tokens

@@ -53,17 +53,17 @@ class HistoryExplainer:
         for entry in entries:
             for row in entry.rows:
                 leading = leading and _is_session_instruction(row)
-                if before_visible and row.place >= self.window.first:
+                if before_visible and row.ref >= self.window.first:
                     yield from (*summary, *marker)
                     before_visible = False
                 if leading:
                     yield message_line("included", row, "session instructions: a block of the system slot", 0, 0)
-                elif row.place in opening:
-                    yield opening[row.place]
+                elif row.ref in opening:
+                    yield opening[row.ref]
                     yield from self._omitted_images(row)
-                elif row.place >= self.window.first:
-                    yield from supplied.get(row.place, ())
-                    yield visible[row.place]
+                elif row.ref >= self.window.first:
+                    yield from supplied.get(row.ref, ())
+                    yield visible[row.ref]
                     yield from self._omitted_images(row)
                 else:
                     yield self._hidden_line(row)
@@ -93,7 +93,7 @@ class HistoryExplainer:
             opening_tokens, [opening.summary_tokens, marker_base, *weights]
         )
         lines = {
-            row.place: self._included_line(row, "head: kept before the omitted messages", tokens)
+            row.ref: self._included_line(row, "head: kept before the omitted messages", tokens)
             for row, tokens in zip(lead, lead_tokens, strict=True)
         }
         hidden = [(pin, row) for pin in window.hidden_pins() for row in pin.rows]
@@ -103,7 +103,7 @@ class HistoryExplainer:
         ]
         for (pin, row), tokens in zip(hidden, share(pinned_tokens, sizes) if hidden else [], strict=True):
             truncated = _exceeds_limit(pin, row) or self._is_truncated(row)
-            lines[row.place] = self._included_line(row, _PIN_REASONS[pin.kind], tokens, truncated=truncated)
+            lines[row.ref] = self._included_line(row, _PIN_REASONS[pin.kind], tokens, truncated=truncated)
         return lines, self._summary_lines(summary_tokens), self._marker_lines(marker_tokens)
 
     def _session_start_lines(self) -> Iterator[ExplainedLine]:
@@ -127,10 +127,10 @@ class HistoryExplainer:
 
     def _marker_lines(self, tokens: int) -> list[ExplainedLine]:
         cut = self.window.cut
-        if cut is None or not cut.marker:
+        if cut is None or not cut.omission_notice:
             return []
-        reason = f"{self._cut_name()} omitted {cut.left_out_messages:,} messages before the following ones"
-        text = cut.marker[:EXCERPT_CHARS]
+        reason = f"{self._cut_name()} omitted {cut.omitted_messages:,} messages before the following ones"
+        text = cut.omission_notice[:EXCERPT_CHARS]
         return [ExplainedLine("included", "marker", "history", "marker", reason, tokens, tokens, text=text)]
 
     def _visible_lines(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
@@ -142,14 +142,14 @@ class HistoryExplainer:
         for index, row in enumerate(window.shown_by):
             if _is_supplied(window, index):
                 line = supplied_line(window.messages[index], message_tokens[index])
-                supplied.setdefault(window.rows[row].place, []).append(line)
+                supplied.setdefault(window.rows[row].ref, []).append(line)
             else:
                 indices.setdefault(row, []).append(index)
         visible: dict[MessageRef, ExplainedLine] = {}
         for row_index, pieces in _joined_rows(window, indices):
             rows = [window.rows[index] for index in (row_index, *pieces)]
             if row_index not in indices:
-                visible[rows[0].place] = self._dropped_line(rows[0])
+                visible[rows[0].ref] = self._dropped_line(rows[0])
                 continue
             tokens = sum(message_tokens[index] for index in indices[row_index])
             last = bool(window.groups) and indices[row_index][-1] >= window.groups[-1]
@@ -157,7 +157,7 @@ class HistoryExplainer:
                 rows, share(tokens, [row.size.on(window.rules.wire) for row in rows]), strict=True
             ):
                 reason = self._inclusion_reason(row, last=last)
-                visible[row.place] = self._included_line(row, reason, row_tokens, truncated=self._is_truncated(row))
+                visible[row.ref] = self._included_line(row, reason, row_tokens, truncated=self._is_truncated(row))
         return visible, supplied
 
     def _message_tokens(self) -> list[int]:
@@ -168,18 +168,18 @@ class HistoryExplainer:
 
     def _inclusion_reason(self, row: StoredMessage, *, last: bool) -> str:
         window, mark = self.window, self._checkpoint()
-        pin = next((pin for pin in window.opening.pins if any(pinned.place == row.place for pinned in pin.rows)), None)
+        pin = next((pin for pin in window.opening.pins if any(pinned.ref == row.ref for pinned in pin.rows)), None)
         if last:
             reason = "last group"
         elif pin is not None and pin.kind == "pin":
             reason = "pinned"
-        elif window.cut is not None and window.cut.marker:
+        elif window.cut is not None and window.cut.omission_notice:
             reason = f"newest: kept by {self._cut_name()}"
         elif mark is not None:
             reason = f"newest: kept by the compaction at entry {mark.seq}" if mark.body else "newest: since the clear"
         else:
             reason = "all of the history fits"
-        if row.place.seq <= window.rules.plain_until and row.size.optional:
+        if row.ref.seq <= window.rules.plain_until and row.size.optional:
             reason += "; without its thinking and memory notes"
         return reason
 
@@ -193,18 +193,18 @@ class HistoryExplainer:
     def _is_truncated(self, row: StoredMessage) -> bool:
         """Return whether a result in the message is truncated; without it, placeholders for images saved the tokens."""
         reductions = self.window.reductions
-        return row.place in reductions.tokens_cut and reductions.image_notes.get(row.place, True)
+        return row.ref in reductions.tokens_cut and reductions.image_notes.get(row.ref, True)
 
     def _omitted_images(self, row: StoredMessage) -> Iterator[ExplainedLine]:
         """Yield the images of a message that are replaced by placeholders."""
-        if row.place not in self.window.reductions.image_notes:
+        if row.ref not in self.window.reductions.image_notes:
             return
         command = f"nexus history SESSION{_call_option(row)} --images FOLDER"
         reason = f"{self._cut_name()}: replaced by a placeholder, as it belongs to an older turn (view it: {command})"
         for image in images_of(row.message):
             tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))
             name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
-            yield ExplainedLine("omitted", "image", "history", name, reason, 0, tokens, place=row.place)
+            yield ExplainedLine("omitted", "image", "history", name, reason, 0, tokens, place=row.ref)
 
     def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message that the repair omits."""
@@ -222,22 +222,22 @@ class HistoryExplainer:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
         window, mark = self.window, self._checkpoint()
         tokens = self.to_provider_tokens(window.weight(row.message, row.size))
-        if row.place in self.ctx.provenance.covered_by_blocks:
+        if row.ref in self.ctx.provenance.covered_by_blocks:
             return message_line("included", row, "as text in the shared memory", 0, 0)
         one_turn = self.ctx.provenance.shows_one_turn
-        if mark is not None and mark.body and _is_summarized(mark, row.place):
+        if mark is not None and mark.body and _is_summarized(mark, row.ref):
             if window.opening.summary_tokens or one_turn:
                 return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, tokens)
             reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
             return message_line("omitted", row, reason, 0, tokens)
-        clear = next((other.seq for other in self.marks if other.kind == "clear" and other.seq > row.place.seq), 0)
+        clear = next((other.seq for other in self.marks if other.kind == "clear" and other.seq > row.ref.seq), 0)
         if clear:
             return message_line("not applicable", row, f"cleared at entry {clear}", 0, tokens)
-        if mark is not None and row.place < visible_start(mark):
+        if mark is not None and row.ref < visible_start(mark):
             reason = f"before the messages that the compaction at entry {mark.seq} covers"
             return message_line("not applicable", row, reason, 0, tokens)
         cut = window.cut
-        if one_turn and (cut is None or cut.asked is None or row.place < cut.asked):
+        if one_turn and (cut is None or cut.pending_request_ref is None or row.ref < cut.pending_request_ref):
             if row.message.role in ("tool", "system"):
                 reason = f"the shared memory contains no {row.message.role} messages"
             else:
@@ -270,7 +270,7 @@ def _call_option(row: StoredMessage) -> str:
 
 def _is_session_instruction(row: StoredMessage) -> bool:
     """Return whether a message is a system message of the first entry, which moves to the system slot."""
-    return row.place.seq == 1 and row.message.role == "system"
+    return row.ref.seq == 1 and row.message.role == "system"
 
 
 def _exceeds_limit(pin: Pinned, row: StoredMessage) -> bool:

@@ -105,7 +105,7 @@ def message_line(state: State, row: StoredMessage, reason: str, tokens: int, ful
     """Return the line of a message of the ledger."""
     text = excerpt(row.message)
     role = row.message.role
-    return ExplainedLine(state, "message", "history", role, reason, tokens, full_tokens, place=row.place, text=text)
+    return ExplainedLine(state, "message", "history", role, reason, tokens, full_tokens, place=row.ref, text=text)
 
 
 def supplied_line(message: Message, tokens: int) -> ExplainedLine:

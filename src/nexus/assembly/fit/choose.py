@@ -99,7 +99,7 @@ def _gather_preamble(
         profile.preamble, "ahead", profile, inputs, source_context=context, previous=system.blocks
     )
     messages = preamble_messages(blocks)
-    tokens = sum(message_tokens(message, inputs.counter).on(inputs.view.wire) for message in messages)
+    tokens = sum(message_tokens(message, inputs.counter).on(inputs.view.provider_format) for message in messages)
     fixed = structs.replace(system.fixed, preamble=tokens)
     entries, covered = inputs.view.message_format.covered_messages(previous)
     return Preamble(blocks, messages, fixed, warnings, entries, covered)

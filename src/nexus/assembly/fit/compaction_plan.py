@@ -66,14 +66,14 @@ def plan_compaction(
     elif sums[-1] - sums[recent] <= (_real_available(aim) - fixed_tokens - limit - _pinned_tokens(window, recent)) // 2:
         index = min(index, recent)
     start, first_kept = visible_start(mark), _place(window, index)
-    omitted_tokens = window.cut.left_out_tokens if window.cut else 0
+    omitted_tokens = window.cut.omitted_tokens if window.cut else 0
     covered = omitted_tokens + opening.lead_tokens + sums[index] + opening.summary_tokens
     limit = min(limit, covered * 9 // 10)
     least_gain = 0 if manual else int(LEAST_GAIN * aim.available)
     if first_kept <= start or covered - limit <= least_gain or limit < LEAST_SUMMARY // 4:
         return None
     request = pending_request(window, index)
-    omitted_messages = (window.cut.left_out_messages if window.cut else 0) + len(opening.lead)
+    omitted_messages = (window.cut.omitted_messages if window.cut else 0) + len(opening.lead)
     return CompactionPlan(
         aim.session,
         aim.view,
@@ -82,7 +82,7 @@ def plan_compaction(
         covers_to=first_kept.seq - 1,
         first_kept=first_kept.seq,
         kept_ord=first_kept.ord,
-        asked=request.place if request else None,
+        pending_request=request.place if request else None,
         previous=str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else "",
         after_mark=newest_mark,
         head=window.head,
@@ -102,7 +102,7 @@ def _real_available(aim: Aim) -> int:
 
 
 def _place(window: Window, index: int) -> MessageRef:
-    return window.first if index == 0 else window.row_at(index).place
+    return window.first if index == 0 else window.row_at(index).ref
 
 
 def _pinned_tokens(window: Window, index: int) -> int:

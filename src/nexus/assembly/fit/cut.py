@@ -108,7 +108,7 @@ class FitResult(Struct, frozen=True):
     verbatim_indexes: tuple[int, ...] = ()
     """Indexes of the event's messages that are not truncated because they belong to a pin."""
 
-    given: tuple[Message, ...] = ()
+    event: tuple[Message, ...] = ()
     """The event before truncation."""
 
 
@@ -187,7 +187,7 @@ def pending_request(window: Window, index: int) -> Pinned | None:
         return structs.replace(pin, limit=window.rules.limits.max_tokens, kind="asked") if pin is not None else None
     if window.turns[turn] == index or row.message.role != "user":
         return None
-    return Pinned(row.place, (row,), window.rules.limits.max_tokens, "asked")
+    return Pinned(row.ref, (row,), window.rules.limits.max_tokens, "asked")
 
 
 def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
@@ -215,7 +215,7 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
         cut,
         sum(short is not message for short, message in zip(truncated, event, strict=True)),
         verbatim_indexes=verbatim,
-        given=event,
+        event=event,
     )
 
 
@@ -290,7 +290,7 @@ class _Cutter:
         """Return the result when images up to entry `until` are notes and the current cut stays the same otherwise."""
         window, context = self.window, self.context
         request_ref = window.opening.pending_request
-        current = window.cut or Cut(context.view, 0, 0, window.first, "", 0, 0, 0, asked=request_ref)
+        current = window.cut or Cut(context.view, 0, 0, window.first, "", 0, 0, 0, pending_request_ref=request_ref)
         return self._after(
             structs.replace(
                 current,
@@ -307,7 +307,7 @@ class _Cutter:
 
     def _after(self, cut: Cut) -> FitResult:
         pins = (pin for pin in self.window.opening.pins if pin.kind != "asked")
-        request = self._request_at(cut.asked)
+        request = self._request_at(cut.pending_request_ref)
         window = self.window.after_cut(cut, self.context.mark, self.counter, merge_pins(*pins, *request))
         return _with_event(window, self.event, self.counter, cut)
 
@@ -340,7 +340,7 @@ class _Cutter:
         clip_until, clip_tokens = limits.until, limits.tokens
         current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
         fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
-        fresh_seq = window.row_at(fresh_index).place.seq if fresh_index < len(window.messages) else window.head + 1
+        fresh_seq = window.row_at(fresh_index).ref.seq if fresh_index < len(window.messages) else window.head + 1
         rest = _total(self.before, self.fixed) - window.sums[-1]
         notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available
         for part in AGED_PARTS if limits.max_tokens and not notes_are_enough else ():
@@ -414,8 +414,8 @@ class _Cutter:
         if index == 0:
             first = window.first
         elif begin < len(window.rows):
-            first = window.rows[begin].place
-        head_end = window.row_at(head).place if head else current.head if current else None
+            first = window.rows[begin].ref
+        head_end = window.row_at(head).ref if head else current.head if current else None
         request = pending_request(window, index)
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
@@ -423,22 +423,26 @@ class _Cutter:
             for pin in self._pins_with(request)
             if pin.place < first and pin.kind not in omitted_kinds and not self._is_in_lead(pin, head_end)
         ]
-        passed = begin + (current.passed if current else 0)
+        passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
-        pinned = sum(visible_start_ref <= row.place < first for pin in hidden for row in pin.rows)
+        pinned = sum(visible_start_ref <= row.ref < first for pin in hidden for row in pin.rows)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
-        tokens += current.left_out_tokens if current else 0
+        tokens += current.omitted_tokens if current else 0
         tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
         omits_summary = bool(context.mark and context.mark.body) and not keeps_summary
         notice = omission_notice(context.session, max(omitted, 0), tokens, summary=omits_summary, pins=bool(hidden))
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
         if current:
-            stayed = (current.keeps_summary or not opening.summary_tokens, current.request, current.task)
-        if index == 0 and stays == stayed and omitted == (current.left_out_messages if current else 0):
+            stayed = (
+                current.keeps_summary or not opening.summary_tokens,
+                current.shows_pending_request,
+                current.shows_first_message,
+            )
+        if index == 0 and stays == stayed and omitted == (current.omitted_messages if current else 0):
             # Nothing more is omitted than before, so the old notice stays and the prefix with it.
-            notice = current.marker if current else ""
+            notice = current.omission_notice if current else ""
         return Cut(
             context.view,
             context.number,
@@ -449,14 +453,14 @@ class _Cutter:
             tokens,
             estimates.plain_until,
             keeps_summary,
-            clip_until=estimates.clip_until,
-            clip_tokens=estimates.clip_tokens,
-            asked=request.place if request else None,
+            truncate_until_seq=estimates.clip_until,
+            max_result_tokens=estimates.clip_tokens,
+            pending_request_ref=request.place if request else None,
             head=head_end,
-            task=shows_task,
-            request=shows_request,
-            passed=passed,
-            images_until=estimates.images_until,
+            shows_first_message=shows_task,
+            shows_pending_request=shows_request,
+            preceding_messages=passed,
+            images_until_seq=estimates.images_until,
         )
 
     def _pins_with(self, request: Pinned | None) -> Sequence[Pinned]:
@@ -466,21 +470,21 @@ class _Cutter:
     def _is_in_lead(self, pin: Pinned, head_end: MessageRef | None) -> bool:
         """Return True if the head that ends at `head_end` shows a pin."""
         lead = self.window.opening.lead
-        return head_end is not None and (lead[0].place if lead else self.window.first) <= pin.place < head_end
+        return head_end is not None and (lead[0].ref if lead else self.window.first) <= pin.place < head_end
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""
         if place is None:
             return ()
         pinned_rows = next((pin.rows for pin in self.window.opening.pins if pin.place == place), ())
-        rows = pinned_rows or tuple(row for row in self.window.rows if row.place == place)
+        rows = pinned_rows or tuple(row for row in self.window.rows if row.ref == place)
         return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
         """Return the tokens of the visible pins after the head that a cut at message `index` would hide."""
         window = self.window
-        place = window.rows[max(window.row_of[index], 0)].place if index < len(window.messages) else None
-        begin = window.row_at(head).place if head else window.first
+        place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
+        begin = window.row_at(head).ref if head else window.first
         request = pending_request(window, index)
         pins = merge_pins(*(pin for pin in window.opening.pins if pin.place >= begin), *((request,) if request else ()))
         rules = window.rules

@@ -66,7 +66,7 @@ class Pinned(Struct, frozen=True):
 def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | None:
     """Return the position of the user message that the kept messages answer, as the cut or compaction stored it."""
     if cut is not None:
-        return cut.asked
+        return cut.pending_request_ref
     stored = mark.body.get("asked") if mark is not None else None
     return msgspec.convert(stored, MessageRef) if stored else None
 
@@ -95,7 +95,7 @@ def _truncated(row: StoredMessage, limit: int, counter: TokenCounter, path_forma
     original, limit = path_format.unformatted(row.message), max(limit - path_format.framing_tokens, LEAST_TOKENS)
     text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, "`nexus history SESSION`")
     message = replace(row.message, parts=(Text(path_format.with_text(row.message, text + image_line)),))
-    return StoredMessage(row.place, message, message_tokens(message, counter))
+    return StoredMessage(row.ref, message, message_tokens(message, counter))
 
 
 def _user_text(message: Message, *, has_images: bool) -> str:
@@ -124,7 +124,7 @@ def pinned_groups(
         entries = read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR)
         group = _group((row for entry in entries for row in conversation_rows(entry)), place)
         if group:
-            groups[group[0].place] = Pinned(group[0].place, group, limit, kind)
+            groups[group[0].ref] = Pinned(group[0].ref, group, limit, kind)
     return tuple(groups[place] for place in sorted(groups))
 
 
@@ -145,7 +145,7 @@ def first_user_message(read: EntryReader, after: int, head: int) -> StoredMessag
 def message_at(read: EntryReader, place: MessageRef) -> StoredMessage | None:
     """Return the row at a position."""
     rows = (row for entry in read(place.seq - 1, place.seq) for row in conversation_rows(entry))
-    return next((row for row in rows if row.place == place), None)
+    return next((row for row in rows if row.ref == place), None)
 
 
 def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMessage, ...]:
@@ -161,12 +161,12 @@ def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMess
             continue
         starts_group = any(starts for _, starts, _ in shown_messages)
         if starts_group and not _has_shown_results(row, shown_messages):
-            if any(member.place == place for member in group):
+            if any(member.ref == place for member in group):
                 break
             group = []
         if shown_messages:
             group.append(row)
-    return tuple(group) if any(row.place == place for row in group) else ()
+    return tuple(group) if any(row.ref == place for row in group) else ()
 
 
 def _has_shown_results(row: StoredMessage, shown_messages: Sequence[repair.ShownMessage]) -> bool:

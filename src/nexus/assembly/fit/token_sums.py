@@ -23,7 +23,7 @@ def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:
     if not answers or not window.messages:
         return window.head
     start = window.turns[-1] if window.turns else 0
-    return window.rows[max(window.row_of[start], 0)].place.seq - 1
+    return window.rows[max(window.row_of[start], 0)].ref.seq - 1
 
 
 def projected_sums(window: Window, until: int, tokens: int, plain_until: int, images: int = 0) -> list[int]:
@@ -42,7 +42,7 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
             sums.append(total)
             continue
         row = window.rows[window.row_of[index]]
-        place, is_reducible = row.place, row.place not in rules.keeps_images
+        place, is_reducible = row.ref, row.ref not in rules.keeps_images
         if window.optional_tokens[index] and place.seq <= plain_until:
             size -= window.optional_tokens[index]
         has_notes = is_reducible and place.seq <= rules.limits.images
@@ -73,7 +73,7 @@ def image_notes_until(window: Window, turns: int) -> int:
     index = window.turns[-turns]
     if savings[0][0] >= index:
         return current
-    return max(window.row_at(index).place.seq - 1, current)
+    return max(window.row_at(index).ref.seq - 1, current)
 
 
 def image_eviction_pays_off(window: Window, until: int, available: int, *, rewrites_prefix: bool) -> bool:
@@ -85,7 +85,7 @@ def image_eviction_pays_off(window: Window, until: int, available: int, *, rewri
     """
     savings = [
         *takewhile(
-            lambda saving: window.rows[window.row_of[saving[0]]].place.seq <= until, window.reductions.image_savings
+            lambda saving: window.rows[window.row_of[saving[0]]].ref.seq <= until, window.reductions.image_savings
         )
     ]
     gain = sum(tokens for _, tokens in savings)

@@ -42,7 +42,7 @@ class View(Struct, frozen=True):
     """
 
     name: str
-    wire: ProviderFormat
+    provider_format: ProviderFormat
     model: str
 
     max_tool_result_tokens: int
@@ -153,9 +153,9 @@ def build_view(
         options += f"/results {max_tool_result_tokens}" if max_tool_result_tokens else "/whole results"
     if image_turns:
         options += f"/images {image_turns}"
-    name = f"{profile}/{model.wire}/2^{size.bit_length() - 1}/{counter.name}{options}"
+    name = f"{profile}/{model.provider_format}/2^{size.bit_length() - 1}/{counter.name}{options}"
     limit = size // LARGEST_PART if max_tool_result_tokens is None else max_tool_result_tokens
-    return View(name, model.wire, model.name, limit, message_format, strategy, image_turns=image_turns)
+    return View(name, model.provider_format, model.name, limit, message_format, strategy, image_turns=image_turns)
 
 
 def size_class(available: int) -> int:
@@ -174,7 +174,7 @@ def fill_window(
 ) -> tuple[Window, MessageRef | None]:
     """Return the view's window over a path, and the position of the first user message if the view pins it."""
     live = reading.live
-    mark = live.mark
+    mark = live.checkpoint
     if not is_current(cut, mark, live.changed_at):
         cut = None
     first, pins = _pins(reading, view, cut)
@@ -182,8 +182,8 @@ def fill_window(
     if cut is not None and cut.head is not None:
         begin = visible_start(mark)
         rows = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in conversation_rows(entry))
-        lead = tuple(row for row in rows if begin <= row.place < cut.head)
-    rules = DisplayRules(view.wire, view.model, view.images, view.header, path_format)
+        lead = tuple(row for row in rows if begin <= row.ref < cut.head)
+    rules = DisplayRules(view.provider_format, view.model, view.images, view.header, path_format)
     window = Window.open(rules, counter, view.max_tool_result_tokens, mark=mark, cut=cut, pins=pins, lead=lead)
     window.extend(reading.entries(window.first.seq - 1, None), counter, window.first)
     if not window.path.seqs:
@@ -193,13 +193,13 @@ def fill_window(
 
 def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
     """Return the position of the first user message, and all pins: user pins, that message, the pending request."""
-    mark, cleared_at = reading.live.mark, reading.live.cleared_at
+    mark, cleared_at = reading.live.checkpoint, reading.live.cleared_at
     pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0)))
     request_ref = pending_request_ref(cut, mark)
     request = message_at(reading.entries, request_ref) if request_ref is not None else None
     if request is not None:
-        pins.append(Pinned(request.place, (request,), view.max_tool_result_tokens, "asked"))
+        pins.append(Pinned(request.ref, (request,), view.max_tool_result_tokens, "asked"))
     first = first_user_message(reading.entries, cleared_at, reading.head[0]) if view.pin_first_message else None
     if first is not None:
-        pins.append(Pinned(first.place, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
-    return first.place if first else None, merge_pins(*pins)
+        pins.append(Pinned(first.ref, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
+    return first.ref if first else None, merge_pins(*pins)

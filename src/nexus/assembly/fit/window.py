@@ -188,12 +188,16 @@ class Window:
         )
         rules = replace(
             rules,
-            limits=TruncationLimits(max_tokens, cut.clip_until, cut.clip_tokens, cut.images_until)
+            limits=TruncationLimits(max_tokens, cut.truncate_until_seq, cut.max_result_tokens, cut.images_until_seq)
             if cut is not None
             else TruncationLimits(max_tokens),
-            plain_until=cut.plain_until if cut is not None else mark.seq if mark is not None and summary else 0,
-            verbatim=frozenset(row.place for pin in pins if not pin.limit for row in pin.rows),
-            keeps_images=frozenset(row.place for pin in pins if pin.kind != "asked" for row in pin.rows),
+            plain_until=cut.strip_thinking_until_seq
+            if cut is not None
+            else mark.seq
+            if mark is not None and summary
+            else 0,
+            verbatim=frozenset(row.ref for pin in pins if not pin.limit for row in pin.rows),
+            keeps_images=frozenset(row.ref for pin in pins if pin.kind != "asked" for row in pin.rows),
         )
         if cut is not None and not cut.keeps_summary:
             summary = ()
@@ -210,8 +214,8 @@ class Window:
         window.fold.started = bool(opening.messages)
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
         window._append_pins([pin for pin in window.hidden_pins() if pin.kind != "asked"], counter)
-        if cut is not None and cut.marker:
-            text = rules.path_format.notice(cut.marker, "cut", cut.first, visible)
+        if cut is not None and cut.omission_notice:
+            text = rules.path_format.notice(cut.omission_notice, "cut", cut.first, visible)
             message = Message("user", (Text(text),))
             opening.messages = (*opening.messages, message)
             opening.tokens += message_tokens(message, counter).on(rules.wire)
@@ -230,7 +234,7 @@ class Window:
             if not joins_pieces and (entry.kind in _CHECKPOINTS or self._completes_pin(entry)):
                 return False
             for row in conversation_rows(entry):
-                if first is not None and row.place < first:
+                if first is not None and row.ref < first:
                     continue
                 if not self._show(row, counter, joins_pieces=joins_pieces):
                     return False
@@ -242,11 +246,11 @@ class Window:
 
     def after_cut(self, cut: Cut, mark: Entry | None, counter: TokenCounter, pins: tuple[Pinned, ...]) -> Window:
         """Return the window that a cut leaves, made from this one's rows. A window made from the ledger is the same."""
-        lead = self.opening.lead or tuple(row for row in self.rows if cut.head is not None and row.place < cut.head)
+        lead = self.opening.lead or tuple(row for row in self.rows if cut.head is not None and row.ref < cut.head)
         window = Window.open(
             self.rules, counter, self.rules.limits.max_tokens, mark=mark, cut=cut, pins=pins, lead=lead
         )
-        begin = next((index for index, row in enumerate(self.rows) if row.place >= window.first), len(self.rows))
+        begin = next((index for index, row in enumerate(self.rows) if row.ref >= window.first), len(self.rows))
         window.show(self.rows[begin:], counter)
         window.path = replace(self.path, first=window.first, seqs=self.path.seqs[:], hashes=self.path.hashes[:])
         return window
@@ -303,9 +307,17 @@ class Window:
     def hidden_pins(self) -> tuple[Pinned, ...]:
         """Return the pins before the first visible message, which the opening must show."""
         lead, cut = self.opening.lead, self.cut
-        lead_start = lead[0].place if lead else self.first
-        lead_end = lead[-1].place if lead else lead_start
-        omitted = {kind for kind, stays in (("task", cut.task), ("asked", cut.request)) if not stays} if cut else ()
+        lead_start = lead[0].ref if lead else self.first
+        lead_end = lead[-1].ref if lead else lead_start
+        omitted = (
+            {
+                kind
+                for kind, stays in (("task", cut.shows_first_message), ("asked", cut.shows_pending_request))
+                if not stays
+            }
+            if cut
+            else ()
+        )
         before = (pin for pin in self.opening.pins if pin.place < self.first and pin.kind not in omitted)
         return tuple(pin for pin in before if not lead_start <= pin.place <= lead_end)
 
@@ -313,7 +325,7 @@ class Window:
         """Return True if the last group is pinned verbatim and its calls wait for results, which are not truncated."""
         if not (self.fold.waiting and self.rules.verbatim and self.groups):
             return False
-        begin = self.row_at(self.groups[-1]).place
+        begin = self.row_at(self.groups[-1]).ref
         return any(place >= begin for place in self.rules.verbatim)
 
     def visible_pins(self) -> set[tuple[int, int, int]]:
@@ -372,11 +384,11 @@ class Window:
 
     def _show(self, row: StoredMessage, counter: TokenCounter, *, joins_pieces: bool) -> bool:
         """Add the next row. Return False if it belongs into the last message, unless `joins_pieces`."""
-        plain = row.place.seq <= self.rules.plain_until
+        plain = row.ref.seq <= self.rules.plain_until
         truncated = self._truncated(row, counter)
         reduced = self._with_image_notes(row, truncated)
         if reduced is not truncated:
-            self.reductions.image_notes[row.place] = truncated is not row.message
+            self.reductions.image_notes[row.ref] = truncated is not row.message
         try:
             shown_messages = repair.step(self.fold, reduced, plain=plain)
         except repair.NotAppend:
@@ -394,7 +406,7 @@ class Window:
             size = row.size if as_stored else message_tokens(message, counter)
             weight = self.weight(message, size)
             if reduced is not row.message:
-                self.reductions.tokens_cut[row.place] = self.weight(row.message, row.size) - weight
+                self.reductions.tokens_cut[row.ref] = self.weight(row.message, row.size) - weight
             synthetic = altered and not starts_group and repair.is_synthetic_result(message)
             self._add(
                 message,
@@ -420,7 +432,7 @@ class Window:
             parts = self.rules.path_format.unformatted(message).parts
             self.memory.update({p.origin: p.text for p in parts if isinstance(p, Note) and p.kind == "memory"})
         tokens_freed = freed_tokens(message, self.rules.images)
-        if tokens_freed and self.row_at(index).place not in self.rules.keeps_images:
+        if tokens_freed and self.row_at(index).ref not in self.rules.keeps_images:
             self.reductions.image_savings.append((index, tokens_freed))
 
     def _join(self, row: StoredMessage, *, plain: bool) -> None:
@@ -433,24 +445,24 @@ class Window:
 
     def _truncated(self, row: StoredMessage, counter: TokenCounter) -> Message:
         """Return the message with tool results within the limits; the same object if none is too large."""
-        seq, limits = row.place.seq, self.rules.limits
+        seq, limits = row.ref.seq, self.rules.limits
         limit = limits.limit(seq)
         if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
             return row.message
         keeps_images = not limits.aged(seq) or seq <= limits.images  # images up to `images` become notes anyway
         message = truncate_results(row.message, limit, counter, keeps_images=keeps_images)
-        if message is not row.message and row.place in self.rules.verbatim:
-            self.reductions.untruncated.append(row.place)
+        if message is not row.message and row.ref in self.rules.verbatim:
+            self.reductions.untruncated.append(row.ref)
             return row.message
         return message
 
     def _with_image_notes(self, row: StoredMessage, message: Message) -> Message:
         """Return the message with notes for images, if the cut says so and it is not a pin that keeps them."""
-        if row.place.seq > self.rules.limits.images or row.message.role == "assistant":
+        if row.ref.seq > self.rules.limits.images or row.message.role == "assistant":
             return message
         noted = with_image_notes(message)
-        if noted is not message and row.place in self.rules.keeps_images:
-            self.reductions.untruncated.append(row.place)
+        if noted is not message and row.ref in self.rules.keeps_images:
+            self.reductions.untruncated.append(row.ref)
             return message
         return noted
 

@@ -26,7 +26,7 @@ from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.profile import MessageFormatName
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.sources.tagged_blocks import kept_entries, rows_of
+from nexus.workspace.sources.tagged_blocks import dialogue_rows, memory_entry_limit
 
 ENTRIES_PER_READ = 256
 """Entries that are read at a time, from the newest back."""
@@ -77,9 +77,9 @@ class TaggedFormat:
         """
         del path_format
         live, head = reading.live, reading.head[0]
-        if not is_current(cut, live.mark, live.changed_at):
+        if not is_current(cut, live.checkpoint, live.changed_at):
             cut = None
-        begin = visible_start(live.mark)
+        begin = visible_start(live.checkpoint)
         if cut is not None and cut.reason == OLDER_ENTRIES:
             begin = max(begin, cut.first)
         # Blocks report the newest entries, and each turn has at least one, so no more turns than entries are read.
@@ -93,19 +93,19 @@ class TaggedFormat:
             turn_cut = cut
             first = max(first, cut.first)
         visible = [framed_entry(entry, counter) for entry in turn_entries]
-        request_ref = pending_request_ref(turn_cut, live.mark)
+        request_ref = pending_request_ref(turn_cut, live.checkpoint)
         pins = [
-            Pinned(row.place, (row,), view.max_tool_result_tokens, "asked")
+            Pinned(row.ref, (row,), view.max_tool_result_tokens, "asked")
             for entry in visible
             for row in entry.rows
-            if row.place == request_ref
+            if row.ref == request_ref
         ]
         pins += pinned_groups(
             lambda after, until: [entry for entry in visible if after < entry.seq <= until],
             live.pins,
             MessageRef(turn_start, 0),
         )
-        rules = DisplayRules(view.wire, view.model, view.images, path_format=FRAMED)
+        rules = DisplayRules(view.provider_format, view.model, view.images, path_format=FRAMED)
         window = Window.open(rules, counter, view.max_tool_result_tokens, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first
         window.cut = cut if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES) else None
@@ -121,9 +121,9 @@ class TaggedFormat:
 
     def covered_messages(self, previous: PreviousTurns, /) -> tuple[int, frozenset[MessageRef]]:
         """Return the number of reported entries and the positions of their messages, pinned messages included."""
-        reported = self._reported(previous, merge_rows(rows_of(previous))[0])
-        places = (previous.rows[index][1].place for entry in reported for index, _ in entry.rows)
-        pinned = {row.place for _, row in previous.pinned if row.message.role != "tool"}
+        reported = self._reported(previous, merge_rows(dialogue_rows(previous))[0])
+        places = (previous.rows[index][1].ref for entry in reported for index, _ in entry.rows)
+        pinned = {row.ref for _, row in previous.pinned if row.message.role != "tool"}
         return len(reported), frozenset(places) | pinned
 
     def plan_eviction(self, _previous: PreviousTurns, _window: Window, _view: View, _number: int, /) -> Cut | None:
@@ -145,16 +145,16 @@ class TaggedStableFormat(TaggedFormat):
 
     def plan_eviction(self, previous: PreviousTurns, window: Window, view: View, number: int, /) -> Cut | None:
         """Return the cut by which older entries leave the blocks, None if all are reported."""
-        entries = merge_rows(rows_of(previous))[0]
+        entries = merge_rows(dialogue_rows(previous))[0]
         reported = self._reported(previous, entries)
         if len(reported) == len(entries):
             return None
-        first = previous.rows[reported[0].rows[0][0]][1].place if reported else window.first
+        first = previous.rows[reported[0].rows[0][0]][1].ref if reported else window.first
         count = sum(len(entry.rows) for entry in entries[: len(entries) - len(reported)])
         return Cut(view.name, number, window.head, first, "", count, 0, 0, reason=OLDER_ENTRIES)
 
     def _limit(self, previous: PreviousTurns) -> int:
-        return kept_entries(previous)
+        return memory_entry_limit(previous)
 
 
 def framed(message: Message) -> Message:
@@ -186,7 +186,7 @@ def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
 
 def _framed_row(row: StoredMessage, counter: TokenCounter) -> StoredMessage:
     message = framed(row.message)
-    return row if message is row.message else StoredMessage(row.place, message, message_tokens(message, counter))
+    return row if message is row.message else StoredMessage(row.ref, message, message_tokens(message, counter))
 
 
 def _previous_turns(reading: LedgerView, entries: Sequence[Entry], begin: MessageRef, end: int) -> PreviousTurns:
@@ -196,13 +196,13 @@ def _previous_turns(reading: LedgerView, entries: Sequence[Entry], begin: Messag
         for entry in entries
         if entry.seq < end
         for row in conversation_rows(entry)
-        if row.place >= begin
+        if row.ref >= begin
     ]
-    mark = reading.live.mark
+    mark = reading.live.checkpoint
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
     groups = pinned_groups(reading.entries, reading.live.pins, MessageRef(reading.live.cleared_at + 1, 0))
     # Negative numbers: pins have no turn, and rows of different pins must not be merged.
-    pinned = [(-number, row) for number, pin in enumerate(groups, 1) for row in pin.rows if row.place.seq < end]
+    pinned = [(-number, row) for number, pin in enumerate(groups, 1) for row in pin.rows if row.ref.seq < end]
     return PreviousTurns(rows, summary, pinned)
 
 

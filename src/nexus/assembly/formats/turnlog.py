@@ -92,17 +92,17 @@ class Log:
         """Yield entries of the path with their messages as log entries, recounted."""
         for entry in entries:
             units = {unit.place: unit for unit in _units(entry)}
-            yield replace(entry, rows=tuple(self._rendered_row(row, units.get(row.place)) for row in entry.rows))
+            yield replace(entry, rows=tuple(self._rendered_row(row, units.get(row.ref)) for row in entry.rows))
 
     def _rendered_row(self, row: StoredMessage, unit: Unit | None) -> StoredMessage:
         message = row.message
         if message.role == "tool" or unit is None:
             message = _with_note_lines(message)
         else:
-            message = as_entries(unit, message, self.position_at(row.place))
+            message = as_entries(unit, message, self.position_at(row.ref))
         if message is row.message:
             return row
-        return StoredMessage(row.place, message, message_tokens(message, self._counter))
+        return StoredMessage(row.ref, message, message_tokens(message, self._counter))
 
     def summary(self, text: str, /) -> str:
         """Return the text: JSON escapes it."""
@@ -111,7 +111,7 @@ class Log:
     def notice(self, text: str, kind: NoticeKind, before: MessageRef, visible: Iterable[StoredMessage], /) -> str:
         """Return a system entry at the index of the last hidden entry before a position."""
         at = self.position_at(before)
-        shown_indexes = {index for row in visible if row.place < before for index in self._indexes(row.place)}
+        shown_indexes = {index for row in visible if row.ref < before for index in self._indexes(row.ref)}
         index = at.index - 1
         while index in shown_indexes:
             index -= 1

@@ -75,7 +75,7 @@ def _cut_causes(before: Manifest, now: Manifest, window: Window) -> Iterator[str
 
 def _changed_blocks(before: Manifest, now: Manifest) -> list[str]:
     """Return what happened to the blocks of the system prompt and the preamble."""
-    old, new = ({**manifest.blocks, **manifest.ahead} for manifest in (before, now))
+    old, new = ({**manifest.blocks, **manifest.preamble_blocks} for manifest in (before, now))
     causes = [f"{source} is gone" for source in sorted(old.keys() - new.keys())]
     causes.extend(f"{source} is new" for source in sorted(new.keys() - old.keys()))
     causes.extend(f"{source} changed" for source in sorted(old.keys() & new.keys()) if old[source] != new[source])

@@ -41,7 +41,7 @@ class PrefixCosts:
 
     window: Window
 
-    earlier: Sequence[Message] | None
+    earlier_messages: Sequence[Message] | None
     """The messages of the earlier prompt, from its opening on; None if they are unknown."""
 
     counter: TokenCounter
@@ -127,14 +127,14 @@ def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> tu
     if before.system != now.system:
         return _block_difference(before.blocks, now.blocks, costs)
     fixed = costs.tools + costs.system
-    if list(before.ahead.items()) != list(now.ahead.items()):
-        return _preamble_difference(before.ahead, now.ahead, costs)
+    if list(before.preamble_blocks.items()) != list(now.preamble_blocks.items()):
+        return _preamble_difference(before.preamble_blocks, now.preamble_blocks, costs)
     fixed += costs.preamble
     window = costs.window
     if before.message_format != now.message_format:
         return _BEGINNING, fixed, None
-    if costs.earlier is not None:
-        index, tokens = common_prefix_tokens(costs.earlier, window, costs.counter)
+    if costs.earlier_messages is not None:
+        index, tokens = common_prefix_tokens(costs.earlier_messages, window, costs.counter)
         return f"message {index + 1} of the history", fixed + tokens, None
     if _moved(before, now) or not window.has_hash(before.head, before.head_hash):
         return _BEGINNING, fixed, None
@@ -189,6 +189,6 @@ def _moved(before: Manifest, now: Manifest) -> bool:
 
 def _until(window: Window, head: int) -> tuple[int, int]:
     """Return the number of messages for entries up to `head`, opening included, and their base tokens."""
-    rows = bisect_right(window.rows, head, key=lambda row: row.place.seq)
+    rows = bisect_right(window.rows, head, key=lambda row: row.ref.seq)
     index = bisect_left(window.shown_by, rows)
     return len(window.opening.messages) + index, window.opening.tokens + window.sums[index]

@@ -118,7 +118,7 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
             weight = 35
         elif len(text) > _PASTED_CHARS:
             weight -= 30
-        findings.append(ExtractedLine(kind, line, row.place, min(weight, 100)))
+        findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100)))
     return findings
 
 
@@ -134,13 +134,11 @@ def _requests(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[Ext
     ]
     if len(requests) > (not task):
         row, text = requests[-1]
-        findings.append(
-            ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.place, 95, pending=True)
-        )
+        findings.append(ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.ref, 95, pending=True))
     last = next(((row, text) for row, text in reversed(texts) if text), None)
     if last is not None and last[0].message.role == "assistant":
         questions = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
-        findings += [ExtractedLine("open", QUESTION + text, last[0].place, 80, pending=True) for text in questions[-2:]]
+        findings += [ExtractedLine("open", QUESTION + text, last[0].ref, 80, pending=True) for text in questions[-2:]]
     return findings
 
 
@@ -150,7 +148,7 @@ def _recent(texts: Sequence[tuple[StoredMessage, str]]) -> list[ExtractedLine]:
     findings: list[ExtractedLine] = []
     for remaining, (row, text) in zip(range(len(newest), 0, -1), newest, strict=True):
         line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
-        findings.append(ExtractedLine("recent", line, row.place, 50 if remaining <= 2 else 22))
+        findings.append(ExtractedLine("recent", line, row.ref, 50 if remaining <= 2 else 22))
     return findings
 
 
@@ -197,7 +195,7 @@ def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[Extr
                     continue
                 gain = 8 if row.message.role == "user" else 3
                 weights[name] = min(weights.get(name, weight) + gain, 75)
-                places[name] = row.place
+                places[name] = row.ref
     return [
         ExtractedLine("identifier", name, places[name], weight - 30)
         for name, weight in weights.items()

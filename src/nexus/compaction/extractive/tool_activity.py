@@ -62,7 +62,7 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                 for sentence in _quotable_sentences(_result_text(part)):
                     if weight := _quote_weight(sentence):
                         line = f"In {truncate_line(source, SOURCE_CHARS)}: “{sentence}”"
-                        findings.append(ExtractedLine("fact", line, row.place, weight))
+                        findings.append(ExtractedLine("fact", line, row.ref, weight))
     return findings
 
 
@@ -150,9 +150,9 @@ def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
-                _add_call(state, part, row.place)
+                _add_call(state, part, row.ref)
             elif isinstance(part, ToolResult) and part.call_id in state.waiting:
-                _add_result(state, part, row.place)
+                _add_result(state, part, row.ref)
     files = [
         ExtractedLine("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
         for path, (fate, place) in state.files.items()

@@ -70,7 +70,7 @@ class SqliteLedger:
         _open.add(self)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file's path."""
         return self.file
 
@@ -153,12 +153,12 @@ class SqliteLedger:
         with self._reading() as reader:
             return sqlite_search.sessions(reader, every=every)
 
-    def moves(self, label: str) -> list[RefUpdate]:
+    def ref_updates(self, label: str) -> list[RefUpdate]:
         """Return all updates of exactly this label, oldest first."""
         with self._reading() as reader:
             return [reader.move(record) for record in reader.moves_of(encode_text(label))]
 
-    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
+    def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Append moves and alias changes in one transaction."""
         return self._write(lambda writing: writing.move(moves, aliases))
 
@@ -242,7 +242,7 @@ class SqliteLedger:
         with self._reading() as reader:
             return iter(reader.entries(thread, after, until))
 
-    def marks(self, thread: int) -> list[Entry]:
+    def checkpoints(self, thread: int) -> list[Entry]:
         """Return the path's checkpoints, newest first."""
         with self._reading() as reader:
             return reader.marks(thread)

@@ -82,7 +82,7 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
 def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> SearchHit:
     segment = next(part for part in reader.path(thread) if part.thread == thread)
     entry = next(iter(reader.read(segment, seq - 1, seq)), None)
-    row = next((row for row in entry.rows if row.place.ord == order), None) if entry is not None else None
+    row = next((row for row in entry.rows if row.ref.ord == order), None) if entry is not None else None
     if entry is None or row is None:
         reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
     text = all_text(row.message.parts)

@@ -49,7 +49,7 @@ class Writing(SessionWriter):
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
-            seq, turn = thread.head_seq + 1, thread.turn + entry.opens_turn
+            seq, turn = thread.head_seq + 1, thread.turn + entry.starts_turn
             if added and entry.kind not in STEPS:
                 self.put_thread(thread)  # what follows reads what was just appended
             self._check_entry(number, entry, seq)
@@ -162,11 +162,11 @@ class Writing(SessionWriter):
             seq, digest = commit.follows
             if seq > head or self.reader.hash_on(self.reader.path(thread.id), seq) != digest:
                 raise HeadMoved(session, seq, head)
-        if commit.expected_mark is not None:
+        if commit.expected_checkpoint is not None:
             newest = self.reader.newest_mark(thread.id)
-            if newest != commit.expected_mark:
+            if newest != commit.expected_checkpoint:
                 raise CompactionSuperseded(
-                    f"session {session!r} has the mark {newest} and not {commit.expected_mark}, after which this was "
+                    f"session {session!r} has the mark {newest} and not {commit.expected_checkpoint}, after which this was "
                     "planned: another compaction, undo, pin or clear came first. Nothing was stored; plan again"
                 )
 
@@ -209,7 +209,7 @@ class Writing(SessionWriter):
         elif entry.kind in ("pin", "unpin"):
             place = replay.place_of(entry)
             entries = self.reader.entries(thread, place.seq - 1, place.seq) if 0 < place.seq < seq else []
-            there = any(row.place == place for found_entry in entries for row in found_entry.rows)
+            there = any(row.ref == place for found_entry in entries for row in found_entry.rows)
             wrong = "" if there else f"there is no message {place.ord} in entry {place.seq}"
         else:
             wrong = replay.wrong_fields(entry, seq)

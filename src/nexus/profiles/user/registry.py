@@ -51,7 +51,7 @@ class ProfileEntry(Struct, frozen=True):
     kind: Kind
     source: str
     profile: Profile | None = None
-    trouble: str = ""
+    problem: str = ""
     warnings: tuple[ContextWarning, ...] = ()
 
 
@@ -149,10 +149,10 @@ class Profiles:
                 kind = "program"
             elif self.files.user_files(name):
                 kind = "user"
-            return ProfileEntry(name, kind, error.file, trouble=str(error).removeprefix(f"{error.file}: "))
+            return ProfileEntry(name, kind, error.file, problem=str(error).removeprefix(f"{error.file}: "))
         except UnknownProfile:
             rejected = self.files.rejected_files(name)
-            return ProfileEntry(name, "workspace", rejected.origin, trouble=NOT_RUN) if rejected else None
+            return ProfileEntry(name, "workspace", rejected.origin, problem=NOT_RUN) if rejected else None
         return ProfileEntry(name, resolved.kind, resolved.source, resolved.profile, warnings=resolved.warnings)
 
     def _plugin(self, name: str) -> str:

@@ -24,7 +24,7 @@ from nexus.types.profile import (
     Share,
     SummaryMarker,
 )
-from nexus.workspace.sources.app_blocks import NAMED, PREFIX, app_block_name
+from nexus.workspace.sources.app_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
 
 MOST_SOURCES = 100
 """Maximum number of sources in one slot."""
@@ -239,7 +239,7 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
     """Return the expectation that an unknown source violates, with the closest known name."""
     if source.startswith(PREFIX):
         block = source.removeprefix(PREFIX)
-        return f"{block!r}, which is a source itself" if block in NAMED else f"`{PREFIX}` and {NAME_RULE}"
+        return f"{block!r}, which is a source itself" if block in SOURCE_NAMED_BLOCKS else f"`{PREFIX}` and {NAME_RULE}"
     import difflib
 
     close = difflib.get_close_matches(source[:80], sources, 1, 0.6)

@@ -68,11 +68,11 @@ def detect_silent_overflow(
     stop_reason: str = "",
     output_tokens: int | None = None,
     text_empty: bool = False,
-    sent: int = 0,
+    sent_tokens: int = 0,
 ) -> OverflowVerdict | None:
     """Return the overflow that a reply without an error shows; None if it shows none.
 
-    A prompt counts as cut (Ollama does so silently) if the server counted fewer than half of `sent`, or at most 80 % and
+    A prompt counts as cut (Ollama does so silently) if the server counted fewer than half of `sent_tokens`, or at most 80 % and
     exactly full blocks of 1,024. Only in the second case the count is also the `limit`.
 
     Args:
@@ -81,7 +81,7 @@ def detect_silent_overflow(
         stop_reason: The reply's stop reason.
         output_tokens: Replaces the usage's.
         text_empty: The answer has no text and no tool call.
-        sent: Estimate of the prompt's tokens; 0 for none.
+        sent_tokens: Estimate of the prompt's tokens; 0 for none.
     """
     used = usage.input_tokens
     output = usage.output_tokens if output_tokens is None else output_tokens
@@ -93,11 +93,13 @@ def detect_silent_overflow(
     if reason in LENGTH and (output <= 0 or text_empty) and 0 < window * FULL_PERCENT <= used * 100:
         return _overflow_of_usage("usage:empty answer at the limit", used, output)
     if 0 < window == used:
-        return _overflow_of_usage("usage:exactly the window", used, output, limit=window, requested=max(sent, used))
-    if used > 0 and used * 100 <= sent * _CUT_PERCENT and used % _BLOCK == 0:
-        return _overflow_of_usage("usage:cut to a full block", used, output, limit=used, requested=sent)
-    if 0 < used * 2 < sent:
-        return _overflow_of_usage("usage:less than was sent", used, output, requested=sent)
+        return _overflow_of_usage(
+            "usage:exactly the window", used, output, limit=window, requested=max(sent_tokens, used)
+        )
+    if used > 0 and used * 100 <= sent_tokens * _CUT_PERCENT and used % _BLOCK == 0:
+        return _overflow_of_usage("usage:cut to a full block", used, output, limit=used, requested=sent_tokens)
+    if 0 < used * 2 < sent_tokens:
+        return _overflow_of_usage("usage:less than was sent", used, output, requested=sent_tokens)
     return None
 
 

@@ -79,7 +79,7 @@ class CutCycle(Struct, frozen=True):
     budget: int
     growth: int
     """Average growth per call."""
-    least: int = 0
+    min_kept: int = 0
     """Minimum of the history that a cut keeps."""
     worth: int = 0
     """Value of one visible token of history per call, in picodollars; 0 minimizes cost alone."""
@@ -124,7 +124,7 @@ def cheapest_cut_points(course: CutCycle, rates: Rates) -> CutPoints | None:
     best: tuple[Fraction, int, int] | None = None
     for boundary, before in enumerate(sums[: max(len(sums) - 1, 1)]):
         low = course.fixed + total - before + course.event
-        if low > course.budget or (boundary and total - before < course.least):
+        if low > course.budget or (boundary and total - before < course.min_kept):
             continue
         max_calls = (course.budget - low) // course.growth + 1
         for calls in _candidates(low, max_calls, course, rates):

@@ -69,9 +69,9 @@ def log_units(
         places: list[MessageRef] = []
         for row in entry.rows:
             if row.message.role == "tool":
-                unit = unit or Unit("results", at_ms=row.message.at_ms or entry.at_ms, place=row.place)
+                unit = unit or Unit("results", at_ms=row.message.at_ms or entry.at_ms, place=row.ref)
                 results.append(row.message)
-                places.append(row.place)
+                places.append(row.ref)
                 continue
             if unit is not None:
                 yield _with_more_results(unit, results, places)
@@ -80,9 +80,9 @@ def log_units(
             unit = Unit(
                 message=row.message,
                 at_ms=entry.at_ms,
-                facts=_facts(entry) if row.place.ord == 0 else {},
+                facts=_facts(entry) if row.ref.ord == 0 else {},
                 principal=principal if isinstance(principal, str) else "",
-                place=row.place,
+                place=row.ref,
             )
         if unit is not None:
             unit = _with_more_results(unit, results, places)

@@ -13,8 +13,8 @@ from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormat
 from nexus.services.context.prompts import PromptManager
 from nexus.services.context.reading import read_rows
 from nexus.types.block import ContextWarning
-from nexus.types.tool_definition import ToolSource, checked_definitions
-from nexus.types.user_profile import known_of
+from nexus.types.tool_definition import ToolSource, check_definitions
+from nexus.types.user_profile import user_profile_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
@@ -109,7 +109,7 @@ class ContextBuilder:
         registry = self.tool_registry
         tools: tuple[dict[str, Any], ...] = ()
         if registry is not None:
-            tools = checked_definitions(registry.get_all_tool_definitions(), registry)
+            tools = check_definitions(registry.get_all_tool_definitions(), registry)
         memory, left_out = await self._memory(owner_key, timezone_offset, current_run_id, warned)
         moment = MomentFormatter.format_this_moment(
             current_input, timestamp_utc, timezone_offset, now_ms=self.clock_ms(), warned=warned
@@ -148,7 +148,7 @@ class ContextBuilder:
 
     def _friend(self, user_profile: object, warned: list[ContextWarning]) -> str:
         """Return the block for the user's profile, or for the configured default profile."""
-        text, invalid_field = known_of(user_profile)
+        text, invalid_field = user_profile_text(user_profile)
         if invalid_field:
             warned.append(
                 ContextWarning(

@@ -54,7 +54,7 @@ class Segmenter:
         """Return the simulated call of a body."""
         segments: list[CacheSegment] = []
         breakpoints: list[int] = []
-        for frame, block in _blocks(body, self._model.wire):
+        for frame, block in _blocks(body, self._model.provider_format):
             content = _without_breakpoint(block)
             segments.extend(self._segments_of(frame, content))
             if content is not block:
@@ -69,7 +69,7 @@ class Segmenter:
             base = self._counter.count(text) + sum(self._tokens_of_image(data) for data in images)
             tokens = to_provider_tokens(base, self._model.token_factor)
             parts = [text[at : at + SEGMENT_CHARS].encode() for at in range(0, len(text), SEGMENT_CHARS)]
-            if self._model.wire == "anthropic" or images:
+            if self._model.provider_format == "anthropic" or images:
                 parts = [key]  # blocks with different images may have the same text, so such a block stays one segment
             self._segments[key] = tuple(self._divided(parts, tokens))
         return self._segments[key]

@@ -124,8 +124,8 @@ class Replay:
         if unlimited is None:
             return None
         groups = self._groups = self._group(unlimited)
-        full_body = unlimited.to_provider(self.model.wire)
-        bodies = {"nexus": None if limited is None else limited.to_provider(self.model.wire)}
+        full_body = unlimited.to_provider(self.model.provider_format)
+        bodies = {"nexus": None if limited is None else limited.to_provider(self.model.provider_format)}
         return bodies | {name: self._choose(unlimited, full_body, groups, choose) for name, choose in CHOICES.items()}
 
     def cut_cycle(self, growth: int, least_kept: int) -> CutCycle:
@@ -185,15 +185,15 @@ class Replay:
             return full_body
         indices = [*chosen, *range(free, len(groups.sizes))]
         messages = [message for index in indices for message in groups.members[index]]
-        return replace(ctx, history=History.of(messages)).to_provider(self.model.wire)
+        return replace(ctx, history=History.of(messages)).to_provider(self.model.provider_format)
 
     def _size(self, message: Message) -> int:
         """Return the base tokens of a message in the model's provider format; cached."""
         if message not in self._sizes:
             # Thinking goes back only to the model that wrote it, and only in Anthropic's format.
-            sends_thinking = self.model.wire == "anthropic" and same_model(message.model, self.model.name)
+            sends_thinking = self.model.provider_format == "anthropic" and same_model(message.model, self.model.name)
             size = message_tokens(message if sends_thinking else _without_thinking(message), self._unlimited.counter)
-            self._sizes[message] = size.on(self.model.wire) + size.optional
+            self._sizes[message] = size.on(self.model.provider_format) + size.optional
         return self._sizes[message]
 
     def _model_tokens(self, base: int) -> int:
@@ -220,7 +220,7 @@ def _empty_copy(nx: Engine) -> Engine:
 
 def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = False) -> None:
     if messages:
-        entry = NewEntry(messages=with_sizes(messages, engine.counter), opens_turn=opens_turn)
+        entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=opens_turn)
         engine.store.commit(Routing().session, Commit((entry,)))
 
 

@@ -70,11 +70,11 @@ def every_field(case: Case) -> None:
     )
     message = Message("assistant", parts, "id-1", 77, "run-1", "human", "model-1", '{"a": [1]}')
     body = {"stop_reason": "end", "usage": {"input_tokens": 3}, "list": [1, None, True, 2**40]}
-    committed = put(case.store, "main", NewEntry("messages", with_sizes("first", message), body, 99, opens_turn=True))
+    committed = put(case.store, "main", NewEntry("messages", with_sizes("first", message), body, 99, starts_turn=True))
     (read,) = case.store.entries(committed.thread)
     equal([row.message for row in read.rows], [user("first"), message], "the messages")
     equal([row.size for row in read.rows], [size_of(user("first")), size_of(message)], "their counts")
-    equal([row.place for row in read.rows], [MessageRef(1, 0), MessageRef(1, 1)], "their places")
+    equal([row.ref for row in read.rows], [MessageRef(1, 0), MessageRef(1, 1)], "their places")
     equal((read.seq, read.kind, read.turn, read.at_ms), (1, "messages", 1, 99), "the entry")
     equal(read.body, body, "the entry's body")
 
@@ -93,15 +93,15 @@ def hostile_text(case: Case) -> None:
         equal((read.rows[0].message, read.body), (message, new.body), f"what was appended to session {name!r}")
         equal(store.known_keys(name), {name: 1}, f"the keys of session {name!r}")
         equal(store.holders(name), [(committed.thread, 1)], f"the holders of the key {name!r}")
-        moves = store.moves(name)
+        moves = store.ref_updates(name)
         equal([(move.label, move.facts) for move in moves], [(name, facts)], f"the moves of session {name!r}")
         last = store.last_assembly(committed.thread, name)
         equal(last.manifest if last else None, manifest(name, number).manifest, f"the manifest of view {name!r}")
-        store.move([NewRefUpdate(name, committed.thread, name)], [Alias(f"alias of {name}", name, name)])
+        store.update_refs([NewRefUpdate(name, committed.thread, name)], [Alias(f"alias of {name}", name, name)])
         equal(store.resolve(f"alias of {name}"), name, "where an alias leads")
         reasons = [alias.reason for alias in store.aliases() if alias.target == name]
         equal(reasons, [name], "the reason of an alias")
-        equal(store.moves(name)[-1].reason, name, "a move's reason")
+        equal(store.ref_updates(name)[-1].reason, name, "a move's reason")
     equal(sorted(info.label for info in store.sessions()), sorted(names), "the labels")
 
 
@@ -213,7 +213,7 @@ def clocks(case: Case) -> None:
     read = entries(case.store, "main")
     equal([stored.at_ms for stored in read], [5_000, 1_000, 9_000, 0, 3], "the times")
     equal(texts(case.store, "main"), ["at 5000", "at 1000", "at 9000", "at 0", "as told"], "the order")
-    equal(case.store.moves("main")[0].at_ms, 5_000, "when the session was made")
+    equal(case.store.ref_updates("main")[0].at_ms, 5_000, "when the session was made")
 
 
 @checks.add
@@ -262,7 +262,7 @@ def instructions(case: Case) -> None:
     append(case.store, "main", system, system, "hello", system)
     append(case.store, "main", system)
     append(case.store, "without", "hello", system)
-    actual = [(row.place, row.message) for row in case.store.instructions(1)]
+    actual = [(row.ref, row.message) for row in case.store.instructions(1)]
     equal(actual, [(MessageRef(1, 0), system), (MessageRef(1, 1), system)], "the instructions")
     equal(list(case.store.instructions(2)), [], "the instructions of a session that begins otherwise")
     put(case.store, "empty")
@@ -300,14 +300,16 @@ def unknown_thread(case: Case) -> None:
         store.resolve("no"),
         store.thread_of("no"),
         store.session("no"),
-        store.moves("no"),
+        store.ref_updates("no"),
         store.known_keys("no"),
     )
     equal(actual, (None, None, None, [], {}), "what is known of a session that is not there")
     equal((store.holders("k"), store.calibration("p", "m")), ([], None), "what is known of a key and of a model")
     append(store, "main", "hello")
     thread = thread_of(store, "main")
-    equal((store.marks(thread), store.assemblies(thread)), ([], []), "marks and manifests of a session without any")
+    equal(
+        (store.checkpoints(thread), store.assemblies(thread)), ([], []), "marks and manifests of a session without any"
+    )
     equal((store.last_cut(thread, "v"), store.last_assembly(thread, "v")), (None, None), "its cut and its manifest")
 
 

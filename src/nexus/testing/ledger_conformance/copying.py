@@ -57,11 +57,11 @@ def fill(store: LedgerStore) -> None:
     store.erase([3], ["gone"])
     store.fork("z", "a", 4)
     put(store, "z", entry("on", at_ms=5), mark("completed"))
-    store.move(
+    store.update_refs(
         [NewRefUpdate("b", 1, "kept"), NewRefUpdate("b", None, "retired")],
         [Alias("y", "a", "one"), Alias("x", "z", "two")],
     )
-    store.move([], [Alias("y", None, HOSTILE)])
+    store.update_refs([], [Alias("y", None, HOSTILE)])
     for provider, model, factor in (("p", "z", 60), ("p", "a", 61), ("o", "z", 62), ("p", "z", 63)):
         store.calibrate(provider, model, StoredCalibration(factor, 3, 4 if factor == 61 else 0))
 
@@ -133,7 +133,7 @@ def there_and_back(case: Case) -> None:
     for row in source.threads():
         if not row.erased:
             equal(list(store.entries(row.id)), list(source.entries(row.id)), f"the entries of thread {row.id}")
-            equal(store.marks(row.id), source.marks(row.id), f"the marks of thread {row.id}")
+            equal(store.checkpoints(row.id), source.checkpoints(row.id), f"the marks of thread {row.id}")
             equal(store.assemblies(row.id), source.assemblies(row.id), f"the manifests of thread {row.id}")
             for view in ("v", "w", HOSTILE):
                 equal(store.last_cut(row.id, view), source.last_cut(row.id, view), f"the cut of {row.id}, {view}")
@@ -145,7 +145,7 @@ def there_and_back(case: Case) -> None:
     for ledger in (store, source):
         put(ledger, "a", entry("goes on", keys=("new",)))
         put(ledger, "b", entry("anew"))
-        ledger.move([], [Alias("y", "a", "again")])
+        ledger.update_refs([], [Alias("y", "a", "again")])
         ledger.calibrate("p", "z", StoredCalibration(64, 1))
     _same(list(store.dump()), list(source.dump()))
 
@@ -181,18 +181,18 @@ def conflicts(case: Case) -> None:
     store = case.store
     put(store, "main", entry("one"), entry("two"))
     store.calibrate("p", "m", StoredCalibration(64, 1))
-    store.move([], [Alias("m", "main", "")])
+    store.update_refs([], [Alias("m", "main", "")])
     before = list(store.dump())
     for place in range(5):
         other = SqliteLedger(":memory:", clock_ms=case.clock)
         put(other, "first", entry("new")) if place == 0 else None
         put(other, "main", entry("one"), entry("other" if place == 1 else "two"))
         other.calibrate("p", "m", StoredCalibration(65 if place == 2 else 64, 1))
-        other.move(
+        other.update_refs(
             [NewRefUpdate("main", 1, "again")] if place == 3 else [], [Alias("m", "main", "x" if place == 4 else "")]
         )
         if place == 3:
-            store.move([NewRefUpdate("main", 1, "otherwise")])
+            store.update_refs([NewRefUpdate("main", 1, "otherwise")])
             before = list(store.dump())
         append(other, "last", "new")
         with raises(LedgerConflict, f"loading history {place}"):
@@ -271,7 +271,7 @@ def lost_entries(case: Case) -> None:
     actual = [(stored.seq, stored.kind, stored.turn, len(stored.rows)) for stored in read]
     equal(actual, [(1, "messages", 1, 1), (2, "lost", 2, 0), (3, "messages", 3, 1)], "the entries")
     equal([stored.hash for stored in read], [stored.hash for stored in source.entries(1)], "their chain values")
-    equal(case.store.marks(1), [], "the marks")
+    equal(case.store.checkpoints(1), [], "the marks")
     equal(append(case.store, "main", "on").head, 4, "the head after it went on")
     _same([record for record in case.store.dump() if isinstance(record, EntryRecord)][:3], _entries(repaired))
     holds(case.store.holders("k") == [], "expected no holder of a lost entry's key, found one")

@@ -30,7 +30,7 @@ def erased_entries_stay_erased(case: Case) -> None:
     equal(erased, wanted, "the proof")
     remaining = [record for record in store.dump() if b"secret" in msgspec.json.encode(record)]
     equal(remaining, [], "the records that still have a word of it")
-    equal((store.thread_of("secret label"), store.moves("secret label")), (None, []), "its session")
+    equal((store.thread_of("secret label"), store.ref_updates("secret label")), (None, []), "its session")
     equal(store.search(Query("secret")), [], "what a search finds of it")
     equal(store.holders("secret key"), [], "the holders of its key")
     row = store.thread(2)
@@ -47,7 +47,7 @@ def forks_depend(case: Case) -> None:
     append(store, "main", "one")
     store.fork("branch", "main", 1)
     append(store, "branch", "two")
-    store.move([NewRefUpdate("second name", 2, "shared")])
+    store.update_refs([NewRefUpdate("second name", 2, "shared")])
     before = list(store.dump())
     attempts: tuple[tuple[list[int], list[str]], ...] = (
         ([1], ["main"]),
@@ -109,8 +109,8 @@ def aliases_go_too(case: Case) -> None:
     store = case.store
     append(store, "main", "one")
     append(store, "other", "two")
-    store.move([], [Alias("m", "main", ""), Alias("mm", "main", ""), Alias("o", "other", "")])
-    store.move([], [Alias("mm", "other", "")])
+    store.update_refs([], [Alias("m", "main", ""), Alias("mm", "main", ""), Alias("o", "other", "")])
+    store.update_refs([], [Alias("mm", "other", "")])
     equal(store.erase([], ["main"]).threads, (), "the threads deleted")
     equal((store.resolve("m"), store.resolve("main"), store.resolve("o")), (None, None, "other"), "where names lead")
     targets = [alias.target for alias in store.aliases(every=True)]
@@ -125,7 +125,7 @@ def everything(case: Case) -> None:
     for store in (case.store, other):
         append(store, "main", "one", Message("user", (Image("image/png", data="c2hhcmVk"),)), key="k")
         store.fork("branch", "main", 1)
-        store.move([], [Alias("m", "main", "")])
+        store.update_refs([], [Alias("m", "main", "")])
         store.calibrate("p", "m", StoredCalibration(64, 1))
     before = list(other.dump())
     erased = case.store.erase(None)

@@ -65,9 +65,9 @@ def rewind(case: Case) -> None:
     equal(texts(store, "main"), ["one", "other two"], "the session's texts")
     old = [row.message.text() for stored in store.entries(1) for row in stored.rows]
     equal(old, ["one", "two", "three"], "the texts of the old thread")
-    moves = [(move.number, move.thread, move.reason) for move in store.moves("main")]
+    moves = [(move.number, move.thread, move.reason) for move in store.ref_updates("main")]
     equal(moves, [(1, 1, "created"), (2, 2, "rewind")], "the session's moves")
-    store.move([], [])
+    store.update_refs([], [])
     equal(store.fork("main", "main", 0), 3, "the thread after a rewind to the beginning")
     equal(texts(store, "main"), [], "the session's texts after that")
 
@@ -181,7 +181,7 @@ def facts_of_forks(case: Case) -> None:
     store.fork("titled", "main", 1, reason="retry", facts=SessionMetadata(title="Titled"))
     store.fork("titled", "main", 0)
     store.fork("main", "main", 0)
-    actual = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.moves(name)]
+    actual = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.ref_updates(name)]
     main = SessionMetadata(title="Main", status="archived")
     wanted = [
         ("fork", SessionMetadata()),

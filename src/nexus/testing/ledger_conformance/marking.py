@@ -39,14 +39,14 @@ def newest_first(case: Case) -> None:
     store = case.store
     steps = (entry("one"), mark("pin", seq=1, ord=0), mark("completed"), compaction(1, 1, 2), entry("two"))
     put(store, "main", *steps, mark("failed"), mark("undone", of=4), mark("clear"), mark("unpin", seq=1, ord=0))
-    actual = [(stored.seq, stored.kind) for stored in store.marks(1)]
+    actual = [(stored.seq, stored.kind) for stored in store.checkpoints(1)]
     wanted = [(9, "unpin"), (8, "clear"), (7, "undone"), (4, "compaction"), (2, "pin")]
     equal(actual, wanted, "the marks")
     by_seq = {stored.seq: stored for stored in store.entries(1)}
-    equal(store.marks(1), [by_seq[seq] for seq, _ in wanted], "the marks, compared with the entries")
+    equal(store.checkpoints(1), [by_seq[seq] for seq, _ in wanted], "the marks, compared with the entries")
     store.fork("branch", "main", 6)
     put(store, "branch", mark("clear"))
-    actual = [(stored.seq, stored.kind) for stored in store.marks(2)]
+    actual = [(stored.seq, stored.kind) for stored in store.checkpoints(2)]
     equal(actual, [(7, "clear"), (4, "compaction"), (2, "pin")], "the fork's marks")
 
 
@@ -58,10 +58,10 @@ def undo_and_redo(case: Case) -> None:
     steps = ((4, 2), (5, 4), (6, 2), (2, 0), (8, 2), (7, 4))
     for number, (of, live) in enumerate(steps, 5):
         put(store, "main", mark("undone", of=of))
-        live_mark = replay.live_checkpoints(store.marks(1)).mark
+        live_mark = replay.live_checkpoints(store.checkpoints(1)).checkpoint
         equal(live_mark.seq if live_mark else 0, live, f"the live compaction after undo {number} of entry {of}")
     for at_seq, live in ((5, 2), (6, 4), (8, 0)):
-        live_mark = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).mark
+        live_mark = replay.live_checkpoints(store.checkpoints(store.fork("branch", "main", at_seq))).checkpoint
         equal(live_mark.seq if live_mark else 0, live, f"the live compaction of a fork at {at_seq}")
 
 
@@ -99,7 +99,7 @@ def wrong_compaction(case: Case) -> None:
     equal(store.head(1)[0], 3, "the head after compactions that were refused")
     for number, places in enumerate(((1, 1, 2), (1, 0, 1), (1, 3, 4), (1, 6, 8)), 4):
         equal(put(store, "main", compaction(*places)).head, number, f"the head after a compaction of {places}")
-    read = [stored.body["summary"] for stored in store.marks(1)]
+    read = [stored.body["summary"] for stored in store.checkpoints(1)]
     equal(read, ["so far"] * 4, "the summaries")
 
 
@@ -109,10 +109,10 @@ def pins(case: Case) -> None:
     store = case.store
     put(store, "main", entry("one", "two"), mark("pin", seq=1, ord=1), entry("three"), mark("pin", seq=3, ord=0))
     put(store, "main", mark("unpin", seq=1, ord=1))
-    equal(replay.live_checkpoints(store.marks(1)).pins, (MessageRef(3, 0),), "the pins")
+    equal(replay.live_checkpoints(store.checkpoints(1)).pins, (MessageRef(3, 0),), "the pins")
     wanted = {1: (), 2: (MessageRef(1, 1),), 3: (MessageRef(1, 1),), 4: (MessageRef(1, 1), MessageRef(3, 0))}
     for at_seq, places in wanted.items():
-        actual = replay.live_checkpoints(store.marks(store.fork("branch", "main", at_seq))).pins
+        actual = replay.live_checkpoints(store.checkpoints(store.fork("branch", "main", at_seq))).pins
         equal(actual, places, f"the pins of a fork at {at_seq}")
     store.fork("branch", "main", 1)
     for session, seq, order in (("main", 1, 2), ("main", 2, 0), ("main", 9, 0), ("main", 0, 0), ("branch", 3, 0)):
@@ -124,7 +124,7 @@ def pins(case: Case) -> None:
             put(store, "main", NewEntry("pin", body=dict(body)))
     put(store, "branch", entry("new"), mark("pin", seq=2, ord=0))
     equal(
-        replay.live_checkpoints(store.marks(thread_of(store, "branch"))).pins,
+        replay.live_checkpoints(store.checkpoints(thread_of(store, "branch"))).pins,
         (MessageRef(2, 0),),
         "a pin of the same commit's message",
     )

@@ -34,21 +34,27 @@ def pointer_moves(case: Case) -> None:
     append(store, "other", "two")
     case.clock.now_ms += 5
     archived = SessionMetadata(title="Done", status="archived")
-    updates = store.move([NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)])
+    updates = store.update_refs(
+        [NewRefUpdate("main", 1, "archived", archived, 1), NewRefUpdate("main", 2, "merged", None, 2)]
+    )
     wanted = [
         RefUpdate("main", 2, 1, archived, "archived", START_MS + 5),
         RefUpdate("main", 3, 2, archived, "merged", START_MS + 5),
     ]
     equal(updates, wanted, "the moves made")
-    equal(store.moves("main"), [RefUpdate("main", 1, 1, SessionMetadata(), "created", START_MS), *wanted], "all moves")
+    equal(
+        store.ref_updates("main"),
+        [RefUpdate("main", 1, 1, SessionMetadata(), "created", START_MS), *wanted],
+        "all moves",
+    )
     equal((store.session("main"), store.thread_of("main")), (wanted[1], 2), "the newest move, and the thread")
     for expected in (0, 2, 4):
         with raises(HeadMoved, f"a move after number {expected}") as caught:
-            store.move([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
+            store.update_refs([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
         conflict = (caught.error.session, caught.error.expected, caught.error.actual)
         equal(conflict, ("main", expected, 3), "what the error says")
-    equal(len(store.moves("other")), 1, "the moves of the other session of a refused call")
-    store.move([NewRefUpdate("new", 1, "named", expected_number=0)])
+    equal(len(store.ref_updates("other")), 1, "the moves of the other session of a refused call")
+    store.update_refs([NewRefUpdate("new", 1, "named", expected_number=0)])
     equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
 
 
@@ -62,7 +68,7 @@ def wrong_threads(case: Case) -> None:
     before = list(store.dump())
     for thread in (0, 2, 3, -1):
         with raises(BadReference, f"a move to thread {thread}"):
-            store.move(
+            store.update_refs(
                 [NewRefUpdate("main", 1, "fine"), NewRefUpdate("main", thread, "no")], [Alias("m", "main", "fine")]
             )
     equal(list(store.dump()), before, "what is stored")
@@ -74,8 +80,8 @@ def archived(case: Case) -> None:
     store = case.store
     for name in ("active", "archived", "deleted"):
         append(store, name, "one")
-    store.move([NewRefUpdate("archived", 2, "archived", SessionMetadata(status="archived"))])
-    store.move([NewRefUpdate("deleted", 3, "deleted", SessionMetadata(status="deleted"))])
+    store.update_refs([NewRefUpdate("archived", 2, "archived", SessionMetadata(status="archived"))])
+    store.update_refs([NewRefUpdate("deleted", 3, "deleted", SessionMetadata(status="deleted"))])
     equal(append(store, "archived", "two").head, 2, "the head of the archived session")
     equal([info.label for info in store.sessions()], ["active"], "the active sessions")
     statuses = {info.label: info.status for info in store.sessions(every=True)}
@@ -111,7 +117,7 @@ def retired(case: Case) -> None:
     """A label whose newest update has no thread is retired: its session is none, until it is used again."""
     store = case.store
     append(store, "main", "one")
-    store.move([NewRefUpdate("main", None, "retired")])
+    store.update_refs([NewRefUpdate("main", None, "retired")])
     newest = store.session("main")
     equal(newest.thread if newest else 0, None, "the thread of its newest move")
     equal(
@@ -119,7 +125,9 @@ def retired(case: Case) -> None:
     )
     equal(store.thread(1).head_seq, 1, "the head of the thread that it left")
     equal(append(store, "main", "anew").thread, 2, "the thread when it is used again")
-    equal((texts(store, "main"), len(store.moves("main"))), (["anew"], 3), "its texts, and the number of its moves")
+    equal(
+        (texts(store, "main"), len(store.ref_updates("main"))), (["anew"], 3), "its texts, and the number of its moves"
+    )
 
 
 @checks.add
@@ -127,7 +135,7 @@ def aliases(case: Case) -> None:
     """An alias leads wherever a session is named, also over another alias, until it is removed."""
     store = case.store
     append(store, "main", "one", key="k")
-    store.move([], [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter")])
+    store.update_refs([], [Alias("m", "main", "short", 77), Alias("mm", "m", "shorter")])
     for name in ("m", "mm"):
         actual = (store.resolve(name), store.thread_of(name), store.known_keys(name), store.session(name))
         equal(actual, ("main", 1, {"k": 1}, None), f"what {name} stands for")
@@ -138,15 +146,15 @@ def aliases(case: Case) -> None:
     equal(store.aliases(), expected, "the aliases")
     case.clock.now_ms += 5
     back = Alias("m", None, "back", START_MS + 5)
-    store.move([], [back])
+    store.update_refs([], [back])
     equal((store.resolve("m"), store.resolve("mm")), (None, None), "what they stand for, taken back")
     equal(store.aliases(every=True), [expected[0], back, expected[1]], "every change")
-    store.move([], [Alias("m", "main", "again")])
+    store.update_refs([], [Alias("m", "main", "again")])
     equal(store.resolve("mm"), "main", "what an alias of an alias stands for when that is there again")
     for target in ("nobody", "mmm"):
         with raises(BadReference, f"an alias that leads to {target}, which is no session"):
-            store.move([NewRefUpdate("main", 1, "no")], [Alias("mmm", target, "no")])
-    equal(store.moves("main")[-1].reason, "fork", "the newest move of the session")
+            store.update_refs([NewRefUpdate("main", 1, "no")], [Alias("mmm", target, "no")])
+    equal(store.ref_updates("main")[-1].reason, "fork", "the newest move of the session")
 
 
 @checks.add
@@ -154,7 +162,7 @@ def renamed(case: Case) -> None:
     """A renamed session is found by its old name and can be continued by either."""
     store = case.store
     append(store, "old", "one")
-    store.move(
+    store.update_refs(
         [NewRefUpdate("new", 1, "renamed"), NewRefUpdate("old", None, "renamed")], [Alias("old", "new", "renamed")]
     )
     equal((store.resolve("old"), store.thread_of("old")), ("new", 1), "what the old name stands for")
@@ -170,13 +178,13 @@ def session_before_alias(case: Case) -> None:
     store = case.store
     append(store, "main", "one")
     append(store, "other", "two")
-    store.move([], [Alias("x", "main", "first")])
-    store.move([NewRefUpdate("x", 2, "named")])
+    store.update_refs([], [Alias("x", "main", "first")])
+    store.update_refs([NewRefUpdate("x", 2, "named")])
     equal((store.resolve("x"), store.thread_of("x")), ("x", 2), "what the name stands for when a session has it")
-    store.move([NewRefUpdate("x", None, "retired")])
+    store.update_refs([NewRefUpdate("x", None, "retired")])
     equal((store.resolve("x"), store.thread_of("x")), ("main", 1), "what it stands for when that is retired")
     with raises(BadReference, "an alias for the name of a session"):
-        store.move([], [Alias("main", "other", "no")])
+        store.update_refs([], [Alias("main", "other", "no")])
     equal(store.resolve("main"), "main", "what the session's name stands for")
 
 
@@ -185,13 +193,13 @@ def circles_of_aliases(case: Case) -> None:
     """Aliases in a circle are refused, and never followed for ever."""
     store = case.store
     append(store, "main", "one")
-    store.move([], [Alias("a", "main", ""), Alias("b", "a", ""), Alias("c", "b", "")])
+    store.update_refs([], [Alias("a", "main", ""), Alias("b", "a", ""), Alias("c", "b", "")])
     before = list(store.dump())
     for name, target in (("a", "c"), ("a", "a"), ("b", "c"), ("d", "d")):
         with raises(BadReference, f"an alias from {name} to {target}"):
-            store.move([], [Alias(name, target, "circle")])
+            store.update_refs([], [Alias(name, target, "circle")])
     with raises(BadReference, "a session that is retired in favour of its own alias"):
-        store.move([NewRefUpdate("main", None, "retired")], [Alias("main", "c", "circle")])
+        store.update_refs([NewRefUpdate("main", None, "retired")], [Alias("main", "c", "circle")])
     equal(list(store.dump()), before, "what is stored")
     equal(store.resolve("c"), "main", "what the last alias stands for")
 
@@ -218,11 +226,11 @@ def parents(case: Case) -> None:
         with raises(BadReference, f"a commit with {metadata}"):
             put(store, "new", entry("one"), facts=metadata)
         with raises(BadReference, f"a move with {metadata}"):
-            store.move([NewRefUpdate("sub", thread_of(store, "sub"), "no", metadata)])
+            store.update_refs([NewRefUpdate("sub", thread_of(store, "sub"), "no", metadata)])
         with raises(BadReference, f"a fork with {metadata}"):
             store.fork("new", "main", 1, facts=metadata)
     equal(list(store.dump()), before, "what is stored")
-    store.move([], [Alias("alias of main", "main", "")])
+    store.update_refs([], [Alias("alias of main", "main", "")])
     by_alias = SessionMetadata(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")
     put(store, "second", entry("one"), facts=by_alias)
     holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
@@ -235,13 +243,13 @@ def circles_of_parents(case: Case) -> None:
     append(store, "a", "one")
     put(store, "b", entry("one"), facts=SessionMetadata(parent_session="a"))
     put(store, "c", entry("one"), facts=SessionMetadata(parent_session="b"))
-    store.move([], [Alias("alias of c", "c", "")])
+    store.update_refs([], [Alias("alias of c", "c", "")])
     for parent in ("a", "b", "c", "alias of c"):
         with raises(BadReference, f"session a spawned by {parent}"):
-            store.move([NewRefUpdate("a", 1, "no", SessionMetadata(parent_session=parent))])
+            store.update_refs([NewRefUpdate("a", 1, "no", SessionMetadata(parent_session=parent))])
     with raises(BadReference, "a new session that spawned itself"):
         put(store, "d", entry("one"), facts=SessionMetadata(parent_session="d"))
-    equal((len(store.moves("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
+    equal((len(store.ref_updates("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
 
 
 CHECKS = checks.failures

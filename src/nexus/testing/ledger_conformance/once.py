@@ -87,7 +87,7 @@ def key_twice_in_a_commit(case: Case) -> None:
 def counts_are_no_payload(case: Case) -> None:
     """Other counts of the same messages make no other payload, and the first ones stay."""
     append(case.store, "main", "one", key="k")
-    recounted = NewEntry(messages=(SizedMessage(user("one"), TokenSize(9, 9, 9)),), opens_turn=True, keys=("k",))
+    recounted = NewEntry(messages=(SizedMessage(user("one"), TokenSize(9, 9, 9)),), starts_turn=True, keys=("k",))
     equal(put(case.store, "main", recounted).added, 0, "entries added")
     equal(entries(case.store, "main")[0].rows[0].size, with_sizes("one")[0].size, "the counts")
 
@@ -170,16 +170,16 @@ def expected_mark(case: Case) -> None:
     """A compaction is superseded by another checkpoint that came after its plan, and by no append."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
-    store.commit("main", Commit((compaction(1, 1, 2),), expected_mark=0))
+    store.commit("main", Commit((compaction(1, 1, 2),), expected_checkpoint=0))
     append(store, "main", "meanwhile")
-    store.commit("main", Commit((compaction(1, 3, 4),), expected_mark=3))
+    store.commit("main", Commit((compaction(1, 3, 4),), expected_checkpoint=3))
     for other in (mark("undone", of=5), mark("pin", seq=1, ord=0), mark("clear")):
-        newest = store.marks(1)[0].seq
+        newest = store.checkpoints(1)[0].seq
         put(store, "main", other)
         with raises(CompactionSuperseded, f"a plan from before a mark of kind {other.kind}"):
-            store.commit("main", Commit((entry("no"), compaction(1, 1, 2)), expected_mark=newest))
+            store.commit("main", Commit((entry("no"), compaction(1, 1, 2)), expected_checkpoint=newest))
     with raises(CompactionSuperseded, "a plan from before all marks"):
-        store.commit("main", Commit((entry("no"),), expected_mark=0))
+        store.commit("main", Commit((entry("no"),), expected_checkpoint=0))
     equal(texts(store, "main"), ["one", "two", "meanwhile"], "what is stored")
 
 
@@ -188,9 +188,9 @@ def inherited_mark(case: Case) -> None:
     """The newest checkpoint of a fork is the one before its fork point."""
     put(case.store, "main", entry("one"), compaction(1, 1, 2), entry("two"), mark("clear"))
     case.store.fork("branch", "main", 3)
-    case.store.commit("branch", Commit((entry("three"),), expected_mark=2))
+    case.store.commit("branch", Commit((entry("three"),), expected_checkpoint=2))
     with raises(CompactionSuperseded, "a mark that came after the fork point"):
-        case.store.commit("branch", Commit((entry("four"),), expected_mark=4))
+        case.store.commit("branch", Commit((entry("four"),), expected_checkpoint=4))
 
 
 @checks.add

@@ -169,7 +169,7 @@ def what_a_hit_says(case: Case) -> None:
     append(store, "main", user("other", at_ms=5), assistant("the Needle", at_ms=6))
     append(store, "main", "needle without a time of its own", at_ms=8)
     thread = thread_of(store, "main")
-    store.move([NewRefUpdate("second name", thread, "shared")])
+    store.update_refs([NewRefUpdate("second name", thread, "shared")])
     names = ("main", "second name")
     wanted = [
         SearchHit(thread, MessageRef(3, 0), 3, "user", 8, "needle without a time of its own", names),

@@ -36,14 +36,14 @@ def tenants(case: Case) -> None:
     for store in (case.store, case.open("third")):
         store.commit("main", Commit(new, cut("v", 1, 0), manifest("v", 1)))
         store.fork("branch", "main", 1)
-        store.move([], [Alias("m", "main", "")])
+        store.update_refs([], [Alias("m", "main", "")])
         store.calibrate("p", "m", StoredCalibration(64, 1))
     nothing: tuple[tuple[str, object, object], ...] = (
         ("resolve", (other.resolve("main"), other.resolve("m")), (None, None)),
         ("thread_of", other.thread_of("main"), None),
         ("session", other.session("main"), None),
         ("sessions", other.sessions(every=True), []),
-        ("moves", other.moves("main"), []),
+        ("moves", other.ref_updates("main"), []),
         ("aliases", other.aliases(every=True), []),
         ("threads", other.threads(), []),
         ("known_keys", other.known_keys("main"), {}),
@@ -70,7 +70,7 @@ def tenants(case: Case) -> None:
         put(other, "sub", entry("one"), facts=SessionMetadata(parent_session="main"))
     equal(append(other, "main", "mine", key="k"), Committed(1, 1, 1, 1), "the tenant's own first commit")
     with raises(BadReference, "a move to another tenant's thread"):
-        other.move([NewRefUpdate("main", 2, "no")])
+        other.update_refs([NewRefUpdate("main", 2, "no")])
     equal((texts(other, "main"), texts(case.store, "main")), (["mine"], ["word", ""]), "the texts of both")
     holds(other.head(1)[1] != case.store.head(1)[1], "expected chain values that differ by tenant, found the same")
 
@@ -85,7 +85,7 @@ def two_stores(case: Case) -> None:
         equal(texts(reader, "main")[-1:], [f"{number}"], "the newest text in the other store")
     other.fork("main", "main", 2)
     equal(texts(case.store, "main"), ["0", "1"], "the texts after the other store rewound")
-    equal((case.store.place, case.store.tenant), (other.place, "local"), "place and tenant")
+    equal((case.store.location, case.store.tenant), (other.location, "local"), "place and tenant")
 
 
 @checks.add
@@ -193,8 +193,8 @@ def closed(case: Case) -> None:
         "thread_of": lambda: store.thread_of("main"),
         "session": lambda: store.session("main"),
         "sessions": store.sessions,
-        "moves": lambda: store.moves("main"),
-        "move": lambda: store.move([NewRefUpdate("main", 1, "no")]),
+        "moves": lambda: store.ref_updates("main"),
+        "move": lambda: store.update_refs([NewRefUpdate("main", 1, "no")]),
         "aliases": store.aliases,
         "commit": lambda: append(store, "main", "two"),
         "fork": lambda: store.fork("branch", "main", 1),
@@ -205,7 +205,7 @@ def closed(case: Case) -> None:
         "path": lambda: store.path(1),
         "head": lambda: store.head(1),
         "entries": lambda: list(store.entries(1)),
-        "marks": lambda: store.marks(1),
+        "marks": lambda: store.checkpoints(1),
         "instructions": lambda: store.instructions(1),
         "last_cut": lambda: store.last_cut(1, "v"),
         "cuts": lambda: store.cuts(1, "v"),
@@ -226,7 +226,7 @@ def closed(case: Case) -> None:
     with raises(LedgerClosed, "a snapshot of a closed store"), store.snapshot():
         store.head(1)
     store.close()
-    holds(bool(store.place) and store.tenant == "local", "expected place and tenant of a closed store, found none")
+    holds(bool(store.location) and store.tenant == "local", "expected place and tenant of a closed store, found none")
     equal(texts(case.store, "main"), ["one"], "what another store on the same storage reads")
 
 
@@ -235,7 +235,7 @@ def opened_again(case: Case) -> None:
     """Everything written is intact after closing and opening again; a store that is not durable may lose all of it."""
     append(case.store, "main", "one", key="k")
     case.store.fork("branch", "main", 1)
-    case.store.move([], [Alias("m", "main", "")])
+    case.store.update_refs([], [Alias("m", "main", "")])
     before = list(case.store.dump())
     case.close()
     reopened = case.open()

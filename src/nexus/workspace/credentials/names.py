@@ -27,7 +27,7 @@ def is_variable(text: str) -> bool:
     return _VARIABLE.fullmatch(text) is not None
 
 
-def known_name(text: str) -> str:
+def check_name(text: str) -> str:
     """Return a valid name. Raises BadCredential, without the text: it may be a value in the wrong place."""
     if not is_name(text):
         raise BadCredential(

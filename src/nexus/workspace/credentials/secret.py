@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from nexus.errors import BadCredential
 
-MOST_BYTES = 65_536
+MAX_BYTES = 65_536
 """Size limit in UTF-8. Certificates and service accounts take a few thousand bytes."""
 
 HIDDEN = "[secret]"
@@ -58,10 +58,10 @@ def _problem(secret: Secret) -> str:
         return "is empty"
     if "\0" in value:
         return "has a NUL character, which variables and keyrings reject"
-    if len(value) > MOST_BYTES:
-        return f"is longer than {MOST_BYTES:,} bytes"
+    if len(value) > MAX_BYTES:
+        return f"is longer than {MAX_BYTES:,} bytes"
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         return "is not valid UTF-8"
-    return f"is longer than {MOST_BYTES:,} bytes" if size > MOST_BYTES else ""
+    return f"is longer than {MAX_BYTES:,} bytes" if size > MAX_BYTES else ""

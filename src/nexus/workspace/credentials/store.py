@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nexus.errors import BadCredential, NoCredential
 from nexus.workspace.credentials import index, system
 from nexus.workspace.credentials.index import CheckState, CredentialEntry
-from nexus.workspace.credentials.names import is_valid_for, is_variable, known_name, name_of, variable_of
+from nexus.workspace.credentials.names import check_name, is_valid_for, is_variable, name_of, variable_of
 from nexus.workspace.credentials.secret import Secret, check_secret
 
 SERVICE = "nexus"
@@ -59,7 +59,7 @@ class Credentials:
 
     def get(self, name: str, declared: Declared | None = None) -> Secret:
         """Return the value. Raises BadCredential, NoCredential, CredentialsDamaged, KeyringUnusable, PackageMissing."""
-        entry = self._entry(known_name(name), index.read(self.home).get(name), declared or {})
+        entry = self._entry(check_name(name), index.read(self.home).get(name), declared or {})
         secret = self._value(entry) if entry else None
         if not secret:
             raise NoCredential(
@@ -70,7 +70,7 @@ class Credentials:
 
     def set(self, name: str, secret: Secret) -> CredentialEntry:
         """Store a value in the system's keyring, and the name in the list. Raises as `get`, and CredentialsNotSaved."""
-        known_name(name)
+        check_name(name)
         check_secret(secret)
         index.read(self.home)
         system.put(self.service, name, secret, self.timeout_s)
@@ -82,7 +82,7 @@ class Credentials:
             raise BadCredential(
                 "invalid variable name, not shown because it may be a value (use letters, digits and underscores)"
             )
-        entry = index.read(self.home).get(known_name(name))
+        entry = index.read(self.home).get(check_name(name))
         if entry is not None and entry.where == "keyring":
             raise BadCredential(f"keyring has a value for {name!r} (remove it first: nexus credential remove {name})")
         return self._list(CredentialEntry(name, "variable", variable=variable))
@@ -95,14 +95,14 @@ class Credentials:
         # Whether a service still accepts the value is not checked: the command would have to come from a skill, and a
         # workspace must not run programs with secrets because a user looks at it.
         declared, listed = declared or {}, index.read(self.home)
-        checked = [self._checked(known_name(name), listed, declared, now_ms) for name in names]
+        checked = [self._checked(check_name(name), listed, declared, now_ms) for name in names]
         self._record([entry for entry in checked if entry.name in listed or entry.state != "missing"])
         return checked
 
     def mark(self, name: str, state: CheckState, now_ms: int, declared: Declared | None = None) -> CredentialEntry:
         """Record an observed state, e.g. that a service rejected the value. Raises NoCredential."""
         listed = index.read(self.home)
-        entry = self._entry(known_name(name), listed.get(name), declared or {}) or listed.get(name)
+        entry = self._entry(check_name(name), listed.get(name), declared or {}) or listed.get(name)
         if entry is None:
             raise NoCredential(f"credential {name!r} not found (list credentials: nexus credential list)")
         entry = replace(entry, state=state, checked_ms=now_ms, of="")
@@ -114,7 +114,7 @@ class Credentials:
 
         Raises NoCredential for a name that is not listed, and as `set`.
         """
-        entry = index.read(self.home).get(known_name(name))
+        entry = index.read(self.home).get(check_name(name))
         if entry is None:
             variable = "; an environment variable defines it" if self.has_variable(variable_of(name)) else ""
             raise NoCredential(f"credential {name!r} is not in the list{variable}")

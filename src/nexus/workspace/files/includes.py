@@ -121,14 +121,14 @@ class Expansion:
             self.repeats += 1
             return self._omit(parent, path, f"duplicate of {self.sources[content.hash]}")
         origin = f"{file.prefix}{inner}"
-        if content.left_out_chars and self.config.caps == "error":
+        if content.omitted_chars and self.config.caps == "error":
             raise OverCap(origin, content.chars, self.config.file_chars)
         if warning is not None:
             self.warnings.append(ContextWarning(origin, warning.message))
         self.count += 1
         self.sources[content.hash] = origin
         self.hashes.append(content.hash)
-        self.omitted_chars += content.left_out_chars
+        self.omitted_chars += content.omitted_chars
         text = _close_fences(self.expand(file, inner, content))
         return f"<!-- {origin} -->\n{text}\n<!-- end of {origin} -->"
 

@@ -26,7 +26,7 @@ from nexus.workspace.files.containment import (
     path_problem,
     state_of,
 )
-from nexus.workspace.files.templates import is_edited
+from nexus.workspace.files.templates import without_marker
 from nexus.workspace.files.text_decoding import decode_text
 from nexus.workspace.files.truncate import truncate_text
 
@@ -64,7 +64,7 @@ class FileText(Struct, frozen=True):
 
     origin: str
     text: str
-    left_out_chars: int = 0
+    omitted_chars: int = 0
     hash: str = ""
     """Hash of the whole text."""
     chars: int = 0
@@ -185,7 +185,7 @@ class Files:
         if not is_partial:
             if text.strip() in self.templates:
                 return None, "omitted: unchanged template"
-            text = is_edited(text) if self.templates else text
+            text = without_marker(text) if self.templates else text
             if not text.strip():
                 return None, ""
         text = text.strip("\n")

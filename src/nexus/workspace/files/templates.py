@@ -22,7 +22,7 @@ def template_texts() -> frozenset[str]:
     return frozenset(text.strip() for text in templates().values())
 
 
-def is_edited(text: str) -> str:
+def without_marker(text: str) -> str:
     """Return an edited template without the line that marks it as unchanged; any other text as it is."""
     first, _, rest = text.lstrip().partition("\n")
     return rest if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->") else text

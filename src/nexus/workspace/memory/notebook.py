@@ -18,7 +18,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
-from nexus.workspace.files.templates import is_edited, template_texts
+from nexus.workspace.files.templates import template_texts, without_marker
 from nexus.workspace.memory import files
 from nexus.workspace.memory.facts import (
     SECTION,
@@ -128,7 +128,7 @@ class Notebook:
 
         def update(old: str) -> tuple[str, AddedFact]:
             # An edited file loses the line that marks it as an unchanged template.
-            old = is_edited(old) if old.strip() in template_texts() else old
+            old = without_marker(old) if old.strip() in template_texts() else old
             new = with_fact(old, fact, date, section)
             number = next(other.number for other in facts_of(new) if comparison_key(other.text) == comparison_key(fact))
             return new, AddedFact(name, number, date, fact, (*secrets, *self._size_warnings(name, new)))

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from nexus.types.block import ContextWarning
-from nexus.types.skill import SkillInstructions, SkillPlace, SkillsFound
+from nexus.types.skill import SkillCatalog, SkillInstructions, SkillPlace
 from nexus.workspace import prompts
 from nexus.workspace.files.reader import Files, FileText
 from nexus.workspace.skills.skill_file import validate_skill
@@ -56,7 +56,7 @@ class SkillIndex:
     _packaged: Files = field(default_factory=lambda: Files(PACKAGED))
     _parsed: dict[str, tuple[_Read, ParsedSkill]] = field(default_factory=dict[str, "tuple[_Read, ParsedSkill]"])
     _places: tuple[Files | None, Files | None, tuple[SkillFolder, ...]] = (None, None, ())
-    _last: tuple[object, SkillsFound] | None = None
+    _last: tuple[object, SkillCatalog] | None = None
 
     def of(self, workspace: Files | None, home: Files | None) -> tuple[SkillFolder, ...]:
         """Return the places in order of precedence; none without a workspace."""
@@ -68,7 +68,7 @@ class SkillIndex:
             self._places = (workspace, home, places)
         return self._places[2]
 
-    def load(self, contents: object, merge: Callable[[], SkillsFound]) -> SkillsFound:
+    def load(self, contents: object, merge: Callable[[], SkillCatalog]) -> SkillCatalog:
         """Return the result of `merge`, or its last one if the contents are the same."""
         if self._last is None or self._last[0] != contents:
             self._last = (contents, merge())
@@ -99,13 +99,13 @@ def _parse(
         return None, ContextWarning(origin, warning.message) if warning else None
     result = validate_skill(file.text, folder, origin, place.place)
     errors = [finding.text for finding in result.findings if finding.error]
-    if warning and not file.left_out_chars:
+    if warning and not file.omitted_chars:
         errors.insert(0, warning.message)
     if len(errors) > MAX_ERRORS:
         errors[MAX_ERRORS:] = [f"{len(errors) - MAX_ERRORS} more (`nexus skill lint` has all)"]
     text = "; ".join(errors)
     if result.skill is None:
         return None, ContextWarning(origin, f"not listed: {text}")
-    truncation = warning.message if warning and file.left_out_chars else ""
-    skill = SkillInstructions(result.skill, file.text, result.body_at, file.left_out_chars, truncation, file.chars)
+    truncation = warning.message if warning and file.omitted_chars else ""
+    skill = SkillInstructions(result.skill, file.text, result.body_at, file.omitted_chars, truncation, file.chars)
     return skill, ContextWarning(origin, text) if text else None

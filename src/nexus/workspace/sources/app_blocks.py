@@ -16,7 +16,7 @@ from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import Source, SourceContext, SourceResult
 
 PREFIX = "fed:"
-NAMED = ("mood", "constraints")
+SOURCE_NAMED_BLOCKS = ("mood", "constraints")
 """Blocks whose source has the block's name, without the prefix."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -43,7 +43,7 @@ constraints = app_block("constraints")
 def app_block_name(source: str) -> str:
     """Return the name of the block that a source `fed:NAME` shows; "" for other sources and invalid names."""
     name = source.removeprefix(PREFIX)
-    return name if name != source and name not in NAMED and _NAME.fullmatch(name) else ""
+    return name if name != source and name not in SOURCE_NAMED_BLOCKS and _NAME.fullmatch(name) else ""
 
 
 def app_block_sources(profile: Profile) -> dict[str, Source]:

@@ -85,7 +85,7 @@ def _memory_block(context: SourceContext, heading: str) -> SourceResult:
         return [], warnings
     check_cap(context, file)
     text, hashes = f"{heading}{file.text}", (file.hash,)
-    return [Block("Memory", "memory", text, file.origin, "current", "user", file.left_out_chars, hashes)], warnings
+    return [Block("Memory", "memory", text, file.origin, "current", "user", file.omitted_chars, hashes)], warnings
 
 
 _HEAD = """\

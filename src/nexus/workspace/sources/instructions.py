@@ -134,13 +134,13 @@ def _block(bare: Block, heading: str, file: InstructionFile, expansion: Expansio
         expansion.warnings.append(ContextWarning(file.origin, warning.message))
     if content is None:
         return None
-    if content.left_out_chars and expansion.config.caps == "error":
+    if content.omitted_chars and expansion.config.caps == "error":
         raise OverCap(file.origin, content.chars, expansion.config.file_chars)
     unique, duplicates = drop_repeated_files([replace(bare, files=(content.hash,))], expansion.sources)
     expansion.warnings += duplicates
     if not unique:
         return None
-    expansion.hashes, expansion.omitted_chars, repeats = [], content.left_out_chars, expansion.repeats
+    expansion.hashes, expansion.omitted_chars, repeats = [], content.omitted_chars, expansion.repeats
     text = expansion.expand(file, file.name, content)
     repeats = expansion.repeats - repeats
     if repeats:

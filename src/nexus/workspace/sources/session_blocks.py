@@ -13,7 +13,7 @@ from nexus.render.tool_list import capabilities_text
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment, Group
-from nexus.types.user_profile import FRIEND_HEADING, known_of
+from nexus.types.user_profile import FRIEND_HEADING, user_profile_text
 from nexus.workspace.environment.system_info import environment_section
 from nexus.workspace.prompts import prompt_text
 from nexus.workspace.source_context import SourceContext, SourceResult
@@ -33,7 +33,7 @@ USER_PROFILE_SOURCE = "nexus:user_profile"
 
 def profile_text(context: SourceContext) -> tuple[str, list[ContextWarning]]:
     """Return the user's profile as text, and a warning about a field that is not text."""
-    text, invalid = known_of(context.request.identity.user_profile)
+    text, invalid = user_profile_text(context.request.identity.user_profile)
     return text, [ContextWarning(USER_PROFILE_SOURCE, f"omitted: field '{invalid}' is not text")] if invalid else []
 
 
@@ -87,11 +87,11 @@ def subagent(context: SourceContext) -> SourceResult:
         return [], []
     task = context.request.routing.task.strip("\n")
     warning = ContextWarning(SUBAGENT_SOURCE, "worker has no task (set `task=`, or use another role)")
-    block = Block("Workspace", "subagent", instructions(task), SUBAGENT_SOURCE, trust="user")
+    block = Block("Workspace", "subagent", subagent_instructions(task), SUBAGENT_SOURCE, trust="user")
     return [block], [] if task.strip() else [warning]
 
 
-def instructions(task: str) -> str:
+def subagent_instructions(task: str) -> str:
     """Return a worker's opening, without the section on the task if it is empty."""
     parts = (_HEAD, _TASK.replace("{task}", task) if task.strip() else "", _RULES)
     return "\n\n".join(filter(None, parts))

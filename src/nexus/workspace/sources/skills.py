@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
-from nexus.types.skill import Skill, SkillInstructions, SkillPlace, SkillsFound
+from nexus.types.skill import Skill, SkillCatalog, SkillInstructions, SkillPlace
 from nexus.types.tool_definition import iter_definitions, tool_metadata
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.skills.discovery import SKILLS, ParsedSkill
@@ -38,23 +38,23 @@ ORIGIN = "nexus:skills"
 _TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "packaged": "system"}
 
 
-def discover_skills(workspace: WorkspaceContext, *, most_folders: int = MAX_FOLDERS) -> SkillsFound:
+def discover_skills(workspace: WorkspaceContext, *, max_folders: int = MAX_FOLDERS) -> SkillCatalog:
     """Return the skills of all places, sorted by name, with warnings. The first skill of a name counts.
 
     Reads `most_folders` folders of each place, the first by name. Empty without a workspace.
     """
     index = workspace.skill_index
     contents = [
-        (place.prefix, folders, warning, [index.instructions(place, folder) for folder in folders[:most_folders]])
+        (place.prefix, folders, warning, [index.instructions(place, folder) for folder in folders[:max_folders]])
         for place in index.of(workspace.files, workspace.home)
         for folders, warning in (place.folders(),)
     ]
-    return index.load((most_folders, contents), partial(_merge_places, contents))
+    return index.load((max_folders, contents), partial(_merge_places, contents))
 
 
 def _merge_places(
     places: Iterable[tuple[str, list[str], ContextWarning | None, list[ParsedSkill]]],
-) -> SkillsFound:
+) -> SkillCatalog:
     """Merge the skills of all places, given as prefix, folders, the place's warning and the folders' skills."""
     by_name: dict[str, SkillInstructions] = {}
     warnings: list[ContextWarning] = []
@@ -77,7 +77,7 @@ def _merge_places(
             text = f"{len(folders):,} folders: only the first {len(parsed):,} by name are read"
             warnings.append(ContextWarning(f"{prefix}{SKILLS}", text))
     ordered = {name: by_name[name] for name in sorted(by_name)}
-    return SkillsFound(tuple(entry.skill for entry in ordered.values()), tuple(warnings), ordered, unread)
+    return SkillCatalog(tuple(entry.skill for entry in ordered.values()), tuple(warnings), ordered, unread)
 
 
 def active_skills(context: SourceContext) -> SourceResult:
@@ -87,7 +87,7 @@ def active_skills(context: SourceContext) -> SourceResult:
     """
     available, probe = _skills(context), context.environment.probe
     always, lacking = active_names(skills_in_scope(available, context.request), probe)
-    requested, warnings = known_names(available, context.request.skills)
+    requested, warnings = split_skill_names(available, context.request.skills)
     requested_files = {available.instructions[name].skill.origin for name in requested}
     warnings += [warning for warning in lacking if warning.source not in requested_files]
     config = context.workspace.config.instructions
@@ -115,13 +115,13 @@ def skills(context: SourceContext) -> SourceResult:
     tools = map(tool_metadata, iter_definitions(context.request.tools))
     has_loader = any(tool is not None and tool.name == LOADER for tool in tools)
     text, omitted, warning = skills_index(
-        scope, context.environment.probe, reads_files=has_loader, most=context.files.file_chars
+        scope, context.environment.probe, reads_files=has_loader, max_chars=context.files.file_chars
     )
     warnings = [*scope.warnings, *([ContextWarning(ORIGIN, warning)] if warning else [])]
     return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=omitted)], warnings
 
 
-def skills_in_scope(available: SkillsFound, request: Request) -> SkillsFound:
+def skills_in_scope(available: SkillCatalog, request: Request) -> SkillCatalog:
     """Return the skills that provide the request's capabilities, and those that it names."""
     names = request.permissions.capabilities
     if names is None:
@@ -134,7 +134,7 @@ def skills_in_scope(available: SkillsFound, request: Request) -> SkillsFound:
     return replace(available, skills=tuple(chosen))
 
 
-def active_names(available: SkillsFound, probe: Probe) -> tuple[list[str], list[ContextWarning]]:
+def active_names(available: SkillCatalog, probe: Probe) -> tuple[list[str], list[ContextWarning]]:
     """Return the names of the skills that are always active, and a warning for each with a missing requirement."""
     names: list[str] = []
     warnings: list[ContextWarning] = []
@@ -147,7 +147,7 @@ def active_names(available: SkillsFound, probe: Probe) -> tuple[list[str], list[
     return names, warnings
 
 
-def known_names(available: SkillsFound, names: Iterable[str]) -> tuple[list[str], list[ContextWarning]]:
+def split_skill_names(available: SkillCatalog, names: Iterable[str]) -> tuple[list[str], list[ContextWarning]]:
     """Return the names that are skills, without duplicates, and a warning about the others."""
     requested = dict.fromkeys(names)
     unknown = [name for name in requested if name not in available.instructions]
@@ -161,7 +161,7 @@ def instructions_text(entry: SkillInstructions) -> str:
     return f"# Skill: {entry.skill.name}\n\n{entry.body}"
 
 
-def skills_index(available: SkillsFound, probe: Probe, *, reads_files: bool, most: int) -> tuple[str, int, str]:
+def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, max_chars: int) -> tuple[str, int, str]:
     """Return the list of skills in about `most` characters, the number of omitted characters, and a warning.
 
     Descriptions are shortened first, all to the same length; then skills are omitted from the end.
@@ -176,16 +176,16 @@ def skills_index(available: SkillsFound, probe: Probe, *, reads_files: bool, mos
     lines, cut = all_lines, 0
     for cut in (0, *SHORTER):
         lines = [_line(skill, probe, cut) for skill in available.skills] if cut else all_lines
-        if _size(lines) <= most:
+        if _size(lines) <= max_chars:
             break
-    while len(lines) > 1 and _size(lines) > most:
-        lines = lines[: max(1, min(len(lines) - 1, len(lines) * most // _size(lines)))]
+    while len(lines) > 1 and _size(lines) > max_chars:
+        lines = lines[: max(1, min(len(lines) - 1, len(lines) * max_chars // _size(lines)))]
     notes: list[str] = []
     if cut:
         notes.append(f"descriptions are shortened to {cut} characters")
     if unlisted := len(all_lines) - len(lines) + available.unread:
         notes.append(f"{unlisted:,} more skills are not listed")
-    warning = f"list over {most:,} characters or {MAX_FOLDERS} folders: {', '.join(notes)}" if notes else ""
+    warning = f"list over {max_chars:,} characters or {MAX_FOLDERS} folders: {', '.join(notes)}" if notes else ""
     if notes:
         lines = [*lines, "", f"[{', '.join(notes)}; `nexus skill list` has all]"]
     omitted = max(_size(all_lines) - _size(lines), 0) if notes else 0
@@ -198,7 +198,7 @@ def availability(skill: Skill, probe: Probe) -> str:
     return f"needs {_few(missing)}" if missing else ""
 
 
-def _skills(context: SourceContext) -> SkillsFound:
+def _skills(context: SourceContext) -> SkillCatalog:
     # Two sources of a call use the skills; each file is looked up once.
     if not context.skills_cache:
         context.skills_cache.append(discover_skills(context.workspace))

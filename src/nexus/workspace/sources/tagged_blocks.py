@@ -68,7 +68,7 @@ def shared_memory(context: SourceContext) -> SourceResult:
     """Return [SHARED_MEMORY count=N]: the newest entries before this turn, truncated, after pins and the summary."""
     zone, warnings = _zone(context)
     turns = context.previous_turns
-    text = memory.memory_block(entries.memory_entries(rows_of(turns), zone, limit=turns.max_entries).entries)
+    text = memory.memory_block(entries.memory_entries(dialogue_rows(turns), zone, limit=turns.max_entries).entries)
     return [
         *_summary_blocks(context, zone),
         Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user"),
@@ -79,7 +79,7 @@ def shared_memory_parts(context: SourceContext) -> SourceResult:
     """Return [SHARED_MEMORY] without a count, in parts of one message, so that added entries change no earlier part."""
     zone, warnings = _zone(context)
     turns = context.previous_turns
-    newest = entries.memory_entries(rows_of(turns), zone, limit=kept_entries(turns)).entries
+    newest = entries.memory_entries(dialogue_rows(turns), zone, limit=memory_entry_limit(turns)).entries
     parts = [
         Block("Session", f"shared memory {number}", text, MEMORY_ORIGIN, trust="user", continues=number > 1)
         for number, text in enumerate(memory.memory_parts(newest), 1)
@@ -99,13 +99,13 @@ def this_moment(context: SourceContext) -> SourceResult:
     return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warnings
 
 
-def kept_entries(turns: PreviousTurns) -> int:
+def memory_entry_limit(turns: PreviousTurns) -> int:
     """Return the number of entries that the memory in parts shows: all, or so few that later turns only append."""
-    count = len(entries.merge_rows(rows_of(turns))[0])
+    count = len(entries.merge_rows(dialogue_rows(turns))[0])
     return turns.max_entries if count <= turns.max_entries else min(turns.max_entries, RESTART_ENTRIES)
 
 
-def rows_of(turns: PreviousTurns) -> Iterator[entries.DialogueRow]:
+def dialogue_rows(turns: PreviousTurns) -> Iterator[entries.DialogueRow]:
     """Return the messages as rows of the memory.
 
     An assistant's messages of one turn form one run unless they name another. A user's message that is the session's

@@ -19,7 +19,7 @@ from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
-from nexus.types.tool_definition import ToolSource, definitions_of
+from nexus.types.tool_definition import ToolSource, tool_definitions
 from nexus.workspace.images.load import media_parts
 from nexus.workspace.setup import workspace_context
 from nexus.workspace.source_context import SourceContext, drop_repeated_files
@@ -69,7 +69,7 @@ class ContextBuilder:
         self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._model = model or self._workspace_context.config.model
-        self._tools = READS_FILES if tools is None else definitions_of(tools)
+        self._tools = READS_FILES if tools is None else tool_definitions(tools)
 
     def build_system_prompt(self, skill_names: list[str] | None = None) -> str:
         """Return identity, bootstrap files, memory, active skills and the list of skills, joined by a blank line.

@@ -6,12 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nexus.types.block import ContextWarning
-from nexus.types.skill import SkillsFound
+from nexus.types.skill import SkillCatalog
 from nexus.workspace.environment.probe import Probe
 from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
 from nexus.workspace.files.templates import template_texts
 from nexus.workspace.source_context import WorkspaceContext
-from nexus.workspace.sources.skills import active_names, discover_skills, instructions_text, known_names, skills_index
+from nexus.workspace.sources.skills import (
+    active_names,
+    discover_skills,
+    instructions_text,
+    skills_index,
+    split_skill_names,
+)
 
 
 class SkillsLoader:
@@ -48,14 +54,14 @@ class SkillsLoader:
     def load_skills_for_context(self, names: Iterable[str]) -> str:
         """Return the instructions of skills under their headings, sorted; unknown names are in `warnings`."""
         skills = self._discover()
-        valid, unknown = known_names(skills, names)
+        valid, unknown = split_skill_names(skills, names)
         self.warnings += tuple(unknown)
         return "\n\n".join(instructions_text(skills.instructions[name]) for name in sorted(valid))
 
     def build_skills_summary(self) -> str:
         """Return the list of all skills, a line each, to be loaded with the tool `read_file`; empty without skills."""
         skills = self._discover()
-        return skills_index(skills, self._probe, reads_files=True, most=FILE_CHARS)[0] if skills.skills else ""
+        return skills_index(skills, self._probe, reads_files=True, max_chars=FILE_CHARS)[0] if skills.skills else ""
 
     def get_always_skills(self) -> list[str]:
         """Return the names of the always active skills whose requirements are met, sorted."""
@@ -63,7 +69,7 @@ class SkillsLoader:
         self.warnings += tuple(missing)
         return names
 
-    def _discover(self) -> SkillsFound:
+    def _discover(self) -> SkillCatalog:
         skills = discover_skills(self._workspace)
         self.warnings = skills.warnings
         return skills

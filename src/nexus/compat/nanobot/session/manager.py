@@ -72,7 +72,7 @@ class Session:
         entries: list[NewEntry] = []
         for step in _turns(conversation):
             opens = step[0].role == "user"
-            entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, opens_turn=opens))
+            entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, starts_turn=opens))
             if step[-1].role == "assistant" and not unanswered_calls(step):
                 entries.append(NewEntry("completed", at_ms=at_ms))
         return self._engine.ledger.commit(self.key, Commit(tuple(entries)))

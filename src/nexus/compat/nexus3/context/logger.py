@@ -101,7 +101,7 @@ class LedgerLogger:
     def append(self, message: Message) -> None:
         """Store a message: a user message starts a turn, a model's message without tool calls ends it."""
         opens = message.role == "user" and message.source not in (SESSION_SOURCE, MOMENT_SOURCE, SUMMARY_SOURCE)
-        entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, opens_turn=opens)]
+        entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, starts_turn=opens)]
         if message.role == "assistant" and not any(message.calls()) and self._has_turns():
             entries.append(NewEntry("completed", at_ms=message.at_ms))
         committed = self.ledger.commit(self.session, Commit(tuple(entries)))
@@ -147,8 +147,8 @@ class LedgerLogger:
         if self._store.thread_of(self.session) is None:
             return RestoredSession()
         rows, visible = self._rows(), self.ledger.visible(self.session)
-        mark = self.ledger.live(self.session).mark
-        self._visible = [(row.place.seq, row.message) for row in visible.rows if not _is_apart(row)]
+        mark = self.ledger.live(self.session).checkpoint
+        self._visible = [(row.ref.seq, row.message) for row in visible.rows if not _is_apart(row)]
         summary = (
             [create_summary_message(visible.summary, at_ms=mark.at_ms, timezone=timezone)]
             if mark is not None and mark.kind == "compaction"
@@ -180,5 +180,5 @@ class LedgerLogger:
 
 def _is_apart(row: StoredMessage) -> bool:
     """Return whether a message is a system prompt or the session's first line, which are not in view."""
-    first = row.message.role == "system" and row.place.seq == 1
+    first = row.message.role == "system" and row.ref.seq == 1
     return first or row.message.source in (PROMPT_SOURCE, SESSION_SOURCE)
