@@ -296,9 +296,9 @@ class _Cutter:
                 current,
                 number=context.number,
                 at_seq=window.head,
-                images_until=until,
+                images_until_seq=until,
                 reason="old images",
-                plain_until=self._plain_until(),
+                strip_thinking_until_seq=self._plain_until(),
             )
         )
 
