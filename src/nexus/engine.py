@@ -23,10 +23,9 @@ from nexus.assembly.continuity import frozen_blocks, history_header
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import FORMATS
-from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
-from nexus.assembly.request_args import as_event, build_request
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
 from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing

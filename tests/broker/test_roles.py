@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.assembly.request_args import build_request
+from nexus.assembly.inputs import build_request
 from nexus.engine import Engine
 from nexus.errors import BadSessionKey
 from nexus.policy import Policy, Toolset

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nexus.assembly.request_args import build_request
+from nexus.assembly.inputs import build_request
 from nexus.errors import BadSessionKey, NotAllowed
 from nexus.policy import Default, Grant, Policy, Principal, RoleRule, Toolset, decide
 from nexus.types.request import AgentRole, Event, Identity, Request

@@ -5,7 +5,7 @@ Each layer stays within the share of the budget that the profile gives it. Apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from nexus.types.profile import STORED_NOTES, Profile, Share
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSpec, canonical
-from nexus.workspace.source_context import Source, SourceContext, drop_repeated_files
+from nexus.workspace.source_context import SourceContext, drop_repeated_files
 from nexus.workspace.sources.session_blocks import SURROUNDINGS_SOURCE
 from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
 
@@ -99,7 +99,18 @@ def gather_slot(
     A file that is already in these blocks or in a `previous` block is omitted. If a layer exceeds its ceiling, a share
     of the available tokens, its largest blocks are truncated.
     """
-    blocks, warnings = _read_sources(names, slot, inputs.sources, source_context or inputs.source_context, previous)
+    context = source_context or inputs.source_context
+    blocks: list[Block] = []
+    warnings: list[ContextWarning] = []
+    source_of_file = {file: block.source for block in previous for file in block.files}
+    for name in names:
+        if name not in inputs.sources:
+            warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))
+            continue
+        read_blocks, notes = inputs.sources[name](context)
+        new, repeats = drop_repeated_files(read_blocks, source_of_file)
+        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
+        warnings.extend((*notes, *repeats))
     for share in profile.shares:
         if share.ceiling < 1:
             limit = int(share.ceiling * inputs.budget.available)
@@ -172,27 +183,6 @@ def merge_frozen_blocks(
 
 def _identity(block: Block) -> tuple[str, str, str]:
     return block.name, block.source, block.hash
-
-
-def _read_sources(
-    names: Iterable[str],
-    slot: Slot,
-    sources: Mapping[str, Source],
-    context: SourceContext,
-    previous: Iterable[Block],
-) -> tuple[list[Block], list[ContextWarning]]:
-    blocks: list[Block] = []
-    warnings: list[ContextWarning] = []
-    source_of_file = {file: block.source for block in previous for file in block.files}
-    for name in names:
-        if name not in sources:
-            warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))
-            continue
-        read_blocks, notes = sources[name](context)
-        new, repeats = drop_repeated_files(read_blocks, source_of_file)
-        blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
-        warnings.extend((*notes, *repeats))
-    return blocks, warnings
 
 
 def _truncate_layer(blocks: list[Block], share: Share, limit: int, counter: TokenCounter) -> Sequence[ContextWarning]:

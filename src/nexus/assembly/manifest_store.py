@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -96,7 +97,10 @@ _MISSING: dict[str, Any] = {
 
 def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> tuple[dict[str, Any], list[bytes]]:
     """Return the JSON value of a context's stored manifest, and the blobs that it names by hash."""
-    body, config = _body(ctx)
+    body, config = "", None
+    with suppress(BadEntry, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        body_json(ctx.model_config)  # a setting such as a class has no JSON form
+        body, config = ctx.body_hash, ctx.model_config
     blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
     parts: dict[str, Any] = {"settings": Settings(ctx.accounting.model_info, config)}
     if blocks:
@@ -105,6 +109,11 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         parts["tools"] = ctx.tools
     if ctx.provenance.denied_tools:
         parts["withheld"] = ctx.provenance.denied_tools
+    states: tuple[tuple[NoteState, Iterable[Block]], ...] = (
+        ("placed", (block for block in ctx.provenance.blocks if block.slot == "current")),
+        ("seen", ctx.provenance.already_in_history),
+        ("left out", ctx.provenance.omitted_blocks),
+    )
     blobs = {name: to_json(value).encode() for name, value in parts.items()}
     manifest = StoredManifest(
         **asdict(ctx.provenance.manifest),
@@ -115,7 +124,11 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         session=ctx.session_label,
         event_messages=len(ctx.event),
         starts_turn=ctx.provenance.starts_turn,
-        notes=tuple(_notes(ctx)),
+        notes=tuple(
+            NoteMetadata(state, block.layer, block.name, block.source, block.trust)
+            for state, noted in states
+            for block in noted
+        ),
         new_cut=ctx.cut,
         uncut=ctx.token_budget.uncut,
         context_json=ctx.provenance.context_json,
@@ -160,27 +173,3 @@ def with_stored_meta(
     meta = messages[-1].meta
     event, current = ((*part[:-1], replace(part[-1], meta=meta)) for part in (ctx.event, ctx.current))
     return dataclasses.replace(ctx, event=event, current=current)
-
-
-def _body(ctx: AssembledContext) -> tuple[str, dict[str, Any] | None]:
-    """Return the body's hash and the settings; empty if a setting has no JSON form, such as a class."""
-    try:
-        body_json(ctx.model_config)
-        digest = ctx.body_hash
-    except (BadEntry, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        return "", None
-    return digest, ctx.model_config
-
-
-def _notes(ctx: AssembledContext) -> list[NoteMetadata]:
-    included = tuple(block for block in ctx.provenance.blocks if block.slot == "current")
-    states: tuple[tuple[NoteState, tuple[Block, ...]], ...] = (
-        ("placed", included),
-        ("seen", ctx.provenance.already_in_history),
-        ("left out", ctx.provenance.omitted_blocks),
-    )
-    return [
-        NoteMetadata(state, block.layer, block.name, block.source, block.trust)
-        for state, blocks in states
-        for block in blocks
-    ]

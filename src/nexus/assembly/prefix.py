@@ -197,10 +197,12 @@ def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> tu
     if before.config != now.config:
         return "the settings", 0, None
     if before.system != now.system:
-        return _block_difference(before.blocks, now.blocks, costs)
+        name, tokens, byte = _first_block(before.blocks, now.blocks, costs.blocks, costs.tools)
+        return f"{name} in the system slot" if name else "the end of the system slot", tokens, byte
     fixed = costs.tools + costs.system
     if list(before.preamble_blocks.items()) != list(now.preamble_blocks.items()):
-        return _preamble_difference(before.preamble_blocks, now.preamble_blocks, costs)
+        name, tokens, _ = _first_block(before.preamble_blocks, now.preamble_blocks, costs.preamble_blocks, fixed)
+        return f"{name or 'the end of the blocks'} before the conversation", tokens, None
     fixed += costs.preamble
     window = costs.window
     if before.message_format != now.message_format:
@@ -229,28 +231,16 @@ def common_prefix_tokens(earlier: Sequence[Message], window: Window, counter: To
     return index, opening.tokens + window.sums[index - count]
 
 
-def _block_difference(
-    before: Mapping[str, str], now: Mapping[str, str], costs: PrefixCosts
-) -> tuple[str, int, int | None]:
-    tokens, byte = costs.tools, 0
-    old = iter(before.items())
+def _first_block(
+    before: Mapping[str, str], now: Mapping[str, str], sizes: Mapping[str, tuple[int, int]], tokens: int
+) -> tuple[str | None, int, int]:
+    """Return the first block that differs, None for the end; the tokens before it, after `tokens`; its byte."""
+    byte, old = 0, iter(before.items())
     for name, digest in now.items():
         if next(old, None) != (name, digest):
-            return f"{name} in the system slot", tokens, byte
-        tokens += costs.blocks[name][0]
-        byte += costs.blocks[name][1] + len("\n\n")
-    return "the end of the system slot", tokens, byte
-
-
-def _preamble_difference(
-    before: Mapping[str, str], now: Mapping[str, str], costs: PrefixCosts
-) -> tuple[str, int, int | None]:
-    tokens, old = costs.tools + costs.system, iter(before.items())
-    for name, digest in now.items():
-        if next(old, None) != (name, digest):
-            return f"{name} before the conversation", tokens, None
-        tokens += costs.preamble_blocks[name][0]
-    return "the end of the blocks before the conversation", tokens, None
+            return name, tokens, byte
+        tokens, byte = tokens + sizes[name][0], byte + sizes[name][1] + len("\n\n")
+    return None, tokens, byte
 
 
 def _moved(before: Manifest, now: Manifest) -> bool:

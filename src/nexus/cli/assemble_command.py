@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nexus.analysis.replay import ReplayOverrides, explain_call, what_if
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.request_args import build_request
+from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
     BUDGET_OPTION,
     CALL_OPTION,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.assembly.request_args import build_request
+from nexus.assembly.inputs import build_request
 from nexus.cli._options import CommandOptions, command_options, read_tools
 from nexus.cli._output import emit, quoted
 from nexus.cli._tables import print_table

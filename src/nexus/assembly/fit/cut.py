@@ -12,7 +12,7 @@ System prompt, tools, current event, last group and pins are never cut.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -306,9 +306,10 @@ class _Cutter:
         return strip_thinking_until_seq(self.window, answers=any(message.role == "tool" for message in self.event))
 
     def _after(self, cut: Cut) -> FitResult:
-        pins = (pin for pin in self.window.opening.pins if pin.kind != "asked")
         request = self._request_at(cut.pending_request_ref)
-        window = self.window.after_cut(cut, self.context.mark, self.counter, merge_pins(*pins, *request))
+        window = self.window.after_cut(
+            cut, self.context.mark, self.counter, merge_pins(*self._lasting_pins(), *request)
+        )
         return _with_event(window, self.event, self.counter, cut)
 
     def _choices(self) -> Iterator[Cut]:
@@ -416,12 +417,15 @@ class _Cutter:
         elif begin < len(window.rows):
             first = window.rows[begin].ref
         head_end = window.row_at(head).ref if head else current.head if current else None
-        request = pending_request(window, index)
+        request, lead = pending_request(window, index), opening.lead
+        lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in self._pins_with(request)
-            if pin.place < first and pin.kind not in omitted_kinds and not self._is_in_lead(pin, head_end)
+            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()))
+            if pin.place < first
+            and pin.kind not in omitted_kinds
+            and not (head_end is not None and lead_start <= pin.place < head_end)
         ]
         passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
@@ -463,14 +467,8 @@ class _Cutter:
             images_until_seq=estimates.images_until,
         )
 
-    def _pins_with(self, request: Pinned | None) -> Sequence[Pinned]:
-        pins = (pin for pin in self.window.opening.pins if pin.kind != "asked")
-        return merge_pins(*pins, *((request,) if request else ()))
-
-    def _is_in_lead(self, pin: Pinned, head_end: MessageRef | None) -> bool:
-        """Return True if the head that ends at `head_end` shows a pin."""
-        lead = self.window.opening.lead
-        return head_end is not None and (lead[0].ref if lead else self.window.first) <= pin.place < head_end
+    def _lasting_pins(self) -> Iterator[Pinned]:
+        return (pin for pin in self.window.opening.pins if pin.kind != "asked")
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""

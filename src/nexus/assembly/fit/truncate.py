@@ -8,6 +8,7 @@ keeps everything, and a line in the text says how to get it.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import text_tokens_json
-from nexus.types.message import Image, Message, Part, Text, ToolResult
+from nexus.types.message import Image, Message, Text, ToolResult
 
 LEAST_TOKENS = 64
 """Smallest limit. A smaller one would leave room for little more than the omission line."""
@@ -67,17 +68,19 @@ def truncate_results(message: Message, limit: int, counter: TokenCounter, *, kee
 
     Without `keeps_images`, images in results become lines of text.
     """
-    parts: list[Part] = []
-    changed = False
-    for part in message.parts:
-        if isinstance(part, ToolResult):
-            content = _content(part, limit, counter, keeps_images=keeps_images)
-            if content is not part.content:
-                changed = True
-            parts.append(part if content is part.content else replace(part, content=content))
-        else:
-            parts.append(part)
-    return replace(message, parts=tuple(parts)) if changed else message
+
+    def truncated(result: ToolResult) -> ToolResult:
+        images: list[Text | Image] = [item for item in result.content if isinstance(item, Image)]
+        text = _text_of(result)
+        short = truncate_text(text, limit, counter, _history_command(result.call_id)) if limit else text
+        if short == text and (keeps_images or not images):
+            return result
+        shown = (
+            images if keeps_images else [Text(_image_line(item)) for item in result.content if isinstance(item, Image)]
+        )
+        return replace(result, content=(*((Text(short),) if short else ()), *shown))
+
+    return _with_results(message, truncated)
 
 
 def truncate_chars(message: Message, limit: int) -> Message:
@@ -85,12 +88,25 @@ def truncate_chars(message: Message, limit: int) -> Message:
 
     Images stay. The interface `nexus.compat.nanobot` limits characters; contexts are truncated by tokens.
     """
-    if all(len(_text_of(result)) <= max(limit, LEAST_CHARS) for result in message.results()):
-        return message
-    parts = (
-        _within_chars(part, max(limit, LEAST_CHARS)) if isinstance(part, ToolResult) else part for part in message.parts
-    )
-    return replace(message, parts=tuple(parts))
+    limit = max(limit, LEAST_CHARS)
+
+    def truncated(result: ToolResult) -> ToolResult:
+        text, where = _text_of(result), _history_command(result.call_id)
+        if len(text) <= limit:
+            return result
+        available = limit - len(_omission_line(len(text), where)) - 2
+        head = _beginning(text, available * HEAD_PERCENT // 100)
+        tail = _ending(text, available - available * HEAD_PERCENT // 100)
+        short = f"{head}\n{_omission_line(len(text) - len(head) - len(tail), where)}\n{tail}"
+        return replace(result, content=(Text(short), *(item for item in result.content if isinstance(item, Image))))
+
+    return _with_results(message, truncated)
+
+
+def _with_results(message: Message, change: Callable[[ToolResult], ToolResult]) -> Message:
+    """Return the message with each result changed; the same object if no result is."""
+    parts = tuple(change(part) if isinstance(part, ToolResult) else part for part in message.parts)
+    return message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
 
 
 def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> str:
@@ -104,32 +120,8 @@ def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "")
     return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where)
 
 
-def _content(result: ToolResult, limit: int, counter: TokenCounter, *, keeps_images: bool) -> tuple[Text | Image, ...]:
-    images = [item for item in result.content if isinstance(item, Image)]
-    text = _text_of(result)
-    truncated = truncate_text(text, limit, counter, _history_command(result.call_id)) if limit else text
-    if truncated == text and (keeps_images or not images):
-        return result.content
-    notes = () if keeps_images else tuple(Text(_image_line(image)) for image in images)
-    return (*((Text(truncated),) if truncated else ()), *(images if keeps_images else ()), *notes)
-
-
 def _text_of(result: ToolResult) -> str:
     return "\n".join(item.text for item in result.content if isinstance(item, Text))
-
-
-def _within_chars(result: ToolResult, limit: int) -> ToolResult:
-    text = _text_of(result)
-    if len(text) <= limit:
-        return result
-    where = _history_command(result.call_id)
-    marker = _omission_line(len(text), where)
-    available = limit - len(marker) - 2
-    head = _beginning(text, available * HEAD_PERCENT // 100)
-    tail = _ending(text, available - available * HEAD_PERCENT // 100)
-    short = f"{head}\n{_omission_line(len(text) - len(head) - len(tail), where)}\n{tail}"
-    images = (item for item in result.content if isinstance(item, Image))
-    return replace(result, content=(Text(short), *images))
 
 
 def _history_command(call_id: str) -> str:
@@ -244,7 +236,20 @@ def with_image_notes(message: Message) -> Message:
     """Return the message with each image, also in results, replaced by a note; the same object if it has none."""
     if next(images_of(message), None) is None:
         return message
-    return replace(message, parts=tuple(map(_part, message.parts)))
+    parts = (
+        replace(
+            part,
+            content=tuple(
+                _image_note(item, part.call_id) if isinstance(item, Image) else item for item in part.content
+            ),
+        )
+        if isinstance(part, ToolResult)
+        else _image_note(part, "")
+        if isinstance(part, Image) and (part.data or part.url)
+        else part
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts))
 
 
 def freed_tokens(message: Message, images: ImagePrice = ANY_MODEL) -> int:
@@ -256,27 +261,13 @@ def images_of(message: Message) -> Iterator[Image]:
     """Yield the images that a message shows, including images in results."""
     for part in message.parts:
         if isinstance(part, Image):
-            if _is_shown(part):
+            if part.data or part.url:  # no prompt contains an image without data
                 yield part
         elif isinstance(part, ToolResult):
             yield from (item for item in part.content if isinstance(item, Image))
 
 
-def _is_shown(image: Image) -> bool:
-    """Return False for an image without data, which no prompt contains."""
-    return bool(image.data or image.url)
-
-
-def _part(part: Part) -> Part:
-    if isinstance(part, Image):
-        return _note(part, "") if _is_shown(part) else part
-    if isinstance(part, ToolResult):
-        content = (_note(item, part.call_id) if isinstance(item, Image) else item for item in part.content)
-        return replace(part, content=tuple(content))
-    return part
-
-
-def _note(image: Image, call_id: str) -> Text:
+def _image_note(image: Image, call_id: str) -> Text:
     """Return type, size and the command for the image. The session's name may change, so the note omits it."""
     kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
     size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""

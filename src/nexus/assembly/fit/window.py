@@ -181,7 +181,8 @@ class Window:
         cut must be current (see `is_current`).
         """
         visible = [*lead, *(row for pin in pins for row in pin.rows)]
-        header, summary = _header_messages(rules), _summary_messages(mark, rules, visible)
+        header = (Message("user", (Text(rules.header.started),)),) if rules.header.started else ()
+        summary = _summary_messages(mark, rules, visible)
         header_tokens, summary_tokens = (
             sum(message_tokens(message, counter).on(rules.wire) for message in part) for part in (header, summary)
         )
@@ -393,7 +394,11 @@ class Window:
         except repair.NotAppend:
             if not joins_pieces:
                 return False
-            self._join(row, plain=plain)
+            self.rows.append(row)
+            self.messages[-1] = repair.join_last(self.fold, row.message, plain=plain)
+            optional_tokens = 0 if plain else self.optional_tokens_of(row.message, row.size)
+            self.optional_tokens[-1] += optional_tokens
+            self.sums[-1] += self.weight(row.message, row.size) + optional_tokens
             return True
         self.rows.append(row)
         for message, starts_group, altered in shown_messages:
@@ -434,14 +439,6 @@ class Window:
         if tokens_freed and self.row_at(index).ref not in self.rules.keeps_images:
             self.reductions.image_savings.append((index, tokens_freed))
 
-    def _join(self, row: StoredMessage, *, plain: bool) -> None:
-        """Join a later piece to the last assistant message."""
-        self.rows.append(row)
-        self.messages[-1] = repair.join_last(self.fold, row.message, plain=plain)
-        optional_tokens = 0 if plain else self.optional_tokens_of(row.message, row.size)
-        self.optional_tokens[-1] += optional_tokens
-        self.sums[-1] += self.weight(row.message, row.size) + optional_tokens
-
     def _truncated(self, row: StoredMessage, counter: TokenCounter) -> Message:
         """Return the message with tool results within the limits; the same object if none is too large."""
         seq, limits = row.ref.seq, self.rules.limits
@@ -472,10 +469,6 @@ def is_current(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
     A cut from before `changed_at`, the newest clear, compaction or undo, was made for another history.
     """
     return cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0)
-
-
-def _header_messages(rules: DisplayRules) -> tuple[Message, ...]:
-    return (Message("user", (Text(rules.header.started),)),) if rules.header.started else ()
 
 
 def _summary_messages(mark: Entry | None, rules: DisplayRules, visible: Iterable[StoredMessage]) -> tuple[Message, ...]:

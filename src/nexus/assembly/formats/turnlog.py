@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -91,18 +92,18 @@ class Log(PathFormat):
     def rendered(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield entries of the path with their messages as log entries, recounted."""
         for entry in entries:
-            units = {unit.place: unit for unit in _units(entry)}
-            yield replace(entry, rows=tuple(self._rendered_row(row, units.get(row.ref)) for row in entry.rows))
-
-    def _rendered_row(self, row: StoredMessage, unit: Unit | None) -> StoredMessage:
-        message = row.message
-        if message.role == "tool" or unit is None:
-            message = _with_note_lines(message)
-        else:
-            message = as_entries(unit, message, self.position_at(row.ref))
-        if message is row.message:
-            return row
-        return StoredMessage(row.ref, message, message_tokens(message, self._counter))
+            units, rows = {unit.place: unit for unit in _units(entry)}, list[StoredMessage]()
+            for row in entry.rows:
+                unit = units.get(row.ref)
+                if row.message.role == "tool" or unit is None:
+                    message = _with_note_lines(row.message)
+                else:
+                    message = as_entries(unit, row.message, self.position_at(row.ref))
+                is_stored = message is row.message
+                rows.append(
+                    row if is_stored else StoredMessage(row.ref, message, message_tokens(message, self._counter))
+                )
+            yield replace(entry, rows=tuple(rows))
 
     def summary(self, text: str, /) -> str:
         """Return the text: JSON escapes it."""
@@ -111,16 +112,16 @@ class Log(PathFormat):
     def notice(self, text: str, kind: NoticeKind, before: MessageRef, visible: Iterable[StoredMessage], /) -> str:
         """Return a system entry at the index of the last hidden entry before a position."""
         at = self.position_at(before)
-        shown_indexes = {index for row in visible if row.ref < before for index in self._indexes(row.ref)}
+        spans = (
+            range(self.position_at(place).index, self.position_at(MessageRef(place.seq, place.ord + 1)).index)
+            for place in (row.ref for row in visible if row.ref < before)
+        )
+        shown_indexes = set(chain.from_iterable(spans))
         index = at.index - 1
         while index in shown_indexes:
             index -= 1
         time = times.format_time(at.at_us or 0)
         return entry_line(LogEntry(max(index, 0), at.turn, time, "system", text), kind)
-
-    def _indexes(self, place: MessageRef) -> range:
-        """Return the indexes of a message's entries."""
-        return range(self.position_at(place).index, self.position_at(MessageRef(place.seq, place.ord + 1)).index)
 
     def event(self, messages: tuple[Message, ...], head: int, principal: str, /) -> tuple[Message, ...]:
         """Return the event's messages with the entries that they will have."""
