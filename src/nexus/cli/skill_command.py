@@ -21,12 +21,11 @@ from nexus.engine import open_engine
 from nexus.errors import BadSkill, NoSuchSkill
 from nexus.render.console import printable
 from nexus.types.skill import SkillCatalog, SkillInstructions
-from nexus.workspace.environment.probe import Probe
+from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
-from nexus.workspace.skills.discovery import FILE, SKILLS
+from nexus.workspace.skills.discovery import FILE, SKILLS, USED, record_use, used_skills
 from nexus.workspace.skills.lint import lint_all, lint_path
 from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, name_problem, printable_line
-from nexus.workspace.skills.usage import USED, record_use, used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import availability, discover_skills
 

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard
-from nexus.plugins.validate import call_hook, validate_event_metadata, validate_tools
+from nexus.plugins.guard import Guard, call_hook, validate_event_metadata, validate_tools
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard, InvalidHookResult, describe_error
-from nexus.plugins.hooks import HookCall, Hooks, Plugin
-from nexus.plugins.validate import (
+from nexus.plugins.guard import (
+    Guard,
+    InvalidHookResult,
     call_hook,
+    describe_error,
     private_source_context,
     validate_blocks,
     validate_profiles,
     validate_sources,
 )
+from nexus.plugins.hooks import HookCall, Hooks, Plugin
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning, Trust
 from nexus.workspace.files.reader import Files
-from nexus.workspace.files.templates import template_texts
+from nexus.workspace.prompts import template_texts
 
 MAX_ANCESTORS = 32
 

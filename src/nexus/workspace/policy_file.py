@@ -13,7 +13,7 @@ from pathlib import Path
 from nexus.errors import BadPolicy
 from nexus.policy import Policy
 from nexus.policy.parse import merge_policies, parse_policy
-from nexus.workspace.config.files import OutsideFolder, SettingsFile, describe_error
+from nexus.workspace.config import OutsideFolder, SettingsFile, describe_error
 from nexus.workspace.files.containment import State, state_of
 
 FILE = "policy.toml"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.names import check_name, is_name, is_valid_for, name_of, variable_of
+from nexus.workspace.credentials.index import check_name, is_name, is_valid_for, name_of, variable_of
 
 NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Permissions, Request
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line, environment_text

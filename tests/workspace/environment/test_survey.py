@@ -13,7 +13,7 @@ from nexus.types.environment import Capability, Environment
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.index import CredentialEntry
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import MAX_SNAPSHOTS, Surveys, survey
 from nexus.workspace.files.reader import Files
 from nexus.workspace.skills.discovery import SkillIndex

@@ -18,7 +18,6 @@ import nexus
 from nexus.types.config import Config, FilesConfig
 from nexus.workspace.files import containment as inside
 from nexus.workspace.files import reader as files
-from nexus.workspace.files import text_decoding as decode
 from nexus.workspace.files.reader import Files
 
 SECRET = "SECRET of somebody else"
@@ -237,7 +236,7 @@ def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outsi
         while racer.is_alive() and (swaps < 200 or reads < 500):
             reads += 1
             seen.add(shown(root, "memory/AGENTS.md"))
-            assert Files(root).folders("memory") == []
+            assert Files(root).listed("memory")[0] == []
     finally:
         stop.set()
         racer.join()
@@ -404,7 +403,7 @@ def test_a_workspace_that_is_gone_is_reported_for_each_file_that_it_had(root: Pa
 
 def test_a_workspace_that_was_never_there_has_no_files(tmp_path: Path) -> None:
     assert Files(tmp_path / "none").read("AGENTS.md") == (None, None)
-    assert Files(tmp_path / "none").folders("skills") == []
+    assert Files(tmp_path / "none").listed("skills")[0] == []
 
 
 def test_a_workspace_that_cannot_be_written_is_read(root: Path) -> None:
@@ -505,7 +504,7 @@ def test_two_doubts_about_one_file_are_both_said(root: Path) -> None:
 
 
 def test_a_character_encoded_twice_is_found_among_others() -> None:
-    assert decode.decode_text("Ã©€".encode())[1] == ("probably encoded twice ('Ã©' for 'é'); shown unchanged",)
+    assert files.decode_text("Ã©€".encode())[1] == ("probably encoded twice ('Ã©' for 'é'); shown unchanged",)
 
 
 # names ---------------------------------------------------------------------------------------------------------------
@@ -615,10 +614,10 @@ def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
 def test_a_new_folder_is_seen_in_the_next_call(root: Path) -> None:
     (root / "skills" / "a").mkdir(parents=True)
     reader = Files(root)
-    assert reader.folders("skills") == ["a"]
+    assert reader.listed("skills")[0] == ["a"]
     for number in range(100):
         (root / "skills" / f"b{number:03}").mkdir()
-        assert len(reader.folders("skills")) == number + 2
+        assert len(reader.listed("skills")[0]) == number + 2
 
 
 # cost ----------------------------------------------------------------------------------------------------------------

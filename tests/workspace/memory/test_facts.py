@@ -7,7 +7,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nexus.errors import BadFact, NoSuchFact
-from nexus.workspace.files.templates import templates
 from nexus.workspace.memory.facts import (
     Fact,
     comparison_key,
@@ -18,6 +17,7 @@ from nexus.workspace.memory.facts import (
     with_fact,
     without_fact,
 )
+from nexus.workspace.prompts import templates
 from workspace.memory.comparing import shared
 
 DAY = "2026-03-06"

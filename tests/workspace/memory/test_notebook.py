@@ -14,9 +14,9 @@ from cli.running import environment
 from nexus.compat.nanobot.agent.memory import MemoryStore
 from nexus.errors import BadFact, BadSetting, NoSuchFact, SecretFound, UnreadableFile, WorkspaceMissing
 from nexus.types.profile import Profile
-from nexus.workspace.files.templates import templates
 from nexus.workspace.memory import files
 from nexus.workspace.memory.notebook import Notebook
+from nexus.workspace.prompts import templates
 from workspace.memory.comparing import shared
 
 AT_MS = 1_772_807_400_000

@@ -13,7 +13,7 @@ import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.skills.discovery import PACKAGED
 from nexus.workspace.skills.lint import lint_path
 from nexus.workspace.source_context import SourceContext
@@ -290,7 +290,7 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
 
     monkeypatch.setattr(os, "stat", counted)
     monkeypatch.setattr("nexus.workspace.skills.discovery.validate_skill", refused)
-    monkeypatch.setattr("nexus.workspace.environment.probe.shutil.which", refused)
+    monkeypatch.setattr("nexus.workspace.environment.machine.shutil.which", refused)
     assert texts(nx, here) == first
     files = [path for path in asked if path.endswith("SKILL.md")]
     assert len(files) == len(set(files)) == 51

@@ -8,7 +8,7 @@ import pytest
 
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.files.templates import templates
+from nexus.workspace.prompts import templates
 from workspace.sources.gathering import context, told, write
 
 

@@ -317,7 +317,7 @@ def test_five_megabytes_are_cut_to_the_cap_and_said(repo: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_an_untouched_template_is_absent_and_reported(repo: Path) -> None:
-    from nexus.workspace.files.templates import templates
+    from nexus.workspace.prompts import templates
 
     write(repo, AGENTS=templates()["AGENTS.md"])
     ctx = context(repo / "packages", "instructions")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.workspace.environment.system_info import environment_section, operating_system, this_system
+from nexus.workspace.environment.machine import environment_section, operating_system, this_system
 from workspace.sources.gathering import context, opened, write
 
 

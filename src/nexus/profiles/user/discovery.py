@@ -12,7 +12,7 @@ from nexus.errors import BadProfile
 from nexus.profiles.user.toml import NAME, NAME_RULE
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning
-from nexus.workspace.config.files import LAYER_FOLDER, OutsideFolder, SettingsFile, describe_error
+from nexus.workspace.config import LAYER_FOLDER, OutsideFolder, SettingsFile, describe_error
 from nexus.workspace.files.containment import State, state_of
 from nexus.workspace.files.reader import is_young
 from nexus.workspace.instruction_layers import Folders

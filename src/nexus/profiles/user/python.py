@@ -9,14 +9,13 @@ from types import ModuleType
 from msgspec.structs import replace
 
 from nexus.errors import BadProfile
-from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error
+from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error, validate_profiles, validate_sources
 from nexus.plugins.hooks import Hooks
 from nexus.plugins.load import LOAD_MS, guarded_source
-from nexus.plugins.validate import validate_profiles, validate_sources
 from nexus.profiles.user.toml import validate_profile
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
-from nexus.workspace.config.files import SettingsFile
+from nexus.workspace.config import SettingsFile
 from nexus.workspace.source_context import Source
 
 EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"

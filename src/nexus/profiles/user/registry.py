@@ -17,9 +17,9 @@ from nexus.profiles.user.toml import NAME, NAME_RULE, ProfileDraft, build_profil
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
-from nexus.workspace.config.files import SettingsFile
+from nexus.workspace.config import SettingsFile
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources.app_blocks import app_block_sources, unplaced_blocks
+from nexus.workspace.sources.event_blocks import app_block_sources, unplaced_blocks
 
 MOST_EXTENDED = 10
 """Maximum length of a chain of profiles that extend one another."""

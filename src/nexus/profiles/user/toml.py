@@ -24,7 +24,7 @@ from nexus.types.profile import (
     Share,
     SummaryMarker,
 )
-from nexus.workspace.sources.app_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
+from nexus.workspace.sources.event_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
 
 MOST_SOURCES = 100
 """Maximum number of sources in one slot."""

@@ -15,8 +15,15 @@ from msgspec.structs import replace
 
 from nexus.errors import BadCredential, NoCredential
 from nexus.workspace.credentials import index, system
-from nexus.workspace.credentials.index import CheckState, CredentialEntry
-from nexus.workspace.credentials.names import check_name, is_valid_for, is_variable, name_of, variable_of
+from nexus.workspace.credentials.index import (
+    CheckState,
+    CredentialEntry,
+    check_name,
+    is_valid_for,
+    is_variable,
+    name_of,
+    variable_of,
+)
 from nexus.workspace.credentials.secret import Secret, check_secret
 
 SERVICE = "nexus"

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Generic, Protocol, TypeVar, cast
 
 from nexus.errors import KeyringUnusable, PackageMissing
-from nexus.workspace.credentials.names import variable_of
+from nexus.workspace.credentials.index import variable_of
 from nexus.workspace.credentials.secret import Secret
 
 T = TypeVar("T")

@@ -17,11 +17,10 @@ from nexus.errors import CredentialError
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.skill import Skill
-from nexus.workspace.credentials.index import CredentialEntry
-from nexus.workspace.credentials.names import is_name, is_valid_for, is_variable
+from nexus.workspace.credentials.index import CredentialEntry, is_name, is_valid_for, is_variable
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe, is_program
-from nexus.workspace.skills.usage import used_skills
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe, is_program
+from nexus.workspace.skills.discovery import used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import discover_skills
 

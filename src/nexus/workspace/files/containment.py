@@ -24,7 +24,7 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
 
     Raises UnreadableFile for a file that is missing, not regular, larger than `most_bytes`, empty, or outside.
     """
-    # The error texts keep their bytes: for images they become notes in the context (nexus.workspace.images.load).
+    # The error texts keep their bytes: for images they become notes in the context (nexus.workspace.attachments).
     target = Path(path) if inside is None else inside / path
     try:
         real = target.resolve(strict=True)

@@ -18,7 +18,6 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
-from nexus.workspace.files.templates import template_texts, without_marker
 from nexus.workspace.memory import files
 from nexus.workspace.memory.facts import (
     SECTION,
@@ -32,6 +31,7 @@ from nexus.workspace.memory.facts import (
     with_fact,
     without_fact,
 )
+from nexus.workspace.prompts import template_texts, without_marker
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
 FACT_CHARS = 4_000

@@ -14,7 +14,7 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment, Group
 from nexus.types.user_profile import FRIEND_HEADING, user_profile_text
-from nexus.workspace.environment.system_info import environment_section
+from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.prompts import prompt_text
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.times import time_line

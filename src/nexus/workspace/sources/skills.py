@@ -16,7 +16,7 @@ from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
 from nexus.types.skill import Skill, SkillCatalog, SkillInstructions, SkillPlace
 from nexus.types.tool_definition import iter_definitions, tool_metadata
-from nexus.workspace.environment.probe import Probe
+from nexus.workspace.environment.machine import Probe
 from nexus.workspace.skills.discovery import SKILLS, ParsedSkill
 from nexus.workspace.skills.skill_file import printable_line
 from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext

@@ -17,9 +17,9 @@ from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SU
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note
 from nexus.types.user_profile import friend_text
-from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.prompts import CORE_IDENTITY
 from nexus.workspace.source_context import SourceContext, SourceResult
-from nexus.workspace.sources.app_blocks import PREFIX, app_block_text
+from nexus.workspace.sources.event_blocks import PREFIX, app_block_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE, profile_text
 from nexus.workspace.times import parse_zone
 

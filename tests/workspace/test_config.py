@@ -13,7 +13,7 @@ import nexus
 from contracts.modules import ROOT
 from nexus.errors import BadConfig
 from nexus.types.config import Config, ImagesConfig, InstructionsConfig
-from nexus.workspace.config.load import ALLOWED, Configuration, read_configuration, values_of
+from nexus.workspace.config import ALLOWED, Configuration, read_configuration, values_of
 from workspace.sources.gathering import context, put, told, write
 
 OWN_ONLY = {

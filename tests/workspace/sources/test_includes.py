@@ -10,7 +10,7 @@ import pytest
 import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.files.includes import MAX_INCLUDES, MAX_LOOKUPS, include_lines
+from nexus.workspace.sources.instructions import MAX_INCLUDES, MAX_LOOKUPS, include_lines
 from workspace.sources.gathering import context, told, write
 
 

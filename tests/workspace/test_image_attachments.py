@@ -6,6 +6,7 @@ import base64
 import os
 import random
 import struct
+import tempfile
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -19,16 +20,15 @@ from nexus.errors import BadImage
 from nexus.tokens.images import image_tokens
 from nexus.types.config import Config, ImagesConfig
 from nexus.types.message import Image, Text
-from nexus.workspace.files.reader import Files
-from nexus.workspace.images.load import (
+from nexus.workspace.attachments import (
     LONGEST_EDGE,
-    image_from_bytes,
     image_from_file,
     images_of,
     media_parts,
     read_image,
 )
-from nexus.workspace.images.prepare import MAX_BYTES
+from nexus.workspace.files.reader import Files
+from nexus.workspace.image_files import MAX_BYTES
 from nexus.workspace.source_context import WorkspaceContext
 from support.validity import CHECKS
 
@@ -59,6 +59,13 @@ def one_bit_png(width: int, height: int) -> bytes:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
     rows = zlib.compress(b"\0" * ((width + 7) // 8 + 1) * height, 9)
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def image_from_bytes(data: bytes, **options: Any) -> Image:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return image_from_file(file.name, **options)
 
 
 def data_of(image: Image) -> bytes:
