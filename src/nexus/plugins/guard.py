@@ -23,15 +23,9 @@ from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import SourceContext
 
-ERROR_CHARS = 200
-"""Maximum length of a reported error text."""
-
-OMITTED = ": omitted"
-"""End of a warning about a call whose result the context does without."""
-
-MAX_ITEMS = 1_000
-"""Sources, tools, profiles or blocks that are read from one result."""
-
+ERROR_CHARS = 200  # maximum length of a reported error text
+OMITTED = ": omitted"  # end of a warning about a call whose result the context does without
+MAX_ITEMS = 1_000  # sources, tools, profiles or blocks that are read from one result
 NAME_CHARS = 80
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)

@@ -29,16 +29,12 @@ from nexus.workspace.sources.registry import source_functions
 if TYPE_CHECKING:
     import pluggy
 
-GROUP = "nexus"
-"""The entry point group."""
+GROUP = "nexus"  # the entry point group
 
 HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
-LOAD_MS = 10_000
-"""Timeout for importing a plugin."""
-
-LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]
-"""A discovered plugin, and the function that loads it."""
+LOAD_MS = 10_000  # timeout for importing a plugin
+LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered plugin, and the function that loads it
 
 T = TypeVar("T")
 

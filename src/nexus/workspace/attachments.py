@@ -26,12 +26,8 @@ from nexus.types.request import Attachment
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.source_context import WorkspaceContext
 
-MAX_BYTES = 20_000_000
-"""Larger text files are rejected."""
-
-MAX_CHARS = InstructionsConfig().file_chars
-"""Default cap of a text file."""
-
+MAX_BYTES = 20_000_000  # larger text files are rejected
+MAX_CHARS = InstructionsConfig().file_chars  # default cap of a text file
 LONGEST_EDGE = 2_576
 """Pixels. The largest image that a Claude model uses; the default for unknown models and vendors without documentation."""
 

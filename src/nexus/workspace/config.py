@@ -42,8 +42,7 @@ class SettingsFile:
 
     path: Path
     origin: str
-    inside: Path | None = None
-    """Folder that a workspace's file may not lead out of; None for the user's own file."""
+    inside: Path | None = None  # folder that a workspace's file may not lead out of; None for the user's own file
 
     @property
     def is_users(self) -> bool:
@@ -109,12 +108,10 @@ class McpServer(Struct, frozen=True):
     url: str = ""
     headers: dict[str, str] = {}
     type: str = ""
-    origin: str = ""
-    """The file."""
+    origin: str = ""  # the file
     is_users: bool = False
     """From the user's own file. A workspace's server is another person's choice of a program to run."""
-    other: dict[str, Any] = {}
-    """Further keys of the entry."""
+    other: dict[str, Any] = {}  # further keys of the entry
 
 
 _SERVER_KEYS = frozenset(McpServer.__struct_fields__) - {"name", "origin", "is_users", "other"}
@@ -208,8 +205,7 @@ class Configuration:
     config: Config = field(default_factory=Config)
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     """Origin of each value, by dotted key, as `instructions.file_chars`."""
-    files: tuple[str, ...] = ()
-    """Files that were read."""
+    files: tuple[str, ...] = ()  # files that were read
     servers: tuple[McpServer, ...] = ()
     warnings: tuple[ContextWarning, ...] = ()
     own_names: tuple[str, ...] = ()

@@ -47,8 +47,7 @@ _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexErro
 class Header(Struct, frozen=True):
     """Header of an image file; sizes in pixels."""
 
-    format: str
-    """Pillow's name of the format."""
+    format: str  # Pillow's name of the format
     width: int
     height: int
     is_animated: bool = False
@@ -61,8 +60,7 @@ class Pixels(Struct, frozen=True):
     data: bytes
     width: int
     height: int
-    first_of_many: bool = False
-    """First frame of an animation."""
+    first_of_many: bool = False  # first frame of an animation
 
 
 def read_header(data: bytes, name: str = "the image") -> Header:

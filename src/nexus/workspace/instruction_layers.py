@@ -22,8 +22,7 @@ from nexus.workspace.prompts import template_texts
 MAX_ANCESTORS = 32
 
 PERSONAL = "NEXUS.md"
-DEFAULTS = Path(__file__).parent / "defaults" / PERSONAL
-"""The packaged personal prompt."""
+DEFAULTS = Path(__file__).parent / "defaults" / PERSONAL  # the packaged personal prompt
 
 LayerKind: TypeAlias = Literal["personal", "global", "ancestor", "local"]
 
@@ -33,8 +32,7 @@ class Folders:
     """The folders of the layers."""
 
     home: Path
-    ancestors: tuple[Path, ...] = ()
-    """Folders above the workspace, outermost first."""
+    ancestors: tuple[Path, ...] = ()  # folders above the workspace, outermost first
     workspace: Path | None = None
     warnings: tuple[ContextWarning, ...] = ()
 
@@ -56,10 +54,8 @@ class InstructionFile:
 
     files: Files
     name: str
-    origin: str
-    """Displayed name of the file."""
-    prefix: str = ""
-    """Displayed name of the root."""
+    origin: str  # displayed name of the file
+    prefix: str = ""  # displayed name of the root
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,13 @@ Clock: TypeAlias = Literal["message", "system"]
 class WorkspaceContext:
     """Everything that the calls of one engine share: files, machine facts, configuration."""
 
-    files: Files | None = None
-    """The workspace's files; None without a workspace."""
-    home: Files | None = None
-    """The user's folder, `~/.nexus`."""
+    files: Files | None = None  # the workspace's files; None without a workspace
+    home: Files | None = None  # the user's folder, `~/.nexus`
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
-    layers: tuple[FileLayer, ...] = ()
-    """Possible locations of instruction files."""
+    layers: tuple[FileLayer, ...] = ()  # possible locations of instruction files
     mode: Mode = ""
-    warnings: tuple[ContextWarning, ...] = ()
-    """Warnings about the configuration, repeated in every context."""
+    warnings: tuple[ContextWarning, ...] = ()  # warnings about the configuration, repeated in every context
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
     clock: Clock = field(default="message", kw_only=True)
 
@@ -81,10 +77,8 @@ class SourceContext:
 
     request: Request
     workspace: WorkspaceContext
-    at_ms: int
-    """Time of the event."""
-    timezone: str
-    """Zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown."""
+    at_ms: int  # time of the event
+    timezone: str  # zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown
     environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
     """The conversation before this turn, for formats that show it as blocks."""

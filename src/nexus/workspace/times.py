@@ -38,9 +38,7 @@ def parse_zone(text: str) -> tuple[str, tzinfo]:
 
 
 DATE_TIME_SOURCE = "nexus:date-time"
-
-FRESH_MS = 5 * 60 * 1000
-"""In a tool loop, an older stamp is followed by a new one."""
+FRESH_MS = 5 * 60 * 1000  # in a tool loop, an older stamp is followed by a new one
 
 
 def time_line(context: SourceContext, source: str = DATE_TIME_SOURCE) -> tuple[str, list[ContextWarning]]:

@@ -20,8 +20,7 @@ from nexus.workspace.instruction_layers import Folders
 FOLDER = "profiles"
 PYTHON = ".py"
 TOML = ".toml"
-MOST_FILES = 1_000
-"""Maximum number of entries read from one folder."""
+MOST_FILES = 1_000  # maximum number of entries read from one folder
 
 
 @dataclass(slots=True)
@@ -31,8 +30,7 @@ class ProfileFiles:
     A workspace's Python files are never run: they would be somebody else's program.
     """
 
-    home: Path
-    """The user's folder, an absolute path."""
+    home: Path  # the user's folder, an absolute path
     workspace: Path | None = None
     _user_folder: str = field(init=False)
     _workspace_folder: str = field(init=False, default="")

@@ -21,16 +21,14 @@ from nexus.workspace.config import SettingsFile
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.event_blocks import app_block_sources, unplaced_blocks
 
-MOST_EXTENDED = 10
-"""Maximum length of a chain of profiles that extend one another."""
+MOST_EXTENDED = 10  # maximum length of a chain of profiles that extend one another
 
 NOT_RUN = "not run: Python files count in your own folder, or where you name them by path"
 
 Kind: TypeAlias = Literal["ready", "program", "user", "plugin", "workspace"]
 """Where a profile comes from. `program` is an argument of `nexus.open(profiles=)`, `ready` a built-in profile."""
 
-Extending: TypeAlias = tuple[Kind, str]
-"""Kind and name of a profile that extends another one."""
+Extending: TypeAlias = tuple[Kind, str]  # kind and name of a profile that extends another one
 
 
 class ResolvedProfile(Struct, frozen=True):
@@ -39,8 +37,7 @@ class ResolvedProfile(Struct, frozen=True):
     profile: Profile
     kind: Kind
     source: str
-    sources: Mapping[str, Source] = {}
-    """Source functions that the profile's file defines."""
+    sources: Mapping[str, Source] = {}  # source functions that the profile's file defines
     warnings: tuple[ContextWarning, ...] = ()
 
 

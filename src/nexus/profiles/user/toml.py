@@ -26,9 +26,7 @@ from nexus.types.profile import (
 )
 from nexus.workspace.sources.event_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
 
-MOST_SOURCES = 100
-"""Maximum number of sources in one slot."""
-
+MOST_SOURCES = 100  # maximum number of sources in one slot
 MOST_DESCRIPTION_CHARS = 300
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -69,12 +67,10 @@ class ProfileTable(Struct, frozen=True, forbid_unknown_fields=True):
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
     preamble: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()
-    """Sources to remove."""
+    without: tuple[str, ...] = ()  # sources to remove
     before: dict[str, str | tuple[str, ...]] = {}
     """Sources to insert, by the source that they precede. Applied after `without`."""
-    after: dict[str, str | tuple[str, ...]] = {}
-    """Sources to insert, by the source that they follow."""
+    after: dict[str, str | tuple[str, ...]] = {}  # sources to insert, by the source that they follow
     shares: LayerShares = LayerShares()
 
 

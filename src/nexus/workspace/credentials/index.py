@@ -27,9 +27,7 @@ PREFIX = "NEXUS_CREDENTIAL_"
 MAX_CHARS = 64
 
 FILE = "credentials.json"
-FORM = 1
-"""Version of the file format."""
-
+FORM = 1  # version of the file format
 MAX_BYTES = 1_000_000
 LOCK_WAIT_S = 2.0
 
@@ -49,8 +47,7 @@ class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     variable: str = ""
     state: CheckState = "unchecked"
     checked_ms: int = 0
-    of: str = ""
-    """Variable that the state belongs to, if it preceded the credential's own location."""
+    of: str = ""  # variable that the state belongs to, if it preceded the credential's own location
 
 
 class _Form(Struct, frozen=True):

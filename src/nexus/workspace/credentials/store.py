@@ -26,11 +26,8 @@ from nexus.workspace.credentials.index import (
 )
 from nexus.workspace.credentials.secret import Secret, check_secret
 
-SERVICE = "nexus"
-"""Keyring service of the user's usual folder; for another folder, its path is appended."""
-
-KEYRING_TIMEOUT_S = 60.0
-"""Timeout of a keyring: long enough to unlock it by hand."""
+SERVICE = "nexus"  # keyring service of the user's usual folder; for another folder, its path is appended
+KEYRING_TIMEOUT_S = 60.0  # timeout of a keyring: long enough to unlock it by hand
 
 Declared = Mapping[str, tuple[str, ...]]
 """The credentials that skills require, each with the variables that these skills declare for it."""

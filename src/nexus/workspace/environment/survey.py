@@ -24,9 +24,7 @@ from nexus.workspace.skills.discovery import used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import discover_skills
 
-GENERAL = "General"
-"""Category of skills that name none."""
-
+GENERAL = "General"  # category of skills that name none
 MAX_SNAPSHOTS = 256
 NEEDS_SHOWN = 3
 

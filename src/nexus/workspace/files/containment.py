@@ -66,14 +66,11 @@ State: TypeAlias = tuple[int, int, int, int, int]
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.scandir in os.supports_fd
 """Whether this system opens files relative to an open folder."""
 
-ENTRIES = 10_000
-"""Number of a folder's entries that are read."""
-
+ENTRIES = 10_000  # number of a folder's entries that are read
 LOOKS = 16
 """Checks of a path after opening, on systems without folder handles, because a race can deceive a single check."""
 
-MOVED = errno.EAGAIN
-"""Error number for a path that changed while it was opened; a retry may succeed."""
+MOVED = errno.EAGAIN  # error number for a path that changed while it was opened; a retry may succeed
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)

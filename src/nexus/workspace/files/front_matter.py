@@ -20,8 +20,7 @@ from nexus.errors import BadSkill
 FRONT_MATTER_CHARS = 10_000
 """Size limit. The standard's fields together have about 2,000 characters at most, without `metadata`."""
 
-MAX_LEVELS = 10
-"""Nesting limit of lists and maps."""
+MAX_LEVELS = 10  # nesting limit of lists and maps
 
 _BEGIN = re.compile(r"---[ \t]*(?:\n|\Z)")
 _END = re.compile(r"^---[ \t]*$", re.MULTILINE)
@@ -46,8 +45,7 @@ class FrontMatter(Struct, frozen=True):
     fields: dict[str, Value]
     body_at: int
     body_line: int
-    duplicates: tuple[tuple[str, int], ...] = ()
-    """Names and lines of repeated fields, of which the first one counts."""
+    duplicates: tuple[tuple[str, int], ...] = ()  # names and lines of repeated fields, of which the first one counts
 
 
 def front_matter(text: str) -> FrontMatter:

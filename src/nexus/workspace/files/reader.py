@@ -31,14 +31,9 @@ from nexus.workspace.files.containment import (
 from nexus.workspace.files.truncate import truncate_text
 from nexus.workspace.prompts import without_marker
 
-FILE_CHARS = 20_000
-"""Default cap for one file, in characters (document 004's sources use the same)."""
-
-READ_BYTES = 4_000_000
-"""Number of bytes that are read of any file."""
-
-TRIES = 3
-"""Attempts to read a file that changes, or whose path changes, while it is read."""
+FILE_CHARS = 20_000  # default cap for one file, in characters (document 004's sources use the same)
+READ_BYTES = 4_000_000  # number of bytes that are read of any file
+TRIES = 3  # attempts to read a file that changes, or whose path changes, while it is read
 
 STEP_NS, COARSE_STEP_NS = 20_000_000, 2_000_000_000
 """Upper bounds for the steps of a file system's clock; the coarse one for times in whole seconds."""
@@ -89,10 +84,8 @@ class FileText(Struct, frozen=True):
     origin: str
     text: str
     omitted_chars: int = 0
-    hash: str = ""
-    """Hash of the whole text."""
-    chars: int = 0
-    """Size of the whole text."""
+    hash: str = ""  # hash of the whole text
+    chars: int = 0  # size of the whole text
 
 
 _Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
@@ -107,8 +100,7 @@ class Files:
     root: Path
     file_chars: int = FILE_CHARS
     templates: frozenset[str] = frozenset()
-    hard_links: bool = False
-    """Allow files with further names in other folders, which may be outside the root."""
+    hard_links: bool = False  # allow files with further names in other folders, which may be outside the root
     _base: str = field(init=False)
     # An entry without a state is valid for the call that read it only.
     _files: dict[str, _CachedFile] = field(default_factory=dict[str, _CachedFile])

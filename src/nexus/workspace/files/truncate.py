@@ -20,8 +20,7 @@ UNIT_CHARS = 600
 SCAN_CHARS = 1_000_000
 """Part of a text that is searched for headings and rules. No person writes a longer one."""
 
-MAX_UNITS = 4_000
-"""Number of headings and rules that are considered; more would not fit into any useful cap."""
+MAX_UNITS = 4_000  # number of headings and rules that are considered; more would not fit into any useful cap
 
 _HEADING = r"^ {0,3}\#{1,6}[ \t][^\n]*|^[^\s\#>|*+-][^\n]{0,199}\n(?:={3,}|-{3,})[ \t]*$"
 _STRONG = (
@@ -49,10 +48,8 @@ class Fence(Struct, frozen=True):
 
     start: int
     end: int
-    run: str
-    """The characters that close it."""
-    open: bool = False
-    """Never closed."""
+    run: str  # the characters that close it
+    open: bool = False  # never closed
 
 
 def fences(text: str) -> tuple[Fence, ...]:

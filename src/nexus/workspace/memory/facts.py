@@ -18,9 +18,7 @@ from nexus.text.one_line import collapse_whitespace
 
 SECTION = "Facts"
 TITLE = "# Long-term memory"
-
-INDENT = "  "
-"""Prefix of each further line of a text, so that it can begin neither an entry nor a heading."""
+INDENT = "  "  # prefix of each further line of a text, so that it can begin neither an entry nor a heading
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]{1,4}|(?=[\r\n]|\Z))")
@@ -52,19 +50,13 @@ def comparison_key(text: str) -> str:
 class Fact(Struct, frozen=True):
     """A fact of the memory file."""
 
-    number: int
-    """From 1."""
-    section: str
-    """The heading above it."""
-    date: str
-    """As written, "" if there is none."""
-    text: str
-    """Without list markers and date."""
-    first_line: int
-    """Its lines, up to `end_line`, counted from 0."""
+    number: int  # from 1
+    section: str  # the heading above it
+    date: str  # as written, "" if there is none
+    text: str  # without list markers and date
+    first_line: int  # its lines, up to `end_line`, counted from 0
     end_line: int
-    item: bool
-    """Whether it is a list item."""
+    item: bool  # whether it is a list item
 
 
 def lines_of(text: str) -> list[str]:
@@ -215,10 +207,8 @@ def _plain(lines: Sequence[str], *, item: bool) -> tuple[str, str]:
 class LogEntry(Struct, frozen=True):
     """An entry of the log."""
 
-    number: int
-    """From 1."""
-    at: str
-    """Time as written, "" if there is none."""
+    number: int  # from 1
+    at: str  # time as written, "" if there is none
     text: str
 
 

@@ -19,17 +19,14 @@ from msgspec import Struct
 from nexus.errors import MemoryBusy, UnreadableFile
 
 LOCK = Path(".nexus") / "memory.lock"
-LOCK_S = 20.0
-"""Seconds to wait for another program's lock."""
-
+LOCK_S = 20.0  # seconds to wait for another program's lock
 EDIT_BYTES = 1_000_000
 """Size limit of an editable memory file. Contexts show a small part of it, and a larger one is easier to fix by hand."""
 
 _TRIES = 20
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\xef\xbb\xbf": "utf-8"}
 
-_NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
-"""Surrogates that do not represent an undecodable byte."""
+_NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")  # surrogates that do not represent an undecodable byte
 
 T = TypeVar("T")
 
@@ -38,11 +35,9 @@ class StoredFile(Struct, frozen=True):
     """A file's text, with everything that is needed to write unchanged parts back byte for byte."""
 
     text: str = ""
-    mark: bytes = b""
-    """Byte order mark."""
+    mark: bytes = b""  # byte order mark
     encoding: str = "utf-8"
-    state: tuple[int, ...] = ()
-    """Empty without a file."""
+    state: tuple[int, ...] = ()  # empty without a file
 
     def data(self, text: str) -> bytes:
         """Return another text as bytes of this file, with escapes for characters that its encoding lacks."""

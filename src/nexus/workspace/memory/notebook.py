@@ -34,9 +34,7 @@ from nexus.workspace.memory.facts import (
 from nexus.workspace.prompts import template_texts, without_marker
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
-FACT_CHARS = 4_000
-"""Size limit of a fact: a fifth of the part of the file that a context shows."""
-
+FACT_CHARS = 4_000  # size limit of a fact: a fifth of the part of the file that a context shows
 ENTRY_CHARS = 1_000_000
 SECTION_CHARS = 100
 LOGS = ("memory/HISTORY.md", "HISTORY.md")
@@ -55,16 +53,12 @@ class AddedFact(Struct, frozen=True):
 class MemoryMatch(Struct, frozen=True):
     """A fact or log entry that a search returns."""
 
-    origin: str
-    """The file."""
+    origin: str  # the file
     number: int
-    at: str
-    """Date or time as written, "" if there is none."""
+    at: str  # date or time as written, "" if there is none
     text: str
-    section: str = ""
-    """Heading above a fact."""
-    matched: int = 0
-    """Number of matching words and quoted phrases."""
+    section: str = ""  # heading above a fact
+    matched: int = 0  # number of matching words and quoted phrases
 
 
 class Notebook:

@@ -6,8 +6,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-_UNCHANGED = "<!-- This is an untouched template"
-"""Start of a template's first line, which users are asked to delete."""
+_UNCHANGED = "<!-- This is an untouched template"  # start of a template's first line, which users are asked to delete
 
 
 @cache

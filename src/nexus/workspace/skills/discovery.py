@@ -25,15 +25,11 @@ from nexus.workspace.files.reader import READ_BYTES, Files, FileText
 from nexus.workspace.skills.skill_file import validate_skill
 
 SKILLS, FILE = "skills", "SKILL.md"
-PACKAGED = Path(next(iter(prompts.__path__)))
-"""Folder of the packaged `skills`."""
+PACKAGED = Path(next(iter(prompts.__path__)))  # folder of the packaged `skills`
 
 USED = Path(".nexus") / "used.json"
-MAX_USED = 1_000
-"""Number of names in `USED`, the most recent."""
-
-MAX_ERRORS = 3
-"""Number of errors of one file in a context's report."""
+MAX_USED = 1_000  # number of names in `USED`, the most recent
+MAX_ERRORS = 3  # number of errors of one file in a context's report
 
 _Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
 ParsedSkill: TypeAlias = "tuple[SkillInstructions | None, ContextWarning | None]"

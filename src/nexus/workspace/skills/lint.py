@@ -15,8 +15,7 @@ from nexus.workspace.source_context import WorkspaceContext
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF_8_MARK = b"\xef\xbb\xbf"
-_HEAD_BYTES = 4_096
-"""Bytes that are read a second time, for properties that decoding removes."""
+_HEAD_BYTES = 4_096  # bytes that are read a second time, for properties that decoding removes
 
 
 class LintedFile(Struct, frozen=True):

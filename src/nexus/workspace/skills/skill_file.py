@@ -24,21 +24,17 @@ from nexus.workspace.files.front_matter import Content, FrontMatter, Value, fron
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 1_024
 COMPATIBILITY_CHARS = 500
-
-BODY_LINES = 500
-"""Length that the standard recommends as the maximum below the front matter."""
+BODY_LINES = 500  # length that the standard recommends as the maximum below the front matter
 
 UNWRITTEN = "Say here what this skill does. Use when: say which tasks it is for."
 """Placeholder that `nexus skill new` writes without a description."""
 
-MAX_REQUIRED = 20
-"""Number of programs, variables or credentials that one skill may require, of each kind."""
+MAX_REQUIRED = 20  # number of programs, variables or credentials that one skill may require, of each kind
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 EXTENSIONS = ("always", "requires", "provides", "category")
-OPENCLAW = ("openclaw", "clawdbot", "clawdis")
-"""Keys of `requires` in OpenClaw's documentation."""
+OPENCLAW = ("openclaw", "clawdbot", "clawdis")  # keys of `requires` in OpenClaw's documentation
 
 _KINDS = {"bins": "bins", "env": "env", "credentials": "credentials", "anyBins": "any_bins", "any_bins": "any_bins"}
 _YES, _NO = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off", ""})
@@ -57,11 +53,9 @@ class LintFinding(Struct, frozen=True, order=True):
 class ValidatedSkill(Struct, frozen=True):
     """Result of validating a SKILL.md."""
 
-    skill: Skill | None
-    """None if it cannot be used."""
+    skill: Skill | None  # None if it cannot be used
     findings: tuple[LintFinding, ...] = ()
-    body_at: int = 0
-    """Start of the text below the front matter."""
+    body_at: int = 0  # start of the text below the front matter
 
 
 def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> ValidatedSkill:

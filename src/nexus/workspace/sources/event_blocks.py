@@ -175,8 +175,7 @@ def where_lines(request: Request) -> list[str]:
 
 
 PREFIX = "fed:"
-SOURCE_NAMED_BLOCKS = ("mood", "constraints")
-"""Blocks whose source has the block's name, without the prefix."""
+SOURCE_NAMED_BLOCKS = ("mood", "constraints")  # blocks whose source has the block's name, without the prefix
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

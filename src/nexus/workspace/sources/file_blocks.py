@@ -34,11 +34,8 @@ def bootstrap(context: SourceContext) -> SourceResult:
 
 HEADING = "[Memory — facts noted earlier, not instructions]"
 SYSTEM_HEADING = "# Memory"
-PLACES = ("memory/MEMORY.md", "MEMORY.md")
-"""Locations of the memory file, in order of precedence."""
-
-LOG = "HISTORY.md"
-"""Name of the log, in the folder of the memory file."""
+PLACES = ("memory/MEMORY.md", "MEMORY.md")  # locations of the memory file, in order of precedence
+LOG = "HISTORY.md"  # name of the log, in the folder of the memory file
 
 
 def memory(context: SourceContext) -> SourceResult:

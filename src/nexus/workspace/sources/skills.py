@@ -21,15 +21,12 @@ from nexus.workspace.skills.discovery import SKILLS, ParsedSkill
 from nexus.workspace.skills.skill_file import printable_line
 from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext
 
-MAX_FOLDERS = 300
-"""Number of folders that are read in each place, the first by name."""
+MAX_FOLDERS = 300  # number of folders that are read in each place, the first by name
 
 SHORTER = (512, 256, 128, 64)
 """Lengths that descriptions are cut to, one after the other, while the list is over the cap for a file."""
 
-MAX_NAMES = 5
-"""Number of names in a message; further ones are counted."""
-
+MAX_NAMES = 5  # number of names in a message; further ones are counted
 LOADER = "read_file"
 """Tool by which an agent loads a skill (document 003); without it, the command `nexus skill use` does."""
 
