@@ -14,8 +14,7 @@ from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
 from nexus.types.request import Event, Request
 from nexus.workspace.environment.machine import EnvironmentSnapshot
-from nexus.workspace.skills.discovery import PACKAGED
-from nexus.workspace.skills.lint import lint_path
+from nexus.workspace.skills.discovery import PACKAGED, lint_path
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.skills import active_skills, discover_skills, skills
 from workspace.skills.making import READ_FILE, index, line_of, opened, skill, warned, written
