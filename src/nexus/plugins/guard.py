@@ -49,14 +49,7 @@ class Guard:
     def call(
         self, plugin: str, label: str, work: Callable[[], T], *, timeout_ms: int | None = None
     ) -> tuple[T | None, ContextWarning | None]:
-        """Return the result of `work`, or None and a warning.
-
-        Args:
-            plugin: The plugin's name, for warnings.
-            label: The hook or source that is called, for warnings.
-            work: The plugin code.
-            timeout_ms: Overrides the guard's timeout.
-        """
+        """Return the result of `work`, or None and a warning that names plugin and label (the hook or source)."""
         key, source = (plugin, label), f"hook:{plugin}"
         running = self._running.pop(key, None)
         if running is not None and running.is_alive():

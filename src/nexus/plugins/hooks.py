@@ -45,17 +45,9 @@ class Hooks:
     """The plugins' hooks, by hook and plugin."""
 
     def run(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
-        """Add the plugins' tools to a request, and their event metadata to a user's message.
+        """Return a request with the plugins' tools and, if `moment`, with their event metadata, and warnings.
 
-        Values that the request has already win.
-
-        Args:
-            request: The request.
-            at_ms: Time of the event, in milliseconds since 1970.
-            moment: Whether to add event metadata.
-
-        Returns:
-            The extended request, and warnings.
+        Values that the request has already win. `at_ms` is the time of the event, in milliseconds since 1970.
         """
         warnings = [ContextWarning(f"hook:{plugin.name}", text) for plugin in self.plugins for text in plugin.problems]
         tools = self._tools(request, warnings)

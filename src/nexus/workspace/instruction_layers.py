@@ -141,7 +141,11 @@ def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning,
     for folder in (workspace, *workspace.parents)[: MAX_ANCESTORS + 1]:
         above.append(folder)
         if os.path.lexists(folder / ".git"):
-            if not _same_owner(folder, workspace):
+            try:
+                is_own = folder.stat().st_uid == workspace.stat().st_uid
+            except OSError:
+                is_own = False
+            if not is_own:  # as git: another user's repository could plant instructions above a shared folder
                 text = f"repository {folder} belongs to another user than the workspace; its files are not read"
                 return (), (ContextWarning(".git", text),)
             return tuple(reversed(above[1:])), ()
@@ -151,10 +155,3 @@ def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning,
         text = f"no repository root within {MAX_ANCESTORS} folders above; instruction files there are not read"
         return (), (ContextWarning(".git", text),)
     return (), ()
-
-
-def _same_owner(folder: Path, workspace: Path) -> bool:
-    try:
-        return folder.stat().st_uid == workspace.stat().st_uid
-    except OSError:
-        return False

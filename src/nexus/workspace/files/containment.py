@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -119,10 +119,17 @@ def open_inside(root: Path, name: str, *, hard_links: bool = False) -> Generator
         try:
             status = os.fstat(handle)
             _check_kind(status)
-            if folder is None:
-                _check_path(root, name, path, status)
+            for _ in range(LOOKS if folder is None else 0):
+                now_base, now_parts = _contained(root, name)
+                now = str(now_base.joinpath(*now_parts))
+                if now != path or not os.path.samestat(os.lstat(now), status):
+                    raise _moved()
             if status.st_nlink > 1 and not hard_links:
-                _check_names(_entries(base, parts[:-1], folder), status)
+                entries = islice(_entries(base, parts[:-1], folder), ENTRIES)
+                local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in entries)
+                if status.st_nlink > local:
+                    text = f"hard link with {status.st_nlink - local} names in other folders, possibly outside the workspace"
+                    raise OSError(errno.EMLINK, f"{text} (use a copy or a symbolic link, or set files.hard_links)")
             yield handle
         finally:
             os.close(handle)
@@ -137,10 +144,14 @@ def list_folders(root: Path, name: str) -> tuple[list[str], State | None, bool]:
     with _folder(base, parts) as folder:
         before = state_of(base.joinpath(*parts).stat() if folder is None else os.fstat(folder))
         entries = _entries(base, parts, folder)
-        kinds = [(entry.name, _is_folder(entry), entry.is_symlink()) for entry in islice(entries, ENTRIES)]
+        names: list[str] = []
+        has_links = False
+        for entry in islice(entries, ENTRIES):
+            has_links = has_links or entry.is_symlink()
+            with suppress(OSError):  # a circle of links, or no permission
+                names += [entry.name] if entry.is_dir() else []
         is_complete = next(entries, None) is None
-    has_links = any(is_link for _, _, is_link in kinds)
-    return sorted(entry for entry, is_folder, _ in kinds if is_folder), None if has_links else before, is_complete
+    return sorted(names), None if has_links else before, is_complete
 
 
 def names_differing_in_case(root: Path, name: str) -> list[str]:
@@ -202,13 +213,6 @@ def _entries(base: Path, parts: tuple[str, ...], folder: int | None) -> Iterator
         os.close(handle)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circle of links, or no permission
-        return False
-
-
 def _moved() -> OSError:
     return OSError(MOVED, "path changed while it was opened")
 
@@ -219,24 +223,3 @@ def _check_kind(status: os.stat_result) -> None:
         raise _moved()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
-
-
-def _check_path(root: Path, name: str, path: str, status: os.stat_result) -> None:
-    """Raise OSError unless the path repeatedly leads to the opened file, inside the root."""
-    for _ in range(LOOKS):
-        base, parts = _contained(root, name)
-        now = str(base.joinpath(*parts))
-        if now != path or not os.path.samestat(os.lstat(now), status):
-            raise _moved()
-
-
-def _check_names(entries: Iterator[os.DirEntry[str]], status: os.stat_result) -> None:
-    """Raise OSError if a file has names in other folders than the one that it was opened in."""
-    local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in islice(entries, ENTRIES))
-    others = status.st_nlink - local
-    if others > 0:
-        raise OSError(
-            errno.EMLINK,
-            f"hard link with {others} names in other folders, possibly outside the workspace (use a copy or a symbolic "
-            "link, or set files.hard_links)",
-        )

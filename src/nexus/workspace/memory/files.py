@@ -104,12 +104,35 @@ def change(root: Path, name: str, update: Callable[[str], tuple[str, T]]) -> T:
     error of `update`; the file is then unchanged.
     """
     path = _inside(root, name)
+    temporary = path.with_name(f".{path.name}.tmp")
     for _ in range(_TRIES):
         before = read(root, name)
         text, result = update(before.text)
+        if text == before.text:
+            return result
+        data = before.data(text)
         with _name_in_errors(path):
-            if text == before.text or _replace(path, before, before.data(text)):
-                return result
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if before.state:
+                    temporary.chmod(path.stat().st_mode & 0o7777)
+                # An editor does not take the lock: the file must still be the one that was read.
+                try:
+                    state = _state(path.stat())
+                except FileNotFoundError:
+                    state = ()
+                if state == before.state:
+                    temporary.replace(path)
+                    _sync_folder(path.parent)
+                    return result
+            finally:
+                with suppress(FileNotFoundError):
+                    temporary.unlink()
     raise MemoryBusy(f"{name} was repeatedly changed by another program (nothing was written)")
 
 
@@ -149,32 +172,6 @@ def lines(root: Path, name: str) -> Iterator[str]:
             raise UnreadableFile(f"{name} is not a regular file")
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
             yield from file
-
-
-def _replace(path: Path, before: StoredFile, data: bytes) -> bool:
-    """Write the data by rename. Return False if the file is no longer the one that was read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if before.state:
-            temporary.chmod(path.stat().st_mode & 0o7777)
-        try:
-            state = _state(path.stat())
-        except FileNotFoundError:
-            state = ()
-        if state != before.state:
-            return False
-        temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-    _sync_folder(path.parent)
-    return True
 
 
 def _inside(root: Path, name: str) -> Path:
