@@ -63,6 +63,7 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
         if name in config.disabled:
             loaded[name] = replace(plugin, disabled=True)
             continue
+        # Importing runs the package's code, which may fail or hang as its hooks may.
         registered, failure = guard.call(name, "loading it", partial(register_plugin, load, name), timeout_ms=LOAD_MS)
         hooks, problems = registered or ({}, [failure.message] if failure else [])
         read_sources = partial(validate_sources, names_in_use=set(all_sources))

@@ -54,6 +54,7 @@ def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[
     """Return the persona of the session that spawned a worker: the one in the call, else the one in the ledger."""
     if grant.role != "worker":
         return "", []
+    # A later call of a worker need not name its manager: the session has it.
     if not manager:
         label = store.resolve(grant.session)
         update = store.session(label) if label is not None else None

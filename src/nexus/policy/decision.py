@@ -116,6 +116,7 @@ def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
     # A worker may do less than any other role, so everybody may ask to be one.
     if not roles or requested == "worker":
         return requested
+    # One policy that says `worker` wins: policies only restrict.
     highest = "worker" if "worker" in roles else roles[0]
     if requested == "unified":
         return highest
@@ -232,6 +233,7 @@ def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
 
 def matching_pattern(name: str, patterns: tuple[str, ...]) -> str:
     """Return the pattern that a tool's name matches, an exact one first; empty if none does."""
+    # An exact name explains more than a wildcard that matches it too.
     if name in patterns:
         return name
     return next((pattern for pattern in _wildcards(patterns) if fnmatchcase(name, pattern)), "")

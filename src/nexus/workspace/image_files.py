@@ -75,6 +75,7 @@ def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, 
 
     Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
+    # By the header, before any pixel is decoded: a small file can promise a huge image.
     header = read_header(data, name)
     if header.width * header.height > max_pixels:
         raise BadImage(f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller")

@@ -135,6 +135,7 @@ def _resolved(
 def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning, ...]]:
     """Return the folders from the repository's root down to the workspace's parent."""
     user = user_home()
+    # A workspace at or above the home folder has no project around it.
     if user is not None and (user == workspace or workspace in user.parents):
         return (), ()
     above: list[Path] = []

@@ -79,6 +79,7 @@ def _state(path: Path, name: str) -> State | None:
     try:
         return state_of(os.stat(path))  # noqa: PTH116 - hot path
     except (FileNotFoundError, NotADirectoryError):
+        # A broken link is no missing file: its absence would lift the restrictions.
         if path.is_symlink():
             raise BadPolicy(name, "", "a file, not a broken link") from None
         return None

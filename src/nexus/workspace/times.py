@@ -90,6 +90,7 @@ class LocalTime:
 def local_time(context: SourceContext, source: str) -> tuple[LocalTime, list[ContextWarning]]:
     """Return the time of the call's event. An invalid time becomes 1970, an invalid zone UTC, each with a warning."""
     warnings: list[ContextWarning] = []
+    # An application's time may be any number, and years beyond 9999 have no datetime.
     try:
         at = datetime.fromtimestamp(context.at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

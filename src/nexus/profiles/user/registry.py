@@ -194,6 +194,7 @@ class Profiles:
         `chain` are the profiles that extend it. A user's profile never extends a workspace's, which is untrusted.
         """
         value = self.app_profiles.get(name)
+        # What the program passes comes first, so that no file can replace it.
         if isinstance(value, Profile):
             return ResolvedProfile(value, "program", "nexus.open")
         if value is not None:
@@ -301,6 +302,7 @@ class Profiles:
         sources: Mapping[str, Source] = base.sources if base else {}
         base_profile = base.profile if base else None
         cached = self._toml_profiles.get(file.path)
+        # `parse_profile` caches by text, so an unchanged text gives the same draft.
         if cached is None or cached[0] is not draft or cached[1] != base_profile:
             profile = build_profile(draft, name, base_profile, {**self.hooks().sources, **sources}, file.origin)
             cached = self._toml_profiles[file.path] = (draft, base_profile, profile)

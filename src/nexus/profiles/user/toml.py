@@ -210,6 +210,7 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
         return f"{block!r}, which is a source itself" if block in SOURCE_NAMED_BLOCKS else f"`{PREFIX}` and {NAME_RULE}"
     import difflib
 
+    # Cut, because the comparison takes quadratic time.
     close = difflib.get_close_matches(source[:80], sources, 1, 0.6)
     hint = f"; did you mean {close[0]}?" if close else ""
     names = ", ".join(sorted(sources))

@@ -149,6 +149,7 @@ class Files:
         cached = self._files.get(name)
         if cached is not None and cached[1] is not None and not self.root.is_dir():
             return ContextWarning(name, f"omitted: folder {self.root} no longer exists")
+        # Without a similar name, the folder is searched once and not in every call.
         if cached is None or cached[1] is not None or cached[2] is not None:
             similar = ", ".join(names_differing_in_case(self.root, name))
             text = f"not found, but {similar} exists (names are case-sensitive)"
@@ -164,6 +165,7 @@ class Files:
             warning = ContextWarning(name, f"omitted: {error.strerror or error}")
             return None if error.errno == MOVED else key, None, warning
         text, notes = decode_text(data[:READ_BYTES], cut=len(data) > READ_BYTES)
+        # Not cached with a similar name: that name may vanish without a change of this file's state.
         similar = ", ".join(names_differing_in_case(self.root, name))
         if similar:
             notes = (*notes, f"differs only in case from {similar} (the same file on some systems)")

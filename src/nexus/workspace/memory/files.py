@@ -146,6 +146,7 @@ def append(root: Path, name: str, text: str) -> None:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableFile(f"{name} is not a regular file")
+            # A line that a crash tore must not swallow the new entry.
             if status.st_size:
                 os.lseek(handle, -1, os.SEEK_END)
             ends_line = not status.st_size or os.read(handle, 1) == b"\n"
@@ -154,6 +155,7 @@ def append(root: Path, name: str, text: str) -> None:
                 while data:
                     data = data[os.write(handle, data) :]
                 os.fsync(handle)
+            # A full disk leaves no half of an entry.
             except OSError:
                 os.ftruncate(handle, status.st_size)
                 raise

@@ -92,6 +92,7 @@ def name_problem(name: str) -> str:
 
 def printable_line(text: str) -> str:
     """Return a text on one line, white space collapsed; terminal and direction controls become U+FFFD."""
+    # Controls could hide a line in a terminal, or show a name in another direction; joiners are part of words.
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c.isspace() or c in _JOINERS else "\ufffd" for c in text)
     return " ".join(text.split())

@@ -93,6 +93,7 @@ def _value_lines(
     for name in sorted(values, key=str):
         label = collapse_whitespace(str(name))[:80]
         try:
+            # The name has to have a JSON form too: it becomes a key.
             json_line({name: None})
             line = line_of(values[name])
         except (TypeError, ValueError) as error:

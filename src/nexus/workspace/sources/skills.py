@@ -166,6 +166,7 @@ def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, ma
         how = f"{loader}or `nexus skill use NAME` where that lies outside the workspace"
     all_lines = [_line(skill, probe) for skill in available.skills]
     lines, cut = all_lines, 0
+    # Shorter descriptions before fewer skills: a skill that is not listed is never loaded.
     for cut in (0, *SHORTER):
         lines = [_line(skill, probe, cut) for skill in available.skills] if cut else all_lines
         if _size(lines) <= max_chars:
