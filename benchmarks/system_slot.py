@@ -16,7 +16,7 @@ from benchmarks.report import Outcome, Table, Target
 from nexus.engine import Engine
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
     from nexus.types.profile import Profile
     from nexus.types.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
-    from nexus.workspace.images.load import image_from_file
+    from nexus.workspace.attachments import image_from_file
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _MODULES = {
         "nexus.types.message": "Image Message Text Thinking ToolCall ToolResult assistant tool user",
         "nexus.types.profile": "Profile",
         "nexus.types.request": "AgentResult Event Identity Permissions Request Routing TokenUsage",
-        "nexus.workspace.images.load": "image_from_file",
+        "nexus.workspace.attachments": "image_from_file",
     }.items()
     for name in names.split()
 }

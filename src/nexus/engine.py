@@ -53,12 +53,11 @@ from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, Routing
 from nexus.types.tool_definition import ToolSource
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies
-from nexus.workspace.setup import workspace_context
-from nexus.workspace.source_context import Clock, Mode, SourceContext
+from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
 
 if TYPE_CHECKING:  # compaction and plugins take a while to import, and most programs use neither
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer

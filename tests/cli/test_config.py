@@ -8,7 +8,7 @@ import pytest
 
 from cli.running import run
 from nexus.types.config import Config
-from nexus.workspace.config.load import values_of
+from nexus.workspace.config import values_of
 
 
 @pytest.fixture

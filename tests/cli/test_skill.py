@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cli.running import TRACEBACK, Ran, run
 from nexus.cli.skill_command import skill_text
+from nexus.workspace.skills.discovery import MAX_USED, record_use, used_skills
 from nexus.workspace.skills.skill_file import UNWRITTEN, printable_line, validate_skill
-from nexus.workspace.skills.usage import MAX_NAMES, record_use, used_skills
 from workspace.skills.making import skill, written
 
 
@@ -132,10 +132,10 @@ def test_a_damaged_note_of_uses_counts_as_empty_and_is_replaced(ws: Path, text: 
 
 
 def test_of_uses_the_newest_thousand_names_are_kept(ws: Path) -> None:
-    (ws / ".nexus" / "used.json").write_text(json.dumps({f"n{at}": at for at in range(MAX_NAMES)}))
-    record_use(ws, "new", MAX_NAMES)
+    (ws / ".nexus" / "used.json").write_text(json.dumps({f"n{at}": at for at in range(MAX_USED)}))
+    record_use(ws, "new", MAX_USED)
     found = used_skills(ws)[0]
-    assert (len(found), "n0" in found, found["new"]) == (MAX_NAMES, False, MAX_NAMES)
+    assert (len(found), "n0" in found, found["new"]) == (MAX_USED, False, MAX_USED)
 
 
 def test_new_makes_a_skill_that_keeps_the_standard_and_can_be_used_at_once(ws: Path) -> None:

@@ -96,7 +96,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "apsw": ("ledger.sqlite.connection",),
     "toktok": ("tokens.counter",),
     "tiktoken": ("tokens.counter",),
-    "PIL": ("workspace.images.prepare",),
+    "PIL": ("workspace.image_files",),
     "yaml": ("workspace.files.front_matter",),
     "docstring_parser": ("tools",),
     "filelock": ("workspace.memory.files",),

@@ -19,7 +19,7 @@ from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
 from nexus.render.renderers import RENDERERS
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
-from nexus.workspace.files.templates import templates
+from nexus.workspace.prompts import templates
 from support.replay import Mark, append, mark
 from support.validity import CHECKS
 

@@ -23,8 +23,8 @@ from nexus.engine import Engine
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Image, Message, Part, Text, ToolCall, assistant, tool
 from nexus.types.request import Attachment, Event
-from nexus.workspace.environment.system_info import this_system
-from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.environment.machine import this_system
+from nexus.workspace.prompts import CORE_IDENTITY
 from workspace.sources.gathering import put
 
 WORKSPACE = Path(__file__).parent / "workspace"

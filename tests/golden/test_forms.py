@@ -14,7 +14,7 @@ import pytest
 
 from golden.film_club import FilmClub, film_club, shown
 from nexus.profiles.builtin import PROFILES
-from nexus.workspace.environment.system_info import this_system
+from nexus.workspace.environment.machine import this_system
 from support.validity import CHECKS
 
 TYPED = Path(__file__).parent / "forms"

@@ -22,7 +22,7 @@ from nexus.errors import BadSetting
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import ToolCall, assistant, tool
 from nexus.types.request import Event
-from nexus.workspace.environment.system_info import this_system
+from nexus.workspace.environment.machine import this_system
 from support.validity import CHECKS
 from workspace.skills.making import skill
 from workspace.sources.gathering import put, write

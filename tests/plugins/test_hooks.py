@@ -591,7 +591,7 @@ def test_hook_list_shows_plugins_and_problems(installed: Path, tmp_path: Path) -
     assert "moment; sources acme" in shown.out
     assert "ModuleNotFoundError" in shown.out
     as_json = run("plugin", "list", "--json", "-w", tmp_path, folder=tmp_path).json
-    assert [(one["name"], one["place"], one["sources"]) for one in as_json] == [
+    assert [(one["name"], one["distribution"], one["sources"]) for one in as_json] == [
         ("acme", "acme-nexus 1.2", ["acme"]), ("broken", "acme-nexus 1.2", []),
     ]  # fmt: skip
 

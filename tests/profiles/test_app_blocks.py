@@ -18,8 +18,7 @@ from nexus.types.message import Note, Text, TokenSize, user
 from nexus.types.profile import Profile
 from nexus.types.request import Attachment, Event, Request
 from nexus.workspace.files.reader import FILE_CHARS
-from nexus.workspace.setup import workspace_context
-from nexus.workspace.source_context import SourceContext
+from nexus.workspace.source_context import SourceContext, workspace_context
 from nexus.workspace.sources.registry import SOURCES
 from workspace.sources.gathering import told, write
 

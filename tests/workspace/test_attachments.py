@@ -19,26 +19,24 @@ def notes(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_whole_file_is_shown_without_line_numbers(notes: Path) -> None:
+def test_whole_file_has_no_line_numbers(notes: Path) -> None:
     attachment, warned = attachment_from_file(notes)
     assert warned is None
     assert attachment == Attachment(str(notes), "\n".join(f"line {number}" for number in range(1, 11)))
 
 
-def test_some_lines_are_shown_from_the_first_to_the_last(notes: Path) -> None:
+def test_selected_lines_are_inclusive(notes: Path) -> None:
     assert attachment_from_file(notes, lines=(3, 4))[0] == Attachment(str(notes), "line 3\nline 4", 3, 4)
     assert attachment_from_file(notes, lines=(9, 99))[0] == Attachment(str(notes), "line 9\nline 10", 9, 10)
 
 
 @pytest.mark.parametrize("lines", [(0, 1), (3, 2), (11, 12), (-1, 5)])
-def test_lines_that_are_not_there_are_an_error_that_says_how_many_there_are(
-    notes: Path, lines: tuple[int, int]
-) -> None:
+def test_missing_lines_error_names_line_count(notes: Path, lines: tuple[int, int]) -> None:
     with pytest.raises(UnreadableFile, match="has 10 lines"):
         attachment_from_file(notes, lines)
 
 
-def test_over_the_cap_whole_lines_are_kept_and_the_rest_is_told(notes: Path) -> None:
+def test_text_over_cap_keeps_whole_lines_with_notice(notes: Path) -> None:
     attachment, warned = attachment_from_file(notes, max_chars=25)
     assert (
         attachment.text
@@ -53,7 +51,7 @@ def test_over_the_cap_whole_lines_are_kept_and_the_rest_is_told(notes: Path) -> 
 @pytest.mark.parametrize(
     "data", [b"\x89PNG\r\n\x1a\n\0\0", b"a\0b", b"\x7fELF\x02", b"\xff\xd8\xff\xe0", bytes(range(256))]
 )
-def test_what_is_no_text_is_refused_whatever_its_name(notes: Path, data: bytes) -> None:
+def test_binary_file_is_rejected_by_content(notes: Path, data: bytes) -> None:
     notes.write_bytes(data)
     with pytest.raises(UnreadableFile, match=r"is not (UTF-8 or UTF-16 )?text"):
         attachment_from_file(notes)
@@ -67,7 +65,7 @@ def test_other_encodings_and_line_ends_are_read(notes: Path) -> None:
     assert attachment_from_file(notes)[0].text == "\x1b[31mred\x1b[0m\tand\fmore"
 
 
-def test_only_regular_files_inside_the_workspace_are_read(tmp_path: Path, notes: Path) -> None:
+def test_only_regular_files_inside_workspace_are_read(tmp_path: Path, notes: Path) -> None:
     workspace = tmp_path / "w"
     workspace.mkdir()
     (workspace / "link.txt").symlink_to(notes)
@@ -79,7 +77,7 @@ def test_only_regular_files_inside_the_workspace_are_read(tmp_path: Path, notes:
     assert attachment_from_file(workspace / "link.txt")[0].text.startswith("line 1")
 
 
-def test_lines_are_named_behind_the_file_unless_a_file_has_that_name(tmp_path: Path) -> None:
+def test_line_range_follows_file_name_unless_file_exists(tmp_path: Path) -> None:
     assert split_line_range("a.py:3-14") == ("a.py", (3, 14))
     assert split_line_range("C:\\x.py:3-4") == ("C:\\x.py", (3, 4))
     assert split_line_range("a.py") == ("a.py", None)

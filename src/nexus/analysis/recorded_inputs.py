@@ -36,7 +36,7 @@ from nexus.types.message import Message, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import source_functions
 

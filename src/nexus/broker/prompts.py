@@ -16,9 +16,9 @@ from nexus.profiles.builtin import LAYERED
 from nexus.types.environment import Environment
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, home_folder
-from nexus.workspace.files.templates import template_texts
+from nexus.workspace.prompts import template_texts
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
 from nexus.workspace.sources.registry import SOURCES

@@ -34,8 +34,7 @@ from nexus.render.console import context_text, printable_lines
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.request import Attachment, Event
-from nexus.workspace.attachments import attachment_from_file, split_line_range
-from nexus.workspace.images.load import read_image
+from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
 
 ROLES = ("manager", "worker", "unified")
 FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")

@@ -12,7 +12,7 @@ from nexus.cli._output import emit, print_warning
 from nexus.cli._tables import print_table
 from nexus.errors import WorkspaceMissing
 from nexus.render.console import printable
-from nexus.workspace.config.load import read_configuration, values_of
+from nexus.workspace.config import read_configuration, values_of
 
 
 @click.group("config", invoke_without_command=True)

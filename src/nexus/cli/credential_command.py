@@ -13,8 +13,7 @@ from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.render.console import printable
-from nexus.workspace.credentials.index import CredentialEntry
-from nexus.workspace.credentials.names import check_name, variable_of
+from nexus.workspace.credentials.index import CredentialEntry, check_name, variable_of
 from nexus.workspace.credentials.secret import MAX_BYTES, Secret
 from nexus.workspace.credentials.store import Declared
 from nexus.workspace.environment.survey import declared_credentials

@@ -11,7 +11,7 @@ from nexus.cli._output import emit
 from nexus.engine import LEDGER_FILE, open_engine
 from nexus.errors import WorkspaceMissing
 from nexus.render.console import printable
-from nexus.workspace.files.templates import templates
+from nexus.workspace.prompts import templates
 
 
 @click.command("init")

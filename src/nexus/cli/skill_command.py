@@ -21,12 +21,10 @@ from nexus.engine import open_engine
 from nexus.errors import BadSkill, NoSuchSkill
 from nexus.render.console import printable
 from nexus.types.skill import SkillCatalog, SkillInstructions
-from nexus.workspace.environment.probe import Probe
+from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
-from nexus.workspace.skills.discovery import FILE, SKILLS
-from nexus.workspace.skills.lint import lint_all, lint_path
+from nexus.workspace.skills.discovery import FILE, SKILLS, USED, lint_all, lint_path, record_use, used_skills
 from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, name_problem, printable_line
-from nexus.workspace.skills.usage import USED, record_use, used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import availability, discover_skills
 
@@ -140,7 +138,11 @@ def lint(path: str | None, options: CommandOptions) -> None:
 
     Example: nexus skill lint skills/log-triage
     """
-    results = lint_path(Path(path).expanduser()) if path else lint_all(_workspace_context(options))
+    if path:
+        results = lint_path(Path(path).expanduser())
+    else:
+        context = _workspace_context(options)
+        results = lint_all(context.skill_index.of(context.files, context.home))
     rows = [
         (result.file, finding.line, "error" if finding.error else "warning", finding.text)
         for result in results

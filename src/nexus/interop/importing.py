@@ -23,7 +23,7 @@ from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import SessionMetadata, SessionStatus
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.types.message import Image, Message, Part, ToolResult
-from nexus.workspace.images.load import with_dimensions
+from nexus.workspace.attachments import with_dimensions
 
 ATTEMPTS = 5
 """Attempts to import a path when other writers change its session first."""

@@ -1,22 +1,34 @@
-"""Runs plugin code with a timeout and error isolation."""
+"""Plugin code run safely: with a timeout and error isolation, on private copies of values, its results validated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextvars import copy_context
+from itertools import islice
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import ContextWarning
+import msgspec
+from msgspec.structs import replace
 
-ERROR_CHARS = 200
-"""Maximum length of a reported error text."""
+from nexus.errors import BadTool
+from nexus.text.one_line import collapse_whitespace, json_line
+from nexus.types.block import Block, ContextWarning
+from nexus.types.profile import Profile
+from nexus.types.request import Request
+from nexus.types.tool_definition import ToolSpec, canonical
+from nexus.workspace.files.reader import FILE_CHARS
+from nexus.workspace.source_context import SourceContext
 
-OMITTED = ": omitted"
-"""End of a warning about a call whose result the context does without."""
-
+ERROR_CHARS = 200  # maximum length of a reported error text
+OMITTED = ": omitted"  # end of a warning about a call whose result the context does without
+MAX_ITEMS = 1_000  # sources, tools, profiles or blocks that are read from one result
+NAME_CHARS = 80
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class InvalidHookResult(Exception):
@@ -37,14 +49,7 @@ class Guard:
     def call(
         self, plugin: str, label: str, work: Callable[[], T], *, timeout_ms: int | None = None
     ) -> tuple[T | None, ContextWarning | None]:
-        """Return the result of `work`, or None and a warning.
-
-        Args:
-            plugin: The plugin's name, for warnings.
-            label: The hook or source that is called, for warnings.
-            work: The plugin code.
-            timeout_ms: Overrides the guard's timeout.
-        """
+        """Return the result of `work`, or None and a warning that names plugin and label (the hook or source)."""
         key, source = (plugin, label), f"hook:{plugin}"
         running = self._running.pop(key, None)
         if running is not None and running.is_alive():
@@ -80,3 +85,142 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, InvalidHookResult):
         return text
     return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
+
+
+def private_request(request: Request) -> Request:
+    """Return the request with copies of its mutable values, so that a hook cannot change another one's request."""
+    event = replace(request.event, hook_data=_copied(request.event.hook_data), metadata=_copied(request.event.metadata))
+    identity = replace(request.identity, user_profile=_copied(request.identity.user_profile))
+    tools, settings = _copied(request.tools), _copied(request.model_config)
+    blocks = dict(request.blocks)
+    return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
+
+
+def private_source_context(context: SourceContext) -> SourceContext:
+    """Return the source context with copies of its mutable values."""
+    workspace = dataclasses.replace(context.workspace, host=dict(context.workspace.host))
+    request, skills = private_request(context.request), list(context.skills_cache)
+    return dataclasses.replace(context, request=request, workspace=workspace, skills_cache=skills)
+
+
+def validate_sources(result: object, names_in_use: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
+    """Return the functions whose names are valid and free, and problems with the others."""
+    sources: dict[str, Callable[..., Any]] = {}
+    problems: list[str] = []
+    for name, function in islice(_mapping(result, "functions by name").items(), MAX_ITEMS):
+        if not isinstance(name, str) or not name or len(name) > NAME_CHARS or not name.isprintable():
+            problems.append(f"source {str(name)[:NAME_CHARS]!r} omitted: invalid name")
+        elif not callable(function):
+            problems.append(f"source {name!r} omitted: not a function but {type(function).__name__}")
+        elif name in names_in_use:
+            problems.append(f"source {name!r} omitted: another source has the same name")
+        else:
+            sources[name] = function
+    return sources, problems
+
+
+def validate_event_metadata(result: object) -> dict[str, Any]:
+    """Return the values as JSON copies. Raises InvalidHookResult if one has no JSON form."""
+    try:
+        return json.loads(json_line(_mapping(result, "values by name")))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidHookResult(f"returned a value without JSON form: {error}") from error
+
+
+def validate_tools(result: object, existing: Mapping[str, ToolSpec]) -> tuple[list[ToolSpec], list[str]]:
+    """Return the tools whose names are free, and problems with the others; an equal existing tool is no problem."""
+    tools: dict[str, ToolSpec] = {}
+    problems: list[str] = []
+    for definition in _items(result, "tool definitions"):
+        try:
+            specs = canonical([json.loads(json_line(_mapping(definition, "a tool's definition")))])
+        except (BadTool, TypeError, ValueError, AttributeError, InvalidHookResult) as error:
+            problems.append(f"tool omitted: {collapse_whitespace(str(error))[:200]}")
+            continue
+        for spec in specs:
+            if spec.name not in existing and spec.name not in tools:
+                tools[spec.name] = spec
+            elif existing.get(spec.name) != spec:
+                problems.append(f"tool {spec.name!r} omitted: another tool has the same name")
+    return list(tools.values()), problems
+
+
+def validate_profiles(result: object, names_in_use: Collection[str]) -> tuple[dict[str, Profile], list[str]]:
+    """Return the profiles whose names are free, and problems with the others."""
+    profiles: dict[str, Profile] = {}
+    problems: list[str] = []
+    for value in _items(result, "profiles"):
+        profile = _checked(value, Profile)
+        if not profile.name or profile.name in names_in_use or profile.name in profiles:
+            problems.append(f"profile {profile.name[:NAME_CHARS]!r} omitted: name empty or taken")
+        else:
+            profiles[profile.name] = profile
+    return profiles, problems
+
+
+def validate_blocks(result: object, plugin: str, source: str) -> tuple[list[Block], list[ContextWarning]]:
+    """Return a source's result as blocks labeled with the plugin, each within the size cap of files, and warnings.
+
+    Text becomes a block of the Workspace layer with trust `tool`. Only Nexus itself is trusted as `system`.
+    """
+    origin = f"hook:{plugin}/{source}"
+    if result is None:
+        return [], []
+    blocks: list[Block] = []
+    warnings: list[ContextWarning] = []
+    for item in [result] if isinstance(result, (str, Block)) else _items(result, "blocks"):
+        block = Block("Workspace", source, item, origin) if isinstance(item, str) else _checked(item, Block)
+        trust = "tool" if isinstance(item, str) or block.trust == "system" else block.trust
+        name = collapse_whitespace(block.name)[:NAME_CHARS] or source
+        block = replace(block, source=origin, trust=trust, name=name)
+        excess = len(block.text) - FILE_CHARS
+        if excess > 0:
+            line = f"[{excess:,} more characters of {source} left out (cap {FILE_CHARS:,})]"
+            text = f"{block.text[:FILE_CHARS]}\n{line}"
+            block = replace(block, text=text, omitted_chars=block.omitted_chars + excess)
+            warnings.append(ContextWarning(origin, f"{excess:,} characters omitted: the cap is {FILE_CHARS:,}"))
+        if block.text.strip():
+            blocks.append(block)
+    return blocks, warnings
+
+
+def call_hook(
+    call: Callable[..., Any], read: Callable[[Any], T], request: Request | None = None, **arguments: Any
+) -> T | None:
+    """Call a hook with a private copy of the request; return the validated result, or None if it has none."""
+    if request is not None:
+        arguments["request"] = private_request(request)
+    result = call(**arguments)
+    return None if result is None else read(result)
+
+
+def _mapping(value: object, expected: str) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidHookResult(f"returned {type(value).__name__} and not {expected}")
+    return dict(cast("Mapping[Any, Any]", value))
+
+
+def _items(value: object, expected: str) -> list[Any]:
+    # A set has another order in each process, so the prompt would have other bytes.
+    if isinstance(value, (str, bytes, Mapping, AbstractSet)) or not isinstance(value, Iterable):
+        raise InvalidHookResult(f"returned {type(cast('object', value)).__name__} and not a list of {expected}")
+    return list(islice(cast("Iterable[Any]", value), MAX_ITEMS))
+
+
+def _checked(value: object, kind: type[S]) -> S:
+    """Return the value with its field types checked, which the constructor of a Struct does not do."""
+    if not isinstance(value, kind):
+        raise InvalidHookResult(f"returned {type(value).__name__} and not a {kind.__name__}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(value), kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidHookResult(f"returned an invalid {kind.__name__}: {error}") from error
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        items = [_copied(item) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    return value

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard
-from nexus.plugins.validate import call_hook, validate_event_metadata, validate_tools
+from nexus.plugins.guard import Guard, call_hook, validate_event_metadata, validate_tools
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
@@ -19,26 +18,19 @@ from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.registry import source_functions
 
-HookCall = Callable[..., Any]
-"""Calls one plugin's hook; returns None if it has no result."""
+HookCall = Callable[..., Any]  # calls one plugin's hook; returns None if it has no result
 
 
 class Plugin(Struct, frozen=True):
     """A discovered plugin."""
 
     name: str
-    distribution: str
-    """The distribution that contains it, or `given` if the program passed it."""
-    hooks: tuple[str, ...] = ()
-    """Names of the hooks that it implements."""
-    sources: tuple[str, ...] = ()
-    """Names of the sources that it adds."""
-    profiles: tuple[str, ...] = ()
-    """Names of the profiles that it adds."""
-    problems: tuple[str, ...] = ()
-    """Reasons why parts of it are omitted."""
-    disabled: bool = False
-    """Disabled by the configuration, and not imported."""
+    distribution: str  # the distribution that contains it, or `given` if the program passed it
+    hooks: tuple[str, ...] = ()  # names of the hooks that it implements
+    sources: tuple[str, ...] = ()  # names of the sources that it adds
+    profiles: tuple[str, ...] = ()  # names of the profiles that it adds
+    problems: tuple[str, ...] = ()  # reasons why parts of it are omitted
+    disabled: bool = False  # disabled by the configuration, and not imported
 
 
 @dataclass(slots=True)
@@ -47,25 +39,15 @@ class Hooks:
 
     guard: Guard
     plugins: tuple[Plugin, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=source_functions)
-    """All sources, Nexus's included."""
-    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
-    """The plugins' profiles."""
+    sources: Mapping[str, Source] = field(default_factory=source_functions)  # all sources, Nexus's included
+    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])  # the plugins' profiles
     calls: Mapping[str, Mapping[str, HookCall]] = field(default_factory=dict[str, Mapping[str, HookCall]])
     """The plugins' hooks, by hook and plugin."""
 
     def run(self, request: Request, at_ms: int, *, moment: bool) -> tuple[Request, tuple[ContextWarning, ...]]:
-        """Add the plugins' tools to a request, and their event metadata to a user's message.
+        """Return a request with the plugins' tools and, if `moment`, with their event metadata, and warnings.
 
-        Values that the request has already win.
-
-        Args:
-            request: The request.
-            at_ms: Time of the event, in milliseconds since 1970.
-            moment: Whether to add event metadata.
-
-        Returns:
-            The extended request, and warnings.
+        Values that the request has already win. `at_ms` is the time of the event, in milliseconds since 1970.
         """
         warnings = [ContextWarning(f"hook:{plugin.name}", text) for plugin in self.plugins for text in plugin.problems]
         tools = self._tools(request, warnings)

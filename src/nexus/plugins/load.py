@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard, InvalidHookResult, describe_error
-from nexus.plugins.hooks import HookCall, Hooks, Plugin
-from nexus.plugins.validate import (
+from nexus.plugins.guard import (
+    Guard,
+    InvalidHookResult,
     call_hook,
+    describe_error,
     private_source_context,
     validate_blocks,
     validate_profiles,
     validate_sources,
 )
+from nexus.plugins.hooks import HookCall, Hooks, Plugin
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.config import HooksConfig
 from nexus.types.profile import Profile
@@ -27,30 +29,20 @@ from nexus.workspace.sources.registry import source_functions
 if TYPE_CHECKING:
     import pluggy
 
-GROUP = "nexus"
-"""The entry point group."""
+GROUP = "nexus"  # the entry point group
 
 HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
-LOAD_MS = 10_000
-"""Timeout for importing a plugin."""
-
-LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]
-"""A discovered plugin, and the function that loads it."""
+LOAD_MS = 10_000  # timeout for importing a plugin
+LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered plugin, and the function that loads it
 
 T = TypeVar("T")
 
 
 def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collection[str]) -> Hooks:
-    """Load a program's plugins and the installed ones, each group sorted by name.
+    """Load a program's plugins (modules, classes or objects) and the installed ones, each group sorted by name.
 
-    Args:
-        config: Timeout and disabled plugins.
-        plugins: The program's plugins: modules, classes or objects.
-        profiles: Profile names that are taken.
-
-    Returns:
-        The hooks. A plugin that cannot be loaded is listed with the reason.
+    `profiles` are names that are taken. A plugin that cannot be loaded is listed with the reason.
     """
     guard = Guard(config.timeout_ms)
     loaded: dict[str, Plugin] = {}
@@ -58,7 +50,12 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
     all_sources: dict[str, Source] = source_functions()
     all_profiles: dict[str, Profile] = {}
     calls: dict[str, dict[str, HookCall]] = {}
-    for plugin, load in (*_program_plugins(plugins), *_installed_plugins()):
+    labels = [collapse_whitespace(str(getattr(plugin, "__name__", type(plugin).__name__))) for plugin in plugins]
+    given = sorted(zip(labels, plugins, strict=True), key=lambda pair: pair[0])
+    # Plugins passed by the program come first, so that they win over installed ones of the same name.
+    found: list[LoadablePlugin] = [(Plugin(label, "given"), partial(_identity, plugin)) for label, plugin in given]
+    found += [(Plugin(label, distribution), load) for distribution, label, load in _entry_points(tuple(sys.path))]
+    for plugin, load in found:
         name = plugin.name
         if name in loaded:
             duplicates.append(replace(plugin, problems=("omitted: another plugin has the same name",)))
@@ -66,9 +63,8 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
         if name in config.disabled:
             loaded[name] = replace(plugin, disabled=True)
             continue
-        registered, failure = guard.call(
-            name, "loading it", partial(_load_and_register, load, name), timeout_ms=LOAD_MS
-        )
+        # Importing runs the package's code, which may fail or hang as its hooks may.
+        registered, failure = guard.call(name, "loading it", partial(register_plugin, load, name), timeout_ms=LOAD_MS)
         hooks, problems = registered or ({}, [failure.message] if failure else [])
         read_sources = partial(validate_sources, names_in_use=set(all_sources))
         functions = _added(guard, name, hooks, "nexus_sources", read_sources, problems)
@@ -89,20 +85,8 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
     return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, calls)
 
 
-def _program_plugins(plugins: Sequence[object]) -> Iterator[LoadablePlugin]:
-    """Yield the program's plugins, named after themselves or their class."""
-    names = [collapse_whitespace(str(getattr(plugin, "__name__", type(plugin).__name__))) for plugin in plugins]
-    for name, plugin in sorted(zip(names, plugins, strict=True), key=lambda pair: pair[0]):
-        yield Plugin(name, "given"), partial(_identity, plugin)
-
-
 def _identity(plugin: object) -> object:
     return plugin
-
-
-def _installed_plugins() -> Iterator[LoadablePlugin]:
-    for distribution, name, load in _entry_points(tuple(sys.path)):
-        yield Plugin(name, distribution), load
 
 
 @lru_cache(maxsize=8)
@@ -117,16 +101,13 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
     return sorted(points, key=lambda point: (point[1], point[0]))
 
 
-def _load_and_register(load: Callable[[], object], name: str) -> tuple[dict[str, HookCall], list[str]]:
-    return register_plugin(load(), name)
-
-
-def register_plugin(plugin: object, name: str) -> tuple[dict[str, HookCall], list[str]]:
-    """Return a plugin's hook calls by hook, and its problems. Raises InvalidHookResult if it implements no hook."""
+def register_plugin(load: Callable[[], object], name: str) -> tuple[dict[str, HookCall], list[str]]:
+    """Load a plugin; return its hook calls by hook, and its problems. Raises InvalidHookResult if it implements no hook."""
     import pluggy  # here, because most programs have no plugin and the import takes time
 
     from nexus.plugins import spec
 
+    plugin = load()
     manager = pluggy.PluginManager(spec.GROUP)
     manager.add_hookspecs(spec)
     manager.register(plugin, name=name)

@@ -10,8 +10,7 @@ import pluggy
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 
-GROUP = "nexus"
-"""The entry point group, and pluggy's project name."""
+GROUP = "nexus"  # the entry point group, and pluggy's project name
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from msgspec import Struct
@@ -25,17 +25,10 @@ class AuthorizedRequest(Struct, frozen=True):
 
 
 def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, persona: str = "") -> AuthorizedRequest:
-    """Restrict a request to what the policies grant.
+    """Restrict a request to what the policies grant, in order of precedence.
 
-    Args:
-        request: The request, its tools in any provider's form.
-        policies: In order of precedence.
-        store: Resolves session aliases, and a manager's persona.
-        persona: Used where neither the request nor a worker's manager has one. A worker inherits the persona of the
-            last call in its manager's session.
-
-    Raises:
-        NotAllowed, BadSessionKey, BadTool, LedgerError: See `decide`; a malformed tool definition is always rejected.
+    `persona` is used where neither the request nor a worker's manager has one. Raises as `decide`, LedgerError, and
+    BadTool for a malformed tool definition.
     """
     grant = decide(policies, request, lambda label: store.resolve(label) or label)
     if grant.denied_tools:
@@ -47,13 +40,13 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
         inherited, more = _inherited_persona(store, grant, routing.manager)
         identity = replace(identity, persona=inherited or persona)
         warnings = (*warnings, *more)
-    request = replace(
-        request,
-        routing=routing,
-        identity=identity,
-        permissions=Permissions(grant.toolset, grant.permissions, grant.capabilities),
-        tools=tuple(_named_or_invalid(request.tools, grant.tools)) if grant.denied_tools else request.tools,
-    )
+    permissions = Permissions(grant.toolset, grant.permissions, grant.capabilities)
+    tools = request.tools
+    if grant.denied_tools:
+        granted = {*grant.tools, None}  # None: a definition without a name, which is rejected where it is read
+        rows = ((tool_metadata(definition), definition) for definition in iter_definitions(tools))
+        tools = tuple(cast("dict[str, Any]", row) for tool, row in rows if (tool and tool.name) in granted)
+    request = replace(request, routing=routing, identity=identity, permissions=permissions, tools=tools)
     return AuthorizedRequest(request, grant.denied_tools, warnings)
 
 
@@ -61,6 +54,7 @@ def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[
     """Return the persona of the session that spawned a worker: the one in the call, else the one in the ledger."""
     if grant.role != "worker":
         return "", []
+    # A later call of a worker need not name its manager: the session has it.
     if not manager:
         label = store.resolve(grant.session)
         update = store.session(label) if label is not None else None
@@ -73,11 +67,3 @@ def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[
         return "", [ContextWarning("nexus:persona", text)]
     row = last_call(store, thread)
     return str(row.manifest.get("persona", "")) if row is not None else "", []
-
-
-def _named_or_invalid(definitions: Iterable[Mapping[str, Any]], names: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the definitions of these tools, and those without a name, which are rejected where they are read."""
-    for definition in iter_definitions(definitions):
-        tool = tool_metadata(definition)
-        if tool is None or tool.name in names:
-            yield cast("dict[str, Any]", definition)

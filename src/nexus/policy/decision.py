@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.errors import BadSessionKey, NotAllowed
 from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Principal, Toolset
 from nexus.types import session_key
 from nexus.types.block import ContextWarning
-from nexus.types.request import AgentRole, Permissions, Request
+from nexus.types.request import AgentRole, Request
 from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_metadata
 
 SOURCE = "nexus:policy"
@@ -28,8 +29,7 @@ class PolicyMatch(Struct, frozen=True):
 
     policy: Policy
     kind: MatchKind
-    entry: Principal = Principal()
-    """The principal's entry, completed from the policy's default."""
+    entry: Principal = Principal()  # the principal's entry, completed from the policy's default
 
 
 class AppliedToolset(Struct, frozen=True):
@@ -43,16 +43,10 @@ class AppliedToolset(Struct, frozen=True):
 def decide(
     policies: Policy | Sequence[Policy], request: Request, resolve: Callable[[str], str] = lambda label: label
 ) -> Grant:
-    """Apply policies to a request. Applying them to an already granted request gives the same grant.
+    """Apply policies, in order of precedence, to a request. An already granted request gets the same grant.
 
-    Args:
-        policies: In order of precedence; each can only restrict.
-        request: The request, its tools in any provider's form.
-        resolve: Returns the session label that an alias refers to.
-
-    Raises:
-        NotAllowed: The role, session or toolset is not available to the principal.
-        BadSessionKey: The session label is invalid or does not fit the role.
+    `resolve` returns the session label that an alias refers to. Raises NotAllowed for a role, session or toolset that the
+    principal may not use, and BadSessionKey.
     """
     policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
     principal, routing, requested = request.identity.principal, request.routing, request.permissions
@@ -66,18 +60,27 @@ def decide(
         if tool is not None:  # a definition without a name is rejected where definitions are read
             tools[tool.name] = (tool, definition)
     reasons = {name: denial_reason(tool, role, matches, toolsets) for name, (tool, _) in sorted(tools.items())}
-    permissions = _permissions(requested, matches)
+    is_closed = any(match.kind == "closed" for match in matches)
+    grants = [() if match.kind == "closed" else match.entry.permissions for match in matches]
+    bounds = [set(names) for names in grants if names is not None]
+    permissions = requested.granted
+    if bounds:  # what is requested, or the principal's own, within what every policy grants
+        own = requested.granted or effective_principal(matches).permissions or ()
+        permissions = tuple(sorted(set(own).intersection(*bounds)))
+    lists = (requested.capabilities, *(applied.toolset.capabilities for applied in toolsets))
+    listed = [set(names) for names in lists if names is not None]
+    capabilities = tuple(sorted(listed[0].intersection(*listed[1:]))) if listed else None
     return Grant(
         role,
         session,
         TOOLSET_SEPARATOR.join(toolset.name for toolset in toolsets) or requested.toolset,
         permissions,
-        _capabilities(requested, matches, toolsets),
+        () if is_closed else capabilities,
         tuple(name for name, reason in reasons.items() if not reason),
         tuple(DeniedTool(name, reason, dict(tools[name][1])) for name, reason in reasons.items() if reason),
         effective_principal(matches).person,
         tuple(_explanation(request, matches, role, session, toolsets)),
-        tuple(_warnings(requested, principal, matches, permissions, toolsets, [tool for tool, _ in tools.values()])),
+        tuple(_warnings(request, matches, permissions, toolsets, [tool for tool, _ in tools.values()])),
     )
 
 
@@ -93,24 +96,15 @@ def match_policy(policy: Policy, principal: str) -> PolicyMatch:
         return PolicyMatch(policy, "named", entry)
     kind: MatchKind = "default" if entry is None else "named"
     entry = entry or Principal()
-    completed = Principal(
-        entry.person,
-        entry.role or default.role,
-        entry.toolset or default.toolset,
-        entry.session,
-        entry.permissions if entry.permissions is not None else default.permissions,
-    )
-    return PolicyMatch(policy, kind, completed)
+    # An empty list of permissions grants none; only an unset one takes the default's.
+    permissions = entry.permissions if entry.permissions is not None else default.permissions
+    role, toolset = entry.role or default.role, entry.toolset or default.toolset
+    return PolicyMatch(policy, kind, replace(entry, role=role, toolset=toolset, permissions=permissions))
 
 
 def effective_principal(matches: Sequence[PolicyMatch]) -> Principal:
     """Return the entry of the first policy that defines principals; later policies do not override it."""
-    first = _first_defining(matches)
-    return first.entry if first is not None else Principal()
-
-
-def _first_defining(matches: Sequence[PolicyMatch]) -> PolicyMatch | None:
-    return next((match for match in matches if match.kind != "open"), None)
+    return next((match.entry for match in matches if match.kind != "open"), Principal())
 
 
 def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
@@ -119,8 +113,10 @@ def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
     `unified` requests the role that the policies assign. Raises NotAllowed.
     """
     roles: list[AgentRole] = [match.entry.role for match in matches if match.entry.role is not None]
+    # A worker may do less than any other role, so everybody may ask to be one.
     if not roles or requested == "worker":
         return requested
+    # One policy that says `worker` wins: policies only restrict.
     highest = "worker" if "worker" in roles else roles[0]
     if requested == "unified":
         return highest
@@ -143,15 +139,26 @@ def session_of(
     """
     default_label = principal_session(principal, matches) if principal and matches else "main"
     label = default_label if requested is None else requested
-    if requested is None and role == "worker" and (label == "main" or not _fits(label, role)):
-        raise BadSessionKey("worker session missing (name one, for example 'worker:report-1')")
+    if requested is None and role == "worker":
+        key = session_key.parse(label)
+        if label == "main" or (key is not None and role not in session_key.ROLES_BY_KIND[key.kind]):
+            raise BadSessionKey("worker session missing (name one, for example 'worker:report-1')")
     session_key.check(label, role)
-    first = _first_defining(matches)
-    is_assigned = first is not None and first.kind == "named" and label == default_label
+    first_kind = next((match.kind for match in matches if match.kind != "open"), "open")
+    is_assigned = first_kind == "named" and label == default_label
     if principal and matches and not is_assigned:
         allowed = {default_label, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
-        for name in dict.fromkeys((label, resolve(label))):
-            _check_owner(name, principal, matches, owned=name in allowed or label in allowed)
+        for name in dict.fromkeys((label, resolve(label))):  # an alias must not reach another person's session
+            for match in matches:
+                owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}
+                if owners and principal not in owners:
+                    text = f"session {name!r} not allowed for {principal!r}"
+                    raise NotAllowed(f"{text}: {match.policy.name} assigns it to somebody else")
+            key = session_key.parse(name)
+            if key is not None and key.kind == "dm" and not {name, label} & allowed:
+                raise NotAllowed(
+                    f"session {name!r} not allowed for {principal!r}: a `dm:` session belongs to one person"
+                )
     return label
 
 
@@ -160,32 +167,13 @@ def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:
     return effective_principal(matches).label(principal)
 
 
-def _fits(label: str, role: AgentRole) -> bool:
-    key = session_key.parse(label)
-    return key is None or role in session_key.ROLES_BY_KIND[key.kind]
-
-
-def _check_owner(label: str, principal: str, matches: Iterable[PolicyMatch], *, owned: bool) -> None:
-    """Raise NotAllowed if a session belongs to another person, by a policy or as a `dm:` session."""
-    for match in matches:
-        owners = {name for name, entry in match.policy.principals.items() if entry.label(name) == label}
-        if owners and principal not in owners:
-            raise NotAllowed(
-                f"session {label!r} not allowed for {principal!r}: {match.policy.name} assigns it to somebody else"
-            )
-    key = session_key.parse(label)
-    if key is not None and key.kind == "dm" and not owned:
-        raise NotAllowed(f"session {label!r} not allowed for {principal!r}: a `dm:` session belongs to one person")
-
-
 # toolsets and tools -------------------------------------------------------------------------------------------------
 
 
 def find_toolset(name: str, policies: Sequence[Policy]) -> AppliedToolset | None:
     """Return the toolset of that name in the first policy that defines it, so the user's before the workspace's."""
-    return next(
-        (AppliedToolset(name, policy.toolsets[name], policy) for policy in policies if name in policy.toolsets), None
-    )
+    policy = next((policy for policy in policies if name in policy.toolsets), None)
+    return AppliedToolset(name, policy.toolsets[name], policy) if policy is not None else None
 
 
 def applied_toolsets(requested: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> list[AppliedToolset]:
@@ -218,7 +206,8 @@ def denial_reason(
         return f"{closed.policy.name} does not define the principal and has no default"
     if tool.roles and role not in tool.roles:
         return f"only for role {', '.join(tool.roles)}"
-    if role == "worker" and tool.name != REPLY and _is_messaging(tool, matches):
+    categories = {tool.category}.union(*(categories_of(tool, match.policy) for match in matches))
+    if role == "worker" and tool.name != REPLY and MESSAGING in categories:
         return f"workers may use no messaging tool except `{REPLY}`"
     for match in matches:
         rule = match.policy.roles.get(role)
@@ -236,10 +225,6 @@ def denial_reason(
     return ""
 
 
-def _is_messaging(tool: ToolMetadata, matches: Sequence[PolicyMatch]) -> bool:
-    return tool.category == MESSAGING or any(MESSAGING in categories_of(tool, match.policy) for match in matches)
-
-
 def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
     """Return the categories of a tool: the one in its definition, and those that the policy assigns by name."""
     categories = {name for name, patterns in policy.categories.items() if matching_pattern(tool.name, patterns)}
@@ -248,6 +233,7 @@ def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
 
 def matching_pattern(name: str, patterns: tuple[str, ...]) -> str:
     """Return the pattern that a tool's name matches, an exact one first; empty if none does."""
+    # An exact name explains more than a wildcard that matches it too.
     if name in patterns:
         return name
     return next((pattern for pattern in _wildcards(patterns) if fnmatchcase(name, pattern)), "")
@@ -262,44 +248,15 @@ def unmatched_patterns(toolset: Toolset, tools: Iterable[ToolMetadata]) -> list[
     """Return the patterns of a toolset that match none of the tools: misspelled names, or tools that are missing."""
     names = {tool.name for tool in tools}
     unused = [pattern for pattern in dict.fromkeys((*toolset.tools, *toolset.deny)) if pattern not in names]
-    wildcards = _wildcards(tuple(unused))
-    return [
-        pattern
-        for pattern in unused
-        if pattern not in wildcards or not any(fnmatchcase(name, pattern) for name in names)
-    ]
+    matched = {pattern for pattern in _wildcards(tuple(unused)) if any(fnmatchcase(name, pattern) for name in names)}
+    return [pattern for pattern in unused if pattern not in matched]
 
 
 # permissions, explanation and warnings ------------------------------------------------------------------------------
 
 
-def _permissions(requested: Permissions, matches: Sequence[PolicyMatch]) -> tuple[str, ...]:
-    """Return the requested permissions, or the principal's, restricted to those that every policy grants."""
-    entries = [() if match.kind == "closed" else match.entry.permissions for match in matches]
-    bounds = [permissions for permissions in entries if permissions is not None]
-    if not bounds:
-        return requested.granted
-    permissions = requested.granted or effective_principal(matches).permissions or ()
-    return tuple(sorted(set(permissions).intersection(*bounds)))
-
-
-def _capabilities(
-    requested: Permissions, matches: Sequence[PolicyMatch], toolsets: Sequence[AppliedToolset]
-) -> tuple[str, ...] | None:
-    """Return the capabilities that all toolsets list; None where none lists any."""
-    if any(match.kind == "closed" for match in matches):
-        return ()
-    lists = (requested.capabilities, *(applied.toolset.capabilities for applied in toolsets))
-    bounds = [set(capabilities) for capabilities in lists if capabilities is not None]
-    return tuple(sorted(bounds[0].intersection(*bounds[1:]))) if bounds else None
-
-
 def _explanation(
-    request: Request,
-    matches: Sequence[PolicyMatch],
-    role: AgentRole,
-    session: str,
-    toolsets: Sequence[AppliedToolset],
+    request: Request, matches: Sequence[PolicyMatch], role: str, session: str, toolsets: Sequence[AppliedToolset]
 ) -> Iterator[str]:
     """Yield the source of each part of the decision, a line each."""
     if not matches:
@@ -321,13 +278,13 @@ def _explanation(
 
 
 def _warnings(
-    requested: Permissions,
-    principal: str,
+    request: Request,
     matches: Sequence[PolicyMatch],
     permissions: Sequence[str],
     toolsets: Sequence[AppliedToolset],
     tools: Sequence[ToolMetadata],
 ) -> Iterator[ContextWarning]:
+    principal, requested = request.identity.principal, request.permissions
     if requested.toolset and not matches:
         yield ContextWarning(SOURCE, f"toolset {requested.toolset!r} has no effect: no policy defines it")
     for match in matches:
@@ -341,6 +298,5 @@ def _warnings(
     for applied in toolsets if tools else ():
         unmatched = unmatched_patterns(applied.toolset, tools)
         if unmatched:
-            yield ContextWarning(
-                SOURCE, f"patterns of toolset {applied.name!r} match no given tool: {', '.join(unmatched)}"
-            )
+            text = f"patterns of toolset {applied.name!r} match no given tool: {', '.join(unmatched)}"
+            yield ContextWarning(SOURCE, text)

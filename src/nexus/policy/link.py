@@ -24,22 +24,14 @@ class PrincipalLink(Struct, frozen=True):
     kind: LinkKind
     old: str
     new: str
-    target: str = ""
-    """The archived label of the principal's previous session, after a merge."""
+    target: str = ""  # the archived label of the principal's previous session, after a merge
 
 
 def link_principal(ledger: Ledger, policies: Sequence[Policy], principal: str, person: str = "") -> PrincipalLink:
-    """Redirect `dm:PRINCIPAL` to `dm:PERSON` permanently.
+    """Redirect `dm:PRINCIPAL` to `dm:PERSON`, or to the session that the policies assign to the principal, permanently.
 
-    Args:
-        ledger: The ledger with the sessions.
-        policies: In order of precedence, as `Engine.policies.read()` returns them.
-        principal: The speaker, by the name that a platform gives.
-        person: Without one, the session that the policies assign to the principal is the target.
-
-    Raises:
-        NotAllowed: The policies assign another session, or neither they nor the call name a person.
-        BadSessionKey, SessionMoved, BadReference: See `Ledger.rename`, `Ledger.alias` and `Ledger.merge`.
+    Raises NotAllowed if the policies assign another session, or neither they nor the call name a person, and as
+    `Ledger.rename`, `Ledger.alias` and `Ledger.merge`.
     """
     assigned = principal_session(principal, [match_policy(policy, principal) for policy in policies])
     old = session_key.key("dm", principal).label

@@ -19,8 +19,7 @@ from nexus.types.request import AgentRole
 
 TABLES = ("toolsets", "principals", "roles", "categories", "default")
 
-MOST_CHARS = 256
-"""Maximum length of a name, permission or pattern."""
+MOST_CHARS = 256  # maximum length of a name, permission or pattern
 
 ROLES: tuple[AgentRole, ...] = get_args(AgentRole)
 
@@ -32,15 +31,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def parse_policy(text: str, name: str) -> Policy:
-    """Parse a policy file's text.
-
-    Args:
-        text: TOML.
-        name: The file's name in errors and explanations.
-
-    Raises:
-        BadPolicy: The text is not TOML, or a key or value is invalid.
-    """
+    """Parse a policy file's TOML text; `name` is the file's in errors and explanations. Raises BadPolicy."""
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -48,18 +39,19 @@ def parse_policy(text: str, name: str) -> Policy:
     unknown = next((key for key in tables if key not in TABLES), None)
     if unknown is not None:
         raise BadPolicy(name, _quoted(unknown), f"one of the tables {', '.join(TABLES)}")
-    default = tables.get("default")
-    policy = Policy(
-        name,
-        dict(_converted_items(tables, "toolsets", Toolset, name)),
-        dict(_converted_items(tables, "principals", Principal, name)),
-        cast("dict[AgentRole, RoleRule]", dict(_converted_items(tables, "roles", RoleRule, name))),
-        {
-            key: _tool_names(value, f"categories.{_quoted(key)}", name)
-            for key, value in _items(tables, "categories", name)
-        },
-        _converted(default, Default, "default", name) if default is not None else None,
-    )
+    toolsets = _converted_items(tables, "toolsets", Toolset, name)
+    principals = _converted_items(tables, "principals", Principal, name)
+    roles = cast("dict[AgentRole, RoleRule]", _converted_items(tables, "roles", RoleRule, name))
+    categories: dict[str, tuple[str, ...]] = {}
+    for key, value in _items(tables, "categories", name):
+        try:
+            categories[key] = msgspec.convert(value, tuple[str, ...])
+        except msgspec.ValidationError as error:
+            got = " with text only" if isinstance(value, list) else f", not {_type_name(value)}"
+            raise BadPolicy(name, f"categories.{_quoted(key)}", f"a list of tool names{got}") from error
+    table = tables.get("default")
+    default = _converted(table, Default, "default", name) if table is not None else None
+    policy = Policy(name, toolsets, principals, roles, categories, default)
     for key, expected in _violations(policy):
         raise BadPolicy(name, key, expected)
     return policy
@@ -68,24 +60,16 @@ def parse_policy(text: str, name: str) -> Policy:
 def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     """Check that each toolset a policy refers to is defined in it or in an earlier one. Raises BadPolicy."""
     for count, policy in enumerate(policies, 1):
-        for key, toolset in _toolset_references(policy):
-            if find_toolset(toolset, policies[:count]) is None:
+        rows = {f"principals.{_quoted(key)}.toolset": row.toolset for key, row in policy.principals.items()}
+        rows |= {f"roles.{role}.toolset": rule.toolset for role, rule in policy.roles.items()}
+        rows |= {"default.toolset": policy.default.toolset} if policy.default is not None else {}
+        for key, toolset in rows.items():
+            # A default without a toolset is an error; a principal or role without one has no reference.
+            if (toolset or key == "default.toolset") and find_toolset(toolset, policies[:count]) is None:
                 names = ", ".join(sorted({name for definer in policies[:count] for name in definer.toolsets}))
                 expected = f"one of the toolsets {names}" if names else "a toolset (none is defined)"
                 raise BadPolicy(policy.name, key, f"{expected}, not {toolset!r}")
     return tuple(policies)
-
-
-def _toolset_references(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yield each key that refers to a toolset, with the toolset's name."""
-    for name, principal in policy.principals.items():
-        if principal.toolset:
-            yield f"principals.{_quoted(name)}.toolset", principal.toolset
-    for role, rule in policy.roles.items():
-        if rule.toolset:
-            yield f"roles.{role}.toolset", rule.toolset
-    if policy.default is not None:
-        yield "default.toolset", policy.default.toolset
 
 
 def _violations(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -158,9 +142,8 @@ def _items(tables: Mapping[str, Any], table: str, name: str) -> list[tuple[str, 
     return list(cast("dict[str, Any]", value).items())
 
 
-def _converted_items(tables: Mapping[str, Any], table: str, kind: type[T], name: str) -> Iterator[tuple[str, T]]:
-    for key, value in _items(tables, table, name):
-        yield key, _converted(value, kind, f"{table}.{_quoted(key)}", name)
+def _converted_items(tables: Mapping[str, Any], table: str, kind: type[T], name: str) -> dict[str, T]:
+    return {key: _converted(value, kind, f"{table}.{_quoted(key)}", name) for key, value in _items(tables, table, name)}
 
 
 def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
@@ -178,14 +161,6 @@ def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
         reason = _PATH.sub("", text)
         expected = f"{reason[:1].lower()}{reason[1:]}".removeprefix("expected ")
         raise BadPolicy(name, f"{key}{path[1]}" if path else key, expected) from error
-
-
-def _tool_names(value: Any, key: str, name: str) -> tuple[str, ...]:
-    try:
-        return msgspec.convert(value, tuple[str, ...])
-    except msgspec.ValidationError as error:
-        got = " with text only" if isinstance(value, list) else f", not {_type_name(value)}"
-        raise BadPolicy(name, key, f"a list of tool names{got}") from error
 
 
 def _type_name(value: object) -> str:

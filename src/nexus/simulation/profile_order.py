@@ -24,7 +24,7 @@ from nexus.types.block import ContextWarning, Slot
 from nexus.types.message import Text
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import SourceContext
-from nexus.workspace.sources.app_blocks import app_block_name
+from nexus.workspace.sources.event_blocks import app_block_name
 from nexus.workspace.sources.registry import SOURCES, Volatility
 
 ORDER: tuple[Volatility, ...] = ("never", "files", "session", "turn")

@@ -1,6 +1,6 @@
 """User configuration of sources, with its defaults.
 
-`nexus.workspace.config.load` reads and merges the files; a program may pass its own value to `nexus.open(config=)`.
+`nexus.workspace.config` reads and merges the files; a program may pass its own value to `nexus.open(config=)`.
 """
 
 from __future__ import annotations

@@ -17,13 +17,12 @@ from typing import Literal, TypeAlias
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning, Trust
 from nexus.workspace.files.reader import Files
-from nexus.workspace.files.templates import template_texts
+from nexus.workspace.prompts import template_texts
 
 MAX_ANCESTORS = 32
 
 PERSONAL = "NEXUS.md"
-DEFAULTS = Path(__file__).parent / "defaults" / PERSONAL
-"""The packaged personal prompt."""
+DEFAULTS = Path(__file__).parent / "defaults" / PERSONAL  # the packaged personal prompt
 
 LayerKind: TypeAlias = Literal["personal", "global", "ancestor", "local"]
 
@@ -33,8 +32,7 @@ class Folders:
     """The folders of the layers."""
 
     home: Path
-    ancestors: tuple[Path, ...] = ()
-    """Folders above the workspace, outermost first."""
+    ancestors: tuple[Path, ...] = ()  # folders above the workspace, outermost first
     workspace: Path | None = None
     warnings: tuple[ContextWarning, ...] = ()
 
@@ -56,10 +54,8 @@ class InstructionFile:
 
     files: Files
     name: str
-    origin: str
-    """Displayed name of the file."""
-    prefix: str = ""
-    """Displayed name of the root."""
+    origin: str  # displayed name of the file
+    prefix: str = ""  # displayed name of the root
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +135,18 @@ def _resolved(
 def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning, ...]]:
     """Return the folders from the repository's root down to the workspace's parent."""
     user = user_home()
+    # A workspace at or above the home folder has no project around it.
     if user is not None and (user == workspace or workspace in user.parents):
         return (), ()
     above: list[Path] = []
     for folder in (workspace, *workspace.parents)[: MAX_ANCESTORS + 1]:
         above.append(folder)
         if os.path.lexists(folder / ".git"):
-            if not _same_owner(folder, workspace):
+            try:
+                is_own = folder.stat().st_uid == workspace.stat().st_uid
+            except OSError:
+                is_own = False
+            if not is_own:  # as git: another user's repository could plant instructions above a shared folder
                 text = f"repository {folder} belongs to another user than the workspace; its files are not read"
                 return (), (ContextWarning(".git", text),)
             return tuple(reversed(above[1:])), ()
@@ -155,10 +156,3 @@ def _ancestors(workspace: Path) -> tuple[tuple[Path, ...], tuple[ContextWarning,
         text = f"no repository root within {MAX_ANCESTORS} folders above; instruction files there are not read"
         return (), (ContextWarning(".git", text),)
     return (), ()
-
-
-def _same_owner(folder: Path, workspace: Path) -> bool:
-    try:
-        return folder.stat().st_uid == workspace.stat().st_uid
-    except OSError:
-        return False

@@ -13,7 +13,7 @@ from pathlib import Path
 from nexus.errors import BadPolicy
 from nexus.policy import Policy
 from nexus.policy.parse import merge_policies, parse_policy
-from nexus.workspace.config.files import OutsideFolder, SettingsFile, describe_error
+from nexus.workspace.config import OutsideFolder, SettingsFile, describe_error
 from nexus.workspace.files.containment import State, state_of
 
 FILE = "policy.toml"
@@ -26,14 +26,10 @@ class Policies:
     A warm call costs one `stat` per file.
     """
 
-    files: tuple[tuple[Path, str], ...] = ()
-    """Paths with displayed names, the user's first."""
-    app_policy: tuple[Policy, ...] = ()
-    """The application's policy, used without files."""
-    inside: Path | None = None
-    """Folder that links of its files may not leave."""
-    required: bool = False
-    """Treat a missing file as an error."""
+    files: tuple[tuple[Path, str], ...] = ()  # paths with displayed names, the user's first
+    app_policy: tuple[Policy, ...] = ()  # the application's policy, used without files
+    inside: Path | None = None  # folder that links of its files may not leave
+    required: bool = False  # treat a missing file as an error
     _state: tuple[State | None, ...] | None = None
     _cached: tuple[Policy, ...] = field(default=())
 
@@ -83,6 +79,7 @@ def _state(path: Path, name: str) -> State | None:
     try:
         return state_of(os.stat(path))  # noqa: PTH116 - hot path
     except (FileNotFoundError, NotADirectoryError):
+        # A broken link is no missing file: its absence would lift the restrictions.
         if path.is_symlink():
             raise BadPolicy(name, "", "a file, not a broken link") from None
         return None

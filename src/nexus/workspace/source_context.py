@@ -1,24 +1,24 @@
-"""Input and output of sources: the context of a call, and blocks with warnings."""
+"""Input and output of sources: the context of a workspace and of a call, and blocks with warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
-from nexus.errors import OverCap
+from nexus.errors import BadSetting, OverCap
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
 from nexus.types.skill import SkillCatalog
-from nexus.workspace.environment.probe import EnvironmentSnapshot
-from nexus.workspace.files.reader import Files, FileText
-from nexus.workspace.instruction_layers import FileLayer
+from nexus.workspace.config import Configuration, read_configuration
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Mode, host_facts
+from nexus.workspace.files.reader import Files, FileText, home_folder
+from nexus.workspace.instruction_layers import FileLayer, folders_of, layers_of
+from nexus.workspace.prompts import template_texts
 from nexus.workspace.skills.discovery import SkillIndex
-
-Mode: TypeAlias = Literal["", "repl", "server"]
-"""How an agent is run: in a terminal, behind HTTP (document 004), or unknown."""
 
 Clock: TypeAlias = Literal["message", "system"]
 """Where the profile `repl` shows the time: in each message, or in the system slot as document 004 prints it."""
@@ -28,19 +28,47 @@ Clock: TypeAlias = Literal["message", "system"]
 class WorkspaceContext:
     """Everything that the calls of one engine share: files, machine facts, configuration."""
 
-    files: Files | None = None
-    """The workspace's files; None without a workspace."""
-    home: Files | None = None
-    """The user's folder, `~/.nexus`."""
+    files: Files | None = None  # the workspace's files; None without a workspace
+    home: Files | None = None  # the user's folder, `~/.nexus`
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
-    layers: tuple[FileLayer, ...] = ()
-    """Possible locations of instruction files."""
+    layers: tuple[FileLayer, ...] = ()  # possible locations of instruction files
     mode: Mode = ""
-    warnings: tuple[ContextWarning, ...] = ()
-    """Warnings about the configuration, repeated in every context."""
+    warnings: tuple[ContextWarning, ...] = ()  # warnings about the configuration, repeated in every context
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
     clock: Clock = field(default="message", kw_only=True)
+
+
+def workspace_context(
+    workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode, clock: Clock = "message"
+) -> WorkspaceContext:
+    """Return the context of a workspace. Without a `config` it is read from files and variables.
+
+    Raises BadSetting for an unknown mode or clock.
+    """
+    for name, value, allowed in (("mode", mode, get_args(Mode)), ("clock", clock, get_args(Clock))):
+        if value not in allowed:
+            raise BadSetting(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+    user = Path(home).expanduser() if home is not None else home_folder()
+    if config is None:
+        loaded = read_configuration(workspace, user)
+    else:
+        loaded = Configuration(config, own_names=config.instructions.names)
+    if workspace is None:
+        return WorkspaceContext(config=loaded.config, mode=mode, warnings=loaded.warnings, clock=clock)
+    names, cap = loaded.config.instructions.names, loaded.config.instructions.file_chars
+    hard_links = loaded.config.files.hard_links
+    files, folders = Files(workspace, cap, template_texts(), hard_links=hard_links), folders_of(workspace, user)
+    return WorkspaceContext(
+        files,
+        Files(user, cap, hard_links=hard_links),
+        host_facts(),
+        loaded.config,
+        layers_of(folders, files, names, loaded.own_names, cap),
+        mode,
+        loaded.warnings or folders.warnings,
+        clock=clock,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +77,8 @@ class SourceContext:
 
     request: Request
     workspace: WorkspaceContext
-    at_ms: int
-    """Time of the event."""
-    timezone: str
-    """Zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown."""
+    at_ms: int  # time of the event
+    timezone: str  # zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown
     environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
     """The conversation before this turn, for formats that show it as blocks."""

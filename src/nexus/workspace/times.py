@@ -38,9 +38,7 @@ def parse_zone(text: str) -> tuple[str, tzinfo]:
 
 
 DATE_TIME_SOURCE = "nexus:date-time"
-
-FRESH_MS = 5 * 60 * 1000
-"""In a tool loop, an older stamp is followed by a new one."""
+FRESH_MS = 5 * 60 * 1000  # in a tool loop, an older stamp is followed by a new one
 
 
 def time_line(context: SourceContext, source: str = DATE_TIME_SOURCE) -> tuple[str, list[ContextWarning]]:
@@ -92,6 +90,7 @@ class LocalTime:
 def local_time(context: SourceContext, source: str) -> tuple[LocalTime, list[ContextWarning]]:
     """Return the time of the call's event. An invalid time becomes 1970, an invalid zone UTC, each with a warning."""
     warnings: list[ContextWarning] = []
+    # An application's time may be any number, and years beyond 9999 have no datetime.
     try:
         at = datetime.fromtimestamp(context.at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

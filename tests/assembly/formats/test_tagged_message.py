@@ -20,7 +20,7 @@ from nexus.text.frames import escape
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
-from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.prompts import CORE_IDENTITY
 from nexus.workspace.sources.tagged_blocks import PINNED
 from support.validity import CHECKS
 

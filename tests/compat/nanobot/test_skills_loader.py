@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nexus.compat.nanobot.agent.skills import SkillsLoader
-from nexus.workspace.files.templates import templates
+from nexus.workspace.prompts import templates
 from workspace.skills.making import READ_FILE, index, opened, skill
 
 

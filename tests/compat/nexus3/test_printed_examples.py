@@ -27,7 +27,7 @@ from nexus.compat.nexus3.context.logger import LedgerLogger as SessionLogger
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource, get_system_info
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tools import ToolRegistry
-from nexus.workspace.environment.system_info import this_system
+from nexus.workspace.environment.machine import this_system
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from nexus.compat.nexus3.context import LoadedPrompt, PromptLoader
 from nexus.compat.nexus3.context.loader import ContextLoader
 from nexus.compat.nexus3.context.prompt_loader import DEFAULTS, FilePromptSource, PromptSource, get_system_info
 from nexus.errors import WorkspaceMissing
-from nexus.workspace.environment.system_info import operating_system, terminal_name
+from nexus.workspace.environment.machine import operating_system, terminal_name
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def add(home: Path, entry: CredentialEntry = ENTRY) -> None:
     change(home, lambda known: {**known, entry.name: entry}.values())
 
 
-def test_what_was_written_is_read_again_and_has_a_known_form(home: Path) -> None:
+def test_index_round_trips_in_known_form(home: Path) -> None:
     add(home)
     add(home, CredentialEntry("github", "keyring", "nexus", state="broken", checked_ms=7))
     assert list(read(home)) == ["github", "twitter"]
@@ -31,7 +31,7 @@ def test_what_was_written_is_read_again_and_has_a_known_form(home: Path) -> None
     )
 
 
-def test_the_file_is_for_its_owner_alone_whatever_the_umask(home: Path) -> None:
+def test_index_file_is_private_for_any_umask(home: Path) -> None:
     before = os.umask(0)
     try:
         add(home)
@@ -41,7 +41,7 @@ def test_the_file_is_for_its_owner_alone_whatever_the_umask(home: Path) -> None:
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-def test_no_file_is_no_entries(home: Path) -> None:
+def test_missing_index_has_no_entries(home: Path) -> None:
     assert read(home) == {}
     home.write_text("a file where the folder should be")
     assert read(home) == {}
@@ -61,7 +61,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_an_error_that_changes_and_repeats_nothing(home: Path, data: bytes) -> None:
+def test_damaged_index_is_an_error_and_stays_unchanged(home: Path, data: bytes) -> None:
     home.mkdir()
     (home / FILE).write_bytes(data)
     for touch in (read, add):
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_an_error_that_changes_and_repeats_nothing(home: Path,
     assert [one.name for one in home.iterdir()] == [FILE]
 
 
-def test_a_link_a_folder_and_a_pipe_are_no_list(home: Path, tmp_path: Path) -> None:
+def test_link_folder_or_pipe_is_not_an_index(home: Path, tmp_path: Path) -> None:
     home.mkdir()
     outside = tmp_path / "outside.json"
     outside.write_text('{"form": 1}')
@@ -85,7 +85,7 @@ def test_a_link_a_folder_and_a_pipe_are_no_list(home: Path, tmp_path: Path) -> N
     assert outside.read_text() == '{"form": 1}'
 
 
-def test_a_change_that_fails_leaves_the_file_and_no_lock(home: Path) -> None:
+def test_failed_change_leaves_file_and_no_lock(home: Path) -> None:
     add(home)
     before = (home / FILE).read_bytes()
 
@@ -98,7 +98,7 @@ def test_a_change_that_fails_leaves_the_file_and_no_lock(home: Path) -> None:
     assert [one.name for one in home.iterdir()] == [FILE]
 
 
-def test_a_lock_that_stays_is_an_error_that_names_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_lock_error_names_the_lock_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "LOCK_WAIT_S", 0.05)
     home.mkdir()
     (home / f"{FILE}.lock").write_text("")
@@ -106,7 +106,7 @@ def test_a_lock_that_stays_is_an_error_that_names_it(home: Path, monkeypatch: py
         add(home)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(home: Path) -> None:
+def test_uncreatable_folder_is_an_error(home: Path) -> None:
     home.write_text("a file")
     with pytest.raises(CredentialsNotSaved, match="cannot be written"):
         add(home)
@@ -117,7 +117,7 @@ def _add_some(home: Path, first: int) -> None:
         add(home, CredentialEntry(f"c{number}", "variable", variable="X"))
 
 
-def test_processes_that_change_it_at_once_lose_nothing(home: Path) -> None:
+def test_concurrent_changes_are_all_kept(home: Path) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_add_some, args=(home, 100 * number)) for number in range(3)]
     for worker in workers:

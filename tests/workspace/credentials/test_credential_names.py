@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.errors import BadCredential
-from nexus.workspace.credentials.names import check_name, is_name, is_valid_for, name_of, variable_of
+from nexus.workspace.credentials.index import check_name, is_name, is_valid_for, name_of, variable_of
 
 NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
 
 
 @given(NAMES)
-def test_a_name_is_found_again_from_its_variable(name: str) -> None:
+def test_name_round_trips_through_its_variable(name: str) -> None:
     assert name_of(variable_of(name)) == name
 
 
@@ -23,7 +23,7 @@ def test_two_names_never_share_a_variable(one: str, other: str) -> None:
 
 
 @given(st.text())
-def test_a_variable_is_that_of_a_credential_or_of_none(text: str) -> None:
+def test_variable_belongs_to_one_credential_or_none(text: str) -> None:
     name = name_of(f"NEXUS_CREDENTIAL_{text}")
     assert name is None or variable_of(name) == f"NEXUS_CREDENTIAL_{text}"
 
@@ -32,13 +32,13 @@ HOSTILE = ["", "../../etc/passwd", "a/b", "a\\b", "C:", "~", "a\nb", "a\0b", "-a
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_other_names_are_refused_without_being_repeated(name: str) -> None:
+def test_invalid_name_is_rejected_without_being_shown(name: str) -> None:
     with pytest.raises(BadCredential) as caught:
         check_name(name)
     assert len(name) < 3 or name not in str(caught.value)
 
 
-def test_a_variable_belongs_to_the_credential_whose_name_it_begins_with() -> None:
+def test_declared_variable_matches_credential_by_prefix() -> None:
     assert is_valid_for("TWITTER_API_KEY", "twitter")
     assert is_valid_for("OPENAI_TEAM", "openai-team")
     assert not is_valid_for("TWITTERING", "twitter")

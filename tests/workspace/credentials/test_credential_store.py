@@ -39,7 +39,7 @@ def states(store: Credentials, declared: Any = None) -> dict[str, tuple[str, str
     return {name: (one.where, one.variable, one.state) for name, one in store.entries(declared).items()}
 
 
-def test_a_value_goes_into_the_keyring_and_only_its_name_into_the_list(store: Credentials, ring: Working) -> None:
+def test_set_stores_value_in_keyring_and_name_in_index(store: Credentials, ring: Working) -> None:
     store.set("twitter", Secret(CANARY))
     assert ring.values == {(store.service, "twitter"): CANARY}
     assert store.get("twitter").reveal() == CANARY
@@ -47,7 +47,7 @@ def test_a_value_goes_into_the_keyring_and_only_its_name_into_the_list(store: Cr
     assert CANARY not in (store.home / index.FILE).read_text()
 
 
-def test_another_home_has_values_of_its_own(store: Credentials, tmp_path: Path) -> None:
+def test_another_home_has_separate_values(store: Credentials, tmp_path: Path) -> None:
     other = Credentials(tmp_path / "other", {})
     store.set("twitter", Secret(CANARY))
     other.set("twitter", Secret("another"))
@@ -56,9 +56,7 @@ def test_another_home_has_values_of_its_own(store: Credentials, tmp_path: Path) 
     assert Credentials(Path.home() / ".nexus", {}).service == "nexus"
 
 
-def test_the_own_variable_comes_first_then_the_list_then_what_a_skill_declares(
-    store: Credentials, variables: dict[str, str]
-) -> None:
+def test_own_variable_precedes_index_and_declared_variables(store: Credentials, variables: dict[str, str]) -> None:
     variables["TWITTER_TOKEN"] = "of the skill"
     assert store.get("twitter", DECLARED).reveal() == "of the skill"
     store.set("twitter", Secret("of the keyring"))
@@ -69,7 +67,7 @@ def test_the_own_variable_comes_first_then_the_list_then_what_a_skill_declares(
     assert store.get("twitter", DECLARED).reveal() == "of the keyring"
 
 
-def test_a_variable_of_ones_own_choice_can_be_named(store: Credentials, variables: dict[str, str]) -> None:
+def test_custom_variable_can_be_referenced(store: Credentials, variables: dict[str, str]) -> None:
     store.refer("twitter", "MY_KEY")
     assert states(store) == {"twitter": ("variable", "MY_KEY", "missing")}
     variables["MY_KEY"] = CANARY
@@ -81,14 +79,14 @@ def test_a_variable_of_ones_own_choice_can_be_named(store: Credentials, variable
         assert not wrong or wrong not in str(caught.value)
 
 
-def test_a_variable_does_not_take_the_place_of_a_value_in_the_keyring(store: Credentials) -> None:
+def test_refer_does_not_replace_keyring_value(store: Credentials) -> None:
     store.set("twitter", Secret(CANARY))
     with pytest.raises(BadCredential, match="credential remove twitter"):
         store.refer("twitter", "MY_KEY")
     assert store.get("twitter").reveal() == CANARY
 
 
-def test_a_check_notes_what_was_there_and_keeps_a_mark_of_broken(store: Credentials, ring: Working) -> None:
+def test_check_records_state_and_keeps_broken(store: Credentials, ring: Working) -> None:
     store.set("twitter", Secret(CANARY))
     assert [(one.state, one.checked_ms) for one in store.check(["twitter"], 5)] == [("ok", 5)]
     store.mark("twitter", "broken", 6)
@@ -101,7 +99,7 @@ def test_a_check_notes_what_was_there_and_keeps_a_mark_of_broken(store: Credenti
     assert states(store) == {"twitter": ("keyring", "", "unchecked")}
 
 
-def test_a_value_that_came_back_is_found_by_the_next_check(store: Credentials, ring: Working) -> None:
+def test_check_finds_value_that_reappeared(store: Credentials, ring: Working) -> None:
     store.set("twitter", Secret(CANARY))
     kept = dict(ring.values)
     ring.values.clear()
@@ -110,9 +108,7 @@ def test_a_value_that_came_back_is_found_by_the_next_check(store: Credentials, r
     assert [one.state for one in store.check(["twitter"], 2)] == ["ok"]
 
 
-def test_what_is_noted_of_a_variable_does_not_hide_the_value_in_the_keyring(
-    store: Credentials, variables: dict[str, str]
-) -> None:
+def test_state_of_variable_does_not_hide_keyring_value(store: Credentials, variables: dict[str, str]) -> None:
     store.set("twitter", Secret(CANARY))
     variables[OWN] = "refused"
     store.mark("twitter", "broken", 5)
@@ -122,9 +118,7 @@ def test_what_is_noted_of_a_variable_does_not_hide_the_value_in_the_keyring(
     assert store.get("twitter").reveal() == CANARY
 
 
-def test_a_mark_holds_for_a_variable_that_is_not_set_at_the_moment(
-    store: Credentials, variables: dict[str, str]
-) -> None:
+def test_broken_mark_stays_while_variable_is_unset(store: Credentials, variables: dict[str, str]) -> None:
     store.refer("twitter", "MY_KEY")
     assert store.mark("twitter", "broken", 5).state == "broken"
     assert states(store)["twitter"] == ("variable", "MY_KEY", "missing")
@@ -132,9 +126,7 @@ def test_a_mark_holds_for_a_variable_that_is_not_set_at_the_moment(
     assert states(store)["twitter"] == ("variable", "MY_KEY", "broken")
 
 
-def test_names_are_checked_marked_and_removed_only_where_there_is_something(
-    store: Credentials, variables: dict[str, str]
-) -> None:
+def test_unknown_names_cannot_be_checked_marked_or_removed(store: Credentials, variables: dict[str, str]) -> None:
     for wrong in (
         lambda: store.get("none"),
         lambda: store.check(["none"], 1),
@@ -150,7 +142,7 @@ def test_names_are_checked_marked_and_removed_only_where_there_is_something(
         store.remove("twitter")
 
 
-def test_removing_takes_the_value_too_unless_it_is_to_stay(store: Credentials, ring: Working) -> None:
+def test_remove_deletes_value_unless_kept(store: Credentials, ring: Working) -> None:
     store.set("twitter", Secret(CANARY))
     assert store.remove("twitter")
     assert (ring.values, states(store)) == ({}, {})
@@ -159,7 +151,7 @@ def test_removing_takes_the_value_too_unless_it_is_to_stay(store: Credentials, r
     assert (list(ring.values.values()), states(store)) == ([CANARY], {})
 
 
-def test_a_value_that_is_gone_already_can_be_removed(store: Credentials, ring: Working) -> None:
+def test_entry_with_missing_value_can_be_removed(store: Credentials, ring: Working) -> None:
     store.set("twitter", Secret(CANARY))
     ring.values.clear()
     assert not store.remove("twitter")
@@ -180,7 +172,7 @@ UNUSABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
-def test_a_keyring_that_is_none_or_fails_is_an_error_that_names_what_to_do_instead(
+def test_unusable_keyring_error_names_alternative(
     store: Credentials, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chainer.ChainerBackend, "backends", [Plain()])
@@ -193,9 +185,7 @@ def test_a_keyring_that_is_none_or_fails_is_an_error_that_names_what_to_do_inste
     assert not (isinstance(bad, Plain) and bad.values)
 
 
-def test_a_keyring_that_does_not_answer_is_not_waited_for_without_end(
-    home: Path, ring: Working, hanging: Hanging
-) -> None:
+def test_unresponsive_keyring_times_out(home: Path, ring: Working, hanging: Hanging) -> None:
     Credentials(home, {}, timeout_s=600).set("twitter", Secret(CANARY))
     assert ring.values
     store = Credentials(home, {}, timeout_s=0.05)
@@ -206,13 +196,13 @@ def test_a_keyring_that_does_not_answer_is_not_waited_for_without_end(
     assert states(store) == {"twitter": ("keyring", "", "unchecked")}
 
 
-def test_listing_asks_no_keyring(store: Credentials, hanging: Hanging) -> None:
+def test_listing_does_not_ask_keyring(store: Credentials, hanging: Hanging) -> None:
     store.set("twitter", Secret(CANARY))
     keyring.set_keyring(hanging)
     assert states(store) == {"twitter": ("keyring", "", "unchecked")}
 
 
-def test_without_the_package_variables_still_work(store: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_work_without_keyring_package(store: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(PackageMissing, match=r"nexus-context-engine\[keyring\]"):
         store.set("twitter", Secret(CANARY))
@@ -221,13 +211,13 @@ def test_without_the_package_variables_still_work(store: Credentials, monkeypatc
 
 
 @pytest.mark.parametrize("value", ["", "x" * 10_000_000, "a\0b"], ids=["empty", "10 MB", "nul"])
-def test_a_value_that_is_none_is_not_stored(store: Credentials, ring: Working, value: str) -> None:
+def test_empty_value_is_not_stored(store: Credentials, ring: Working, value: str) -> None:
     with pytest.raises(BadCredential, match="nothing was stored"):
         store.set("twitter", Secret(value))
     assert (ring.values, states(store)) == ({}, {})
 
 
-def test_a_damaged_list_keeps_a_value_from_being_stored(store: Credentials, ring: Working) -> None:
+def test_damaged_index_prevents_storing(store: Credentials, ring: Working) -> None:
     store.home.mkdir()
     (store.home / index.FILE).write_text("{")
     with pytest.raises(CredentialError):
@@ -235,9 +225,7 @@ def test_a_damaged_list_keeps_a_value_from_being_stored(store: Credentials, ring
     assert ring.values == {}
 
 
-def test_no_traceback_has_a_value_even_with_the_locals_of_every_frame(
-    store: Credentials, variables: dict[str, str]
-) -> None:
+def test_traceback_locals_never_contain_value(store: Credentials, variables: dict[str, str]) -> None:
     """Only frames of the package are looked at: a backend's own are its affair, and none is reached from an error."""
     secret = Secret(f"{CANARY}\0")
     variables[OWN] = CANARY

@@ -43,7 +43,7 @@ def shown() -> list[str]:
     ]  # fmt: skip
 
 
-def test_no_way_of_showing_a_value_shows_a_secret() -> None:
+def test_secret_is_hidden_in_every_representation() -> None:
     texts = shown()
     assert all(CANARY not in text for text in texts)
     assert all("[secret]" in text for text in texts)
@@ -51,7 +51,7 @@ def test_no_way_of_showing_a_value_shows_a_secret() -> None:
 
 
 @pytest.mark.parametrize("write", [pickle.dumps, copy.copy, copy.deepcopy, msgspec.json.encode, msgspec.msgpack.encode, json.dumps, vars, lambda one: one.__getstate__()])  # fmt: skip
-def test_a_secret_is_not_written_anywhere(write: object) -> None:
+def test_secret_cannot_be_serialized(write: object) -> None:
     with pytest.raises(TypeError) as caught:
         write(Secret(CANARY))  # type: ignore[operator]
     assert CANARY not in str(caught.value)
@@ -69,7 +69,7 @@ def test_a_secret_is_not_written_anywhere(write: object) -> None:
     ],
     ids=["empty", "blank", "nul", "10 MB", "bytes", "surrogate"],
 )
-def test_a_value_that_nothing_can_hold_is_refused_and_not_shown(value: str, problem: str) -> None:
+def test_impossible_value_is_rejected_without_being_shown(value: str, problem: str) -> None:
     secret = Secret(f"{value}")
     with pytest.raises(BadCredential, match=problem) as caught:
         check_secret(secret)
@@ -80,6 +80,6 @@ def test_a_value_that_nothing_can_hold_is_refused_and_not_shown(value: str, prob
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200))
-def test_every_other_text_is_a_value_as_it_is(value: str) -> None:
+def test_other_texts_are_kept_unchanged(value: str) -> None:
     if value.strip():
         assert check_secret(Secret(value)).reveal() == value

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Permissions, Request
-from nexus.workspace.environment.probe import EnvironmentSnapshot
+from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line, environment_text
@@ -45,12 +45,12 @@ EXAMPLE = Environment(
 )
 
 
-def test_the_documents_example_comes_out_to_the_character() -> None:
+def test_environment_block_matches_document_example() -> None:
     """Document 002, "3. Nexus Environment": the printed block, without its line "[...condensed by category...]"."""
     assert environment_text(EXAMPLE) == DOCUMENTED
 
 
-def test_states_stand_in_one_order_with_a_group_for_each_need() -> None:
+def test_states_are_ordered_and_grouped_by_need() -> None:
     found = Environment(
         (
             *of("A", "broken", "z", "a"),
@@ -65,14 +65,14 @@ def test_states_stand_in_one_order_with_a_group_for_each_need() -> None:
     ]
 
 
-def test_for_a_terminal_without_emoji_the_states_are_words() -> None:
+def test_plain_states_are_words() -> None:
     assert capability_lines(EXAMPLE, plain=True) == [
         "Communication: email-read, email-send, messaging-read [active] | chat-read, chat-send [ready]",
         "Social: social-x [active] | news [needs API key]",
     ]
 
 
-def test_sections_without_content_are_left_out_and_so_is_the_whole() -> None:
+def test_empty_sections_and_blocks_are_omitted() -> None:
     assert environment_text(Environment()) == ""
     assert "Credentials" not in environment_text(Environment(tuple(of("A", "ready", "a"))))
     assert environment_text(Environment(credentials=2)).endswith("management.\n\n### Credentials\n2 configured")
@@ -92,7 +92,7 @@ CAPABILITIES = st.lists(
 
 
 @given(CAPABILITIES, st.randoms(use_true_random=False))
-def test_the_text_does_not_depend_on_the_order_and_has_each_name_once(found: list[Capability], dice: object) -> None:
+def test_block_text_is_independent_of_order_and_without_duplicates(found: list[Capability], dice: object) -> None:
     """Decided on 002: "categories and names are sorted"."""
     shuffled = list(found)
     dice.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None)
     return SourceContext(request, WorkspaceContext(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
 
 
-def test_the_source_gives_one_block_of_the_workspace_layer() -> None:
+def test_environment_source_returns_one_workspace_block() -> None:
     """Document 002, "Physical Layer 1": Nexus environment (capabilities, skills summary)."""
     found = Environment(EXAMPLE.capabilities, 12, ("twitter",), 5, (ContextWarning("x", "odd"),))
     (block,), warned = SOURCES["environment"].function(desk(found))
@@ -126,11 +126,11 @@ def test_the_source_gives_one_block_of_the_workspace_layer() -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("none",)])
-def test_a_worker_whose_toolset_needs_nothing_gets_no_block(names: tuple[str, ...]) -> None:
+def test_worker_toolset_without_capabilities_gets_no_block(names: tuple[str, ...]) -> None:
     assert SOURCES["environment"].function(desk(EXAMPLE, names))[0] == []
 
 
-def test_a_worker_gets_what_its_toolset_needs() -> None:
+def test_worker_gets_capabilities_of_its_toolset() -> None:
     """Document 002, "MA vs WA Context Differences": Nexus environment, "Scoped to task-relevant"."""
     mail = Capability("email-read", "Communication", "ready", credentials=("mail",))
     post = Capability("social-x", "Social", "broken", credentials=("twitter",))

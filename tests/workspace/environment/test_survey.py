@@ -13,7 +13,7 @@ from nexus.types.environment import Capability, Environment
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.index import CredentialEntry
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import MAX_SNAPSHOTS, Surveys, survey
 from nexus.workspace.files.reader import Files
 from nexus.workspace.skills.discovery import SkillIndex
@@ -56,17 +56,17 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_without_skills_and_credentials_there_is_nothing_to_say(place: Place) -> None:
+def test_survey_is_empty_without_skills_and_credentials(place: Place) -> None:
     assert place.look() == Environment(at_ms=42)
     assert environment_text(place.look()) == ""
 
 
-def test_a_skill_that_requires_nothing_is_ready_and_without_category_general(place: Place) -> None:
+def test_skill_without_requirements_is_ready_in_general(place: Place) -> None:
     write_skill(place.workspace, "notes")
     assert place.one() == Capability("notes", "General", "ready", skill="notes")
 
 
-def test_a_skill_is_listed_by_what_it_provides(place: Place) -> None:
+def test_skill_is_listed_by_provided_capabilities(place: Place) -> None:
     write_skill(place.workspace, "mail", category="Communication", provides=["email-send", "email-read"])
     found = place.look().capabilities
     assert [(one.category, one.name, one.skill) for one in found] == [
@@ -74,7 +74,7 @@ def test_a_skill_is_listed_by_what_it_provides(place: Place) -> None:
     ]  # fmt: skip
 
 
-def test_of_two_skills_for_one_capability_the_better_state_counts(place: Place) -> None:
+def test_better_state_counts_for_same_capability(place: Place) -> None:
     write_skill(place.workspace, "a", provides=["read"], requires={"env": ["NOT_SET"]})
     write_skill(place.workspace, "b", provides=["read"])
     assert (place.one().skill, place.one().state) == ("b", "ready")
@@ -96,7 +96,7 @@ MISSING: list[tuple[dict[str, list[str]], str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("requires", "needs", "why"), MISSING, ids=[needs for _, needs, _ in MISSING])
-def test_what_is_missing_is_said_in_a_few_words_and_exactly(
+def test_missing_requirements_have_short_labels_and_sentences(
     place: Place, requires: dict[str, list[str]], needs: str, why: tuple[str, ...]
 ) -> None:
     write_skill(place.workspace, "news", requires=requires)
@@ -104,13 +104,13 @@ def test_what_is_missing_is_said_in_a_few_words_and_exactly(
     assert (found.state, found.needs, found.why) == ("setup", needs, why)
 
 
-def test_many_needs_are_counted_after_three(place: Place) -> None:
+def test_needs_over_three_are_counted(place: Place) -> None:
     write_skill(place.workspace, "news", requires={"env": ["E_A", "E_B", "E_C", "E_D", "E_E"]})
     assert place.one().needs == "needs E_A, E_B, E_C and 2 more"
     assert len(place.one().why) == 5
 
 
-def test_all_that_is_required_makes_it_ready(place: Place) -> None:
+def test_skill_is_ready_when_all_requirements_exist(place: Place) -> None:
     requires = {"bins": ["sh"], "any_bins": ["no-such-program", "sh"], "env": ["HOST"], "credentials": ["twitter"]}
     write_skill(place.workspace, "news", requires=requires)
     place.variables.update({"HOST": "x", OWN: "canary"})
@@ -119,13 +119,13 @@ def test_all_that_is_required_makes_it_ready(place: Place) -> None:
     assert place.one().state == "setup"
 
 
-def test_a_variable_that_a_skill_declares_can_hold_its_credential(place: Place) -> None:
+def test_declared_variable_can_provide_credential(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]})
     place.variables["TWITTER_TOKEN"] = "canary"
     assert (place.one().state, place.look().credentials) == ("ready", 1)
 
 
-def test_used_once_is_active_and_so_is_what_was_checked(place: Place) -> None:
+def test_used_or_checked_skill_is_active(place: Place) -> None:
     write_skill(place.workspace, "notes")
     place.use('{"notes": 1700000000000}')
     assert place.one().state == "active"
@@ -137,7 +137,7 @@ def test_used_once_is_active_and_so_is_what_was_checked(place: Place) -> None:
     assert place.one().state == "active"
 
 
-def test_a_credential_that_is_marked_broken_breaks_even_what_was_used(place: Place) -> None:
+def test_broken_credential_makes_used_skill_broken(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"]})
     place.use('{"social": 5}')
     place.note(CredentialEntry("twitter", "keyring", "nexus", state="broken"))
@@ -145,14 +145,14 @@ def test_a_credential_that_is_marked_broken_breaks_even_what_was_used(place: Pla
     assert (place.look().credentials, place.look().broken) == (1, ("twitter",))
 
 
-def test_a_credential_that_a_check_did_not_find_is_not_configured(place: Place) -> None:
+def test_missing_credential_is_not_configured(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"]})
     place.note(CredentialEntry("twitter", "keyring", "nexus", state="missing"))
     assert (place.one().state, place.look().credentials) == ("setup", 0)
 
 
 @pytest.mark.parametrize("text", ["[]", "5", "null", "not json", '"x"', "[" * 100_000, '{"a": 1,', "\ufeff[]"])
-def test_a_record_of_uses_in_another_form_is_a_warning(place: Place, text: str) -> None:
+def test_invalid_usage_file_is_a_warning(place: Place, text: str) -> None:
     write_skill(place.workspace, "notes")
     place.use(text)
     found = place.look()
@@ -161,7 +161,7 @@ def test_a_record_of_uses_in_another_form_is_a_warning(place: Place, text: str) 
 
 
 @pytest.mark.parametrize("value", ["x", None, True, -1, 1.5, [], {}])
-def test_a_time_that_is_none_does_not_count(place: Place, value: Any) -> None:
+def test_invalid_usage_time_is_ignored(place: Place, value: Any) -> None:
     write_skill(place.workspace, "notes")
     write_skill(place.workspace, "other")
     place.use(json.dumps({"notes": value, "other": 5}))
@@ -170,19 +170,19 @@ def test_a_time_that_is_none_does_not_count(place: Place, value: Any) -> None:
     assert [one.message for one in found.warnings] == ["1 of 2 times are invalid and ignored"]
 
 
-def test_a_time_too_large_for_any_clock_is_no_trouble(place: Place) -> None:
+def test_huge_usage_time_is_accepted(place: Place) -> None:
     write_skill(place.workspace, "notes")
     place.use('{"notes": 1' + "0" * 5_000 + "}")
     assert place.one().state in ("ready", "active")
 
 
-def test_a_long_record_of_uses_is_read_whole(place: Place) -> None:
+def test_long_usage_file_is_read_completely(place: Place) -> None:
     write_skill(place.workspace, "notes")
     place.use(json.dumps({**{f"skill-{number}": number for number in range(9_000)}, "notes": 1}))
     assert place.one().state == "active"
 
 
-def test_a_record_of_uses_outside_the_workspace_is_not_read(place: Place, tmp_path: Path) -> None:
+def test_usage_file_outside_workspace_is_not_read(place: Place, tmp_path: Path) -> None:
     write_skill(place.workspace, "notes")
     (tmp_path / "used.json").write_text('{"notes": 1}')
     (place.workspace / ".nexus").mkdir()
@@ -198,7 +198,7 @@ FORGED = ["a ✅ | b", "x, y", "x (ready)", "Social: y", "a\u202eb", "`x`", "", 
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_no_name_can_pass_for_a_part_of_the_list(place: Place, name: str) -> None:
+def test_name_cannot_imitate_list_syntax(place: Place, name: str) -> None:
     write_skill(place.workspace, "evil", provides=[name, "fine"], category=name)
     found = place.look()
     assert [(one.category, one.name) for one in found.capabilities] == [("General", "fine")]
@@ -206,12 +206,12 @@ def test_no_name_can_pass_for_a_part_of_the_list(place: Place, name: str) -> Non
     assert [one.source for one in found.warnings] == ["skills/evil/SKILL.md"] * (2 if name else 0)
 
 
-def test_names_in_any_script_are_names(place: Place) -> None:
+def test_names_may_be_in_any_script(place: Place) -> None:
     write_skill(place.workspace, "mail", provides=["邮件-read", "C++", "Ünï 2.0"], category="Büro & Haus/Hof")
     assert [one.name for one in place.look().capabilities] == ["C++", "Ünï 2.0", "邮件-read"]
 
 
-def test_a_damaged_list_of_credentials_is_a_warning_and_variables_are_not_believed_instead(place: Place) -> None:
+def test_damaged_credential_index_is_a_warning_without_fallback(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"]})
     place.home.mkdir()
     (place.home / index.FILE).write_text("{")
@@ -220,13 +220,13 @@ def test_a_damaged_list_of_credentials_is_a_warning_and_variables_are_not_believ
     assert "credentials.json is not JSON (left unchanged" in found.warnings[0].message
 
 
-def test_no_value_is_in_what_was_found(place: Place) -> None:
+def test_survey_contains_no_secret_values(place: Place) -> None:
     write_skill(place.workspace, "social", requires={"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]})
     place.variables.update({OWN: "canary-1", "TWITTER_TOKEN": "canary-2"})
     assert "canary" not in repr(place.look())
 
 
-def test_a_survey_is_kept_for_a_session_and_its_mark_and_few_are_kept() -> None:
+def test_survey_is_cached_by_session_and_checkpoint() -> None:
     """Document 002, "Open Questions" 1: "How often do we regenerate it?" """
     surveys = Surveys(lambda _at_ms: EnvironmentSnapshot())
     first = surveys.of("main", None, 0)

@@ -26,11 +26,11 @@ def fields(text: str) -> Any:
 @pytest.mark.parametrize(
     "word", ["on", "no", "Yes", "2026-11-21", "1_000", "0o17", "1e3", "12:30:45", "null", "~", "true", ".inf", "0x1F"]
 )
-def test_a_text_stays_the_text_that_stands_there(word: str) -> None:
+def test_scalar_keeps_its_text(word: str) -> None:
     assert fields(f"---\nname: {word}\n---\n") == {"name": word}
 
 
-def test_lists_and_maps_are_read_with_the_line_of_each_value() -> None:
+def test_lists_and_maps_have_line_numbers() -> None:
     found = front_matter("---\nname: a\nmetadata:\n  bins: [git, jq]\n  env:\n    - A\n---\nbody\n")
     assert plain(found.fields) == {"name": "a", "metadata": {"bins": ["git", "jq"], "env": ["A"]}}
     metadata = found.fields["metadata"].content
@@ -39,7 +39,7 @@ def test_lists_and_maps_are_read_with_the_line_of_each_value() -> None:
     assert found.body_line == 8
 
 
-def test_what_stands_below_the_second_line_of_dashes_is_the_body_whatever_is_in_it() -> None:
+def test_body_starts_after_second_delimiter() -> None:
     text = "---\nname: a\n---   \n# A\n---\nname: b\n---\n"
     assert text[front_matter(text).body_at :] == "\n# A\n---\nname: b\n---\n"
 
@@ -68,37 +68,37 @@ def test_what_stands_below_the_second_line_of_dashes_is_the_body_whatever_is_in_
         ("---\na: &x [1]\nb: *x\n---\n", 3, "alias"),
     ],
 )
-def test_what_is_not_plain_front_matter_is_refused_and_the_line_named(text: str, line: int, why: str) -> None:
+def test_invalid_front_matter_error_names_line(text: str, line: int, why: str) -> None:
     with pytest.raises(BadSkill, match=why) as caught:
         front_matter(text)
     assert caught.value.line == line
 
 
-def test_an_alias_bomb_is_refused_at_its_first_alias() -> None:
+def test_first_alias_is_rejected() -> None:
     levels = [f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 9)}]" for at in range(1, 10)]
     with pytest.raises(BadSkill, match=r"alias \(\*l0\)"):
         front_matter("\n".join(["---", "l0: &l0 [lol]", *levels, "---", ""]))
 
 
-def test_a_megabyte_of_front_matter_is_not_parsed() -> None:
+def test_large_front_matter_is_not_parsed() -> None:
     with pytest.raises(BadSkill, match=f"over {FRONT_MATTER_CHARS:,}"):
         front_matter("---\n" + "x: y\n" * 200_000 + "---\n")
 
 
 @pytest.mark.parametrize("deep", ["[" * 3_000 + "]" * 3_000, "{a: " * 400 + "1" + "}" * 400])
-def test_front_matter_nests_only_so_deep(deep: str) -> None:
+def test_nesting_depth_is_limited(deep: str) -> None:
     with pytest.raises(BadSkill, match=f"deeper than {MAX_LEVELS}"):
         front_matter(f"---\nx: {deep}\n---\n")
 
 
-def test_of_a_field_that_stands_there_twice_the_first_counts_and_the_second_is_told() -> None:
+def test_first_of_duplicate_fields_counts_and_second_is_reported() -> None:
     found = front_matter("---\nname: a\nname: b\n---\n")
     assert plain(found.fields) == {"name": "a"}
     assert found.duplicates == (("name", 3),)
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_parses_or_raises_bad_skill(text: str) -> None:
     for whole in (text, f"---\n{text}\n---\nbody"):
         try:
             found = front_matter(whole)
@@ -109,6 +109,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.text(st.characters(max_codepoint=0xD7FF))))
-def test_texts_written_as_json_strings_come_back_exactly(values: dict[str, str]) -> None:
+def test_json_strings_round_trip(values: dict[str, str]) -> None:
     head = "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
     assert fields(f"---\n{head}---\n") == values

@@ -18,7 +18,6 @@ import nexus
 from nexus.types.config import Config, FilesConfig
 from nexus.workspace.files import containment as inside
 from nexus.workspace.files import reader as files
-from nexus.workspace.files import text_decoding as decode
 from nexus.workspace.files.reader import Files
 
 SECRET = "SECRET of somebody else"
@@ -63,30 +62,30 @@ def said(root: Path, name: str = "AGENTS.md", **options: object) -> str:
 # links ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_link_to_a_file_outside_is_refused(root: Path, outside: Path) -> None:
+def test_link_to_outside_file_is_rejected(root: Path, outside: Path) -> None:
     (root / "AGENTS.md").symlink_to(outside / "secret.md")
     assert said(root) == f"omitted: path outside the workspace: {outside / 'secret.md'}"
 
 
 @pytest.mark.usefixtures("outside")
-def test_a_relative_link_that_climbs_out_is_refused(root: Path) -> None:
+def test_relative_link_to_outside_is_rejected(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("../outside/secret.md")
     assert said(root).startswith("omitted: path outside the workspace")
 
 
-def test_a_file_in_a_folder_that_is_a_link_to_outside_is_refused(root: Path, outside: Path) -> None:
+def test_file_in_folder_linked_outside_is_rejected(root: Path, outside: Path) -> None:
     (root / "memory").symlink_to(outside, target_is_directory=True)
     assert said(root, "memory/secret.md").startswith("omitted: path outside the workspace")
 
 
-def test_a_chain_of_links_is_followed_to_its_end(root: Path, outside: Path) -> None:
+def test_chain_of_links_is_resolved(root: Path, outside: Path) -> None:
     (root / "two.md").symlink_to(outside / "secret.md")
     (root / "AGENTS.md").symlink_to("two.md")
     assert said(root).startswith("omitted: path outside the workspace")
 
 
 @pytest.mark.parametrize("absolute", [True, False])
-def test_links_inside_the_workspace_are_fine(root: Path, absolute: bool) -> None:
+def test_links_inside_workspace_are_read(root: Path, absolute: bool) -> None:
     (root / "docs").mkdir()
     (root / "docs" / "rules.md").write_text("rules")
     target = root / "docs" if absolute else Path("docs")
@@ -95,24 +94,24 @@ def test_links_inside_the_workspace_are_fine(root: Path, absolute: bool) -> None
     assert (shown(root), shown(root, "linked/rules.md")) == ("rules", "rules")
 
 
-def test_the_workspace_itself_may_be_reached_through_a_link(root: Path, tmp_path: Path) -> None:
+def test_workspace_may_be_a_link(root: Path, tmp_path: Path) -> None:
     (root / "AGENTS.md").write_text("rules")
     (tmp_path / "link").symlink_to(root, target_is_directory=True)
     assert shown(tmp_path / "link") == "rules"
 
 
-def test_a_circle_of_links_is_reported(root: Path) -> None:
+def test_circular_link_is_reported(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("SOUL.md")
     (root / "SOUL.md").symlink_to("AGENTS.md")
     assert "Too many levels of symbolic links" in said(root)
 
 
-def test_a_link_that_leads_nowhere_is_an_absent_file(root: Path) -> None:
+def test_broken_link_counts_as_absent(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("nothing.md")
     assert Files(root).read("AGENTS.md") == (None, None)
 
 
-def test_a_link_of_proc_to_this_process_is_refused(root: Path) -> None:
+def test_proc_link_to_own_process_is_rejected(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("/proc/self/environ")
     assert said(root).startswith("omitted: path outside the workspace")
 
@@ -120,14 +119,14 @@ def test_a_link_of_proc_to_this_process_is_refused(root: Path) -> None:
 # hard links ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_hard_link_to_a_file_elsewhere_is_refused_and_the_warning_says_what_to_do(root: Path, outside: Path) -> None:
+def test_outside_hard_link_is_rejected_with_advice(root: Path, outside: Path) -> None:
     (root / "AGENTS.md").hardlink_to(outside / "secret.md")
     text = said(root)
     assert text.startswith("omitted: hard link with 1 names in other folders")
     assert "files.hard_links" in text
 
 
-def test_two_names_of_one_file_in_one_folder_are_both_read(root: Path) -> None:
+def test_hard_links_in_same_folder_are_read(root: Path) -> None:
     (root / "AGENTS.md").write_text("rules")
     (root / "CLAUDE.md").hardlink_to(root / "AGENTS.md")
     assert (shown(root), shown(root, "CLAUDE.md")) == ("rules", "rules")
@@ -141,7 +140,7 @@ def test_hard_links_can_be_allowed(root: Path, outside: Path) -> None:
     assert SECRET not in nexus.open(root, ledger=":memory:").assemble("hi").system_prompt
 
 
-def test_a_file_that_gets_a_second_name_elsewhere_later_is_refused_from_then_on(root: Path, outside: Path) -> None:
+def test_file_is_rejected_once_it_gets_an_outside_hard_link(root: Path, outside: Path) -> None:
     (root / "AGENTS.md").write_text("rules")
     reader = Files(root)
     assert reader.read("AGENTS.md")[0] is not None
@@ -168,7 +167,7 @@ def swapping(root: Path, outside: Path) -> Callable[[], None]:
     return swap
 
 
-def test_a_folder_that_becomes_a_link_between_check_and_opening_leads_nowhere(
+def test_folder_swapped_for_link_before_open_is_rejected(
     root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap = swapping(root, outside)
@@ -187,7 +186,7 @@ def test_a_folder_that_becomes_a_link_between_check_and_opening_leads_nowhere(
     assert warned.message.startswith("omitted: ")
 
 
-def test_a_file_that_becomes_a_link_between_check_and_opening_leads_nowhere(
+def test_file_swapped_for_link_before_open_is_rejected(
     root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "AGENTS.md").write_text("mine")
@@ -203,7 +202,7 @@ def test_a_file_that_becomes_a_link_between_check_and_opening_leads_nowhere(
     assert SECRET not in shown(root)
 
 
-def test_a_folder_that_is_a_link_only_while_the_file_is_opened_leads_nowhere(
+def test_folder_swapped_for_link_during_open_is_rejected(
     root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real = swapping(root, outside), os.open
@@ -221,7 +220,7 @@ def test_a_folder_that_is_a_link_only_while_the_file_is_opened_leads_nowhere(
     assert SECRET not in shown(root, "memory/AGENTS.md")
 
 
-def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outside(root: Path, outside: Path) -> None:
+def test_folder_swap_race_never_shows_outside_text(root: Path, outside: Path) -> None:
     swap, stop, swaps, reads = swapping(root, outside), threading.Event(), 0, 0
 
     def run() -> None:
@@ -237,7 +236,7 @@ def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outsi
         while racer.is_alive() and (swaps < 200 or reads < 500):
             reads += 1
             seen.add(shown(root, "memory/AGENTS.md"))
-            assert Files(root).folders("memory") == []
+            assert Files(root).listed("memory")[0] == []
     finally:
         stop.set()
         racer.join()
@@ -247,7 +246,7 @@ def test_no_race_between_a_reader_and_a_swapped_folder_shows_anything_from_outsi
 # what is no file -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(root: Path) -> None:
+def test_special_file_is_rejected_without_waiting(root: Path) -> None:
     os.mkfifo(root / "fifo.md")
     (root / "folder.md").mkdir()
     with socket.socket(socket.AF_UNIX) as one:
@@ -257,7 +256,7 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(root: Path) -> 
             assert said(root, name) == "omitted: not a regular file"
 
 
-def test_a_device_is_refused_without_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_is_rejected_without_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     was_opened: list[object] = []
     real = os.open
     monkeypatch.setattr(
@@ -267,31 +266,31 @@ def test_a_device_is_refused_without_being_opened(monkeypatch: pytest.MonkeyPatc
     assert not {"zero", "/dev/zero"} & set(was_opened)
 
 
-def test_the_root_itself_is_no_file(root: Path) -> None:
+def test_root_itself_is_not_a_file(root: Path) -> None:
     assert said(root, ".") == "omitted: not a regular file"
 
 
 # sizes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_sparse_file_of_ten_gigabytes_only_the_first_bytes_are_read(root: Path) -> None:
+def test_only_first_bytes_of_sparse_file_are_read(root: Path) -> None:
     with (root / "AGENTS.md").open("wb") as stream:
         stream.truncate(10_000_000_000)
     assert said(root).startswith("omitted: not text")
 
 
-def test_of_a_huge_text_the_beginning_is_shown_and_the_rest_reported(root: Path) -> None:
+def test_huge_text_is_truncated_and_reported(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"rule\n" * 1_000_000)
     assert shown(root).startswith("rule\nrule\n")
     assert "of the first 4,000,000 bytes are shown" in said(root)
 
 
-def test_a_character_that_the_limit_cuts_in_two_is_no_fault_of_the_file(root: Path) -> None:
+def test_character_split_at_read_limit_is_no_error(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"x" + "é".encode() * (files.READ_BYTES // 2 + 10))
     assert "not valid" not in said(root)
 
 
-def test_ten_megabytes_on_one_line_are_cut_at_the_cap(root: Path) -> None:
+def test_long_single_line_is_truncated_at_cap(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"a" * 10_000_000)
     assert len(shown(root)) < files.FILE_CHARS + 200
 
@@ -299,7 +298,7 @@ def test_ten_megabytes_on_one_line_are_cut_at_the_cap(root: Path) -> None:
 # files that change ---------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_changed_while_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "AGENTS.md").write_text("old")
     changes = iter(["new text"])
     changed_while_read(monkeypatch, lambda: (root / "AGENTS.md").write_text(next(changes)))
@@ -307,7 +306,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(root: Path, monkeypa
     assert (found and found.text, warned) == ("new text", None)
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_replaced_while_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "AGENTS.md").write_text("old")
     (root / "new").write_text("new")
     changed_while_read(monkeypatch, lambda: (root / "new").rename(root / "AGENTS.md"))
@@ -315,9 +314,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(root: Path, monk
     assert (found and found.text, warned) == ("new", None)
 
 
-def test_a_file_that_always_grows_is_shown_as_read_last_with_a_warning_and_not_kept(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growing_file_is_shown_with_warning_and_not_cached(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = root / "AGENTS.md"
     path.write_text("line\n")
 
@@ -352,9 +349,7 @@ def changed_while_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], obj
     monkeypatch.setattr(files.os, "read", read)
 
 
-def test_two_changes_of_the_same_size_in_one_step_of_the_file_systems_clock_are_both_seen(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_size_changes_within_clock_step_are_both_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def coarse(found: os.stat_result) -> inside.State:
         device, number, changed, state, size = inside.state_of(found)
         return device, number, changed - changed % 10_000_000, state - state % 10_000_000, size
@@ -368,7 +363,7 @@ def test_two_changes_of_the_same_size_in_one_step_of_the_file_systems_clock_are_
         assert found.text == f"{number:03}"
 
 
-def test_a_file_that_is_deleted_while_it_is_opened_is_absent(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_during_open_counts_as_absent(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "AGENTS.md").write_text("rules")
     real = inside._contained
 
@@ -380,7 +375,7 @@ def test_a_file_that_is_deleted_while_it_is_opened_is_absent(root: Path, monkeyp
     assert Files(root).read("AGENTS.md") == (None, None)
 
 
-def test_a_workspace_that_is_replaced_while_the_program_runs_is_read_anew(root: Path, tmp_path: Path) -> None:
+def test_replaced_workspace_is_read_again(root: Path, tmp_path: Path) -> None:
     (root / "AGENTS.md").write_text("first")
     nx = nexus.open(root, ledger=":memory:")
     assert "first" in nx.assemble("hi").system_prompt
@@ -392,7 +387,7 @@ def test_a_workspace_that_is_replaced_while_the_program_runs_is_read_anew(root: 
     assert "first" not in prompt
 
 
-def test_a_workspace_that_is_gone_is_reported_for_each_file_that_it_had(root: Path, tmp_path: Path) -> None:
+def test_deleted_workspace_is_reported_for_each_known_file(root: Path, tmp_path: Path) -> None:
     (root / "AGENTS.md").write_text("rules")
     nx = nexus.open(root, ledger=":memory:")
     nx.assemble("hi")
@@ -402,12 +397,12 @@ def test_a_workspace_that_is_gone_is_reported_for_each_file_that_it_had(root: Pa
         assert warned["AGENTS.md"] == f"omitted: folder {root} no longer exists"
 
 
-def test_a_workspace_that_was_never_there_has_no_files(tmp_path: Path) -> None:
+def test_missing_workspace_has_no_files(tmp_path: Path) -> None:
     assert Files(tmp_path / "none").read("AGENTS.md") == (None, None)
-    assert Files(tmp_path / "none").folders("skills") == []
+    assert Files(tmp_path / "none").listed("skills")[0] == []
 
 
-def test_a_workspace_that_cannot_be_written_is_read(root: Path) -> None:
+def test_read_only_workspace_is_readable(root: Path) -> None:
     (root / "AGENTS.md").write_text("rules")
     root.chmod(0o555)
     with as_nobody(root):
@@ -416,7 +411,7 @@ def test_a_workspace_that_cannot_be_written_is_read(root: Path) -> None:
     root.chmod(0o755)
 
 
-def test_what_may_not_be_read_is_reported() -> None:
+def test_unreadable_file_is_reported() -> None:
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
         root.chmod(0o755)
@@ -430,7 +425,7 @@ def test_what_may_not_be_read_is_reported() -> None:
         (root / "memory").chmod(0o755)
 
 
-def test_a_folder_on_the_way_that_may_be_entered_but_not_listed_is_passed() -> None:
+def test_unlistable_parent_folder_is_traversed() -> None:
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
         root.chmod(0o755)
@@ -491,21 +486,21 @@ TEXT = "Grüße, 你好 🙂"
         pytest.param(b"\xff\xfe\x00", "\ufffd", "not valid UTF-16", id="half a character"),
     ],
 )  # fmt: skip
-def test_the_text_of_a_file_in_any_encoding(root: Path, data: bytes, text: str, warned: str) -> None:
+def test_encodings_are_decoded(root: Path, data: bytes, text: str, warned: str) -> None:
     (root / "AGENTS.md").write_bytes(data)
     assert shown(root) == text
     assert warned in said(root)
     assert bool(warned) == bool(said(root))
 
 
-def test_two_doubts_about_one_file_are_both_said(root: Path) -> None:
+def test_two_decoding_notes_are_both_reported(root: Path) -> None:
     (root / "AGENTS.md").write_bytes(b"\xff" + b"line of rules\n" * 3_000)
     assert "not valid UTF-8" in said(root)
     assert "cap per file: 20,000" in said(root)
 
 
-def test_a_character_encoded_twice_is_found_among_others() -> None:
-    assert decode.decode_text("Ã©€".encode())[1] == ("probably encoded twice ('Ã©' for 'é'); shown unchanged",)
+def test_double_encoded_character_is_reported() -> None:
+    assert files.decode_text("Ã©€".encode())[1] == ("probably encoded twice ('Ã©' for 'é'); shown unchanged",)
 
 
 # names ---------------------------------------------------------------------------------------------------------------
@@ -528,7 +523,7 @@ def test_a_character_encoded_twice_is_found_among_others() -> None:
         ("a\u2028b.md", "name has control characters"),
     ],
 )
-def test_a_name_that_leads_out_or_cannot_be_shown_is_refused(root: Path, name: str, why: str) -> None:
+def test_name_outside_or_unprintable_is_rejected(root: Path, name: str, why: str) -> None:
     found, warned = Files(root).read(name)
     assert found is None
     assert warned is not None
@@ -539,18 +534,18 @@ def test_a_name_that_leads_out_or_cannot_be_shown_is_refused(root: Path, name: s
     assert trouble is not None
 
 
-def test_a_name_may_go_up_inside_the_workspace_and_hold_any_printable_character(root: Path) -> None:
+def test_name_may_contain_parent_steps_and_any_printable_character(root: Path) -> None:
     (root / "sub").mkdir()
     for name in ("~", "a b", "ü\u3000メモ", "-", "x" * 252 + ".md", "..md", "a..b"):
         (root / name.encode()[:255].decode("utf-8", "ignore")).write_text("rules")
         assert shown(root, f"sub/../{name}") == "rules"
 
 
-def test_a_name_that_is_too_long_is_reported_without_the_place_of_the_workspace(root: Path) -> None:
+def test_too_long_name_is_reported_without_workspace_path(root: Path) -> None:
     assert said(root, "x" * 256) == "cannot be read: File name too long"
 
 
-def test_a_persona_cannot_name_a_file_outside_the_workspace(root: Path, tmp_path: Path) -> None:
+def test_persona_cannot_name_outside_file(root: Path, tmp_path: Path) -> None:
     (tmp_path / "SOUL.md").write_text(SECRET)
     (root / "personas").mkdir()
     ctx = nexus.open(root, ledger=":memory:").assemble("hi", persona="../..")
@@ -558,14 +553,14 @@ def test_a_persona_cannot_name_a_file_outside_the_workspace(root: Path, tmp_path
     assert any("path outside the workspace" in note.message for note in ctx.warnings)
 
 
-def test_two_names_that_differ_only_in_capitals_are_reported_and_the_right_one_is_read(root: Path) -> None:
+def test_names_differing_only_in_case_are_reported(root: Path) -> None:
     (root / "AGENTS.md").write_text("right")
     (root / "Agents.md").write_text("other")
     assert shown(root) == "right"
     assert said(root) == "differs only in case from Agents.md (the same file on some systems)"
 
 
-def test_a_file_that_is_only_there_in_other_capitals_is_named(root: Path) -> None:
+def test_missing_file_warning_names_case_variant(root: Path) -> None:
     (root / "agents.md").write_text("rules")
     reader = Files(root)
     assert reader.read("AGENTS.md")[0] is None
@@ -580,7 +575,7 @@ def test_a_file_that_is_only_there_in_other_capitals_is_named(root: Path) -> Non
 # folders -------------------------------------------------------------------------------------------------------------
 
 
-def test_folders_are_listed_sorted_links_inside_included_and_a_circle_of_links_harms_no_other(root: Path) -> None:
+def test_folder_listing_is_sorted_and_survives_circular_link(root: Path) -> None:
     for name in ("b", "a", "Z"):
         (root / "skills" / name).mkdir(parents=True)
     (root / "skills" / "file").write_text("")
@@ -589,7 +584,7 @@ def test_folders_are_listed_sorted_links_inside_included_and_a_circle_of_links_h
     assert Files(root).listed("skills") == (["Z", "a", "b", "linked"], None)
 
 
-def test_a_folder_that_is_a_link_to_outside_is_not_listed(root: Path, outside: Path) -> None:
+def test_folder_linked_outside_is_not_listed(root: Path, outside: Path) -> None:
     (outside / "inner").mkdir()
     (root / "skills").symlink_to(outside, target_is_directory=True)
     names, warned = Files(root).listed("skills")
@@ -600,9 +595,7 @@ def test_a_folder_that_is_a_link_to_outside_is_not_listed(root: Path, outside: P
     assert "skills/" in {note.source for note in ctx.warnings}
 
 
-def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_folder_is_listed_in_part_with_warning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (root / "skills" / str(number)).mkdir(parents=True)
     monkeypatch.setattr(inside, "ENTRIES", 10)
@@ -612,19 +605,19 @@ def test_a_folder_with_too_many_entries_is_looked_at_in_part_and_reported(
     assert warned.message == "too many entries: some were not read"
 
 
-def test_a_new_folder_is_seen_in_the_next_call(root: Path) -> None:
+def test_new_folder_is_seen_by_next_call(root: Path) -> None:
     (root / "skills" / "a").mkdir(parents=True)
     reader = Files(root)
-    assert reader.folders("skills") == ["a"]
+    assert reader.listed("skills")[0] == ["a"]
     for number in range(100):
         (root / "skills" / f"b{number:03}").mkdir()
-        assert len(reader.folders("skills")) == number + 2
+        assert len(reader.listed("skills")[0]) == number + 2
 
 
 # cost ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_warm_call_costs_one_stat_for_each_file_and_opens_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_call_costs_one_stat_per_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "skills" / "a").mkdir(parents=True)
     (root / "AGENTS.md").write_text("rules")
     for place in (root / "AGENTS.md", root / "skills"):

@@ -18,11 +18,11 @@ def long_file(*rules: str) -> str:
     return "\n\n".join(["# Rules", FILLER, *(f"{rule}\n\n{FILLER}" for rule in rules)])
 
 
-def test_a_text_within_the_cap_stays_as_it_is() -> None:
+def test_text_within_cap_is_unchanged() -> None:
     assert truncate_text("short", 5, "AGENTS.md") == TruncatedText("short", 0)
 
 
-def test_head_first_then_headings_and_rules_of_the_rest_in_order_then_what_is_left_out() -> None:
+def test_truncated_text_is_head_then_headings_and_rules_then_notice() -> None:
     text = long_file("## Deploy", "You MUST ask before a deploy.", "## Secrets", "- never print a key")
     short = truncate_text(text, 4_000, "AGENTS.md")
     head, digest = short.text.split("\n\n[headings and rules of what is left out:]\n")
@@ -56,11 +56,11 @@ def test_head_first_then_headings_and_rules_of_the_rest_in_order_then_what_is_le
         "密钥必须保密",
     ],
 )
-def test_words_of_rfc_2119_and_their_like_make_a_line_a_rule(rule: str) -> None:
+def test_rfc_2119_words_mark_a_rule(rule: str) -> None:
     assert rule in truncate_text(long_file(rule), 3_000, "AGENTS.md").text.split("\n")
 
 
-def test_a_rule_keeps_the_lines_of_its_item_or_paragraph_so_that_no_exception_is_lost() -> None:
+def test_rule_keeps_its_whole_item_or_paragraph() -> None:
     item = "- NEVER push to main\n  unless the captain says so\n- plain item"
     paragraph = "Every release\nmust be signed, except\nnightly ones."
     short = truncate_text(long_file(item, paragraph), 3_000, "AGENTS.md").text
@@ -69,33 +69,33 @@ def test_a_rule_keeps_the_lines_of_its_item_or_paragraph_so_that_no_exception_is
     assert paragraph in short
 
 
-def test_of_a_very_long_paragraph_only_the_lines_with_the_rule_are_kept() -> None:
+def test_long_paragraph_keeps_only_rule_lines() -> None:
     paragraph = "\n".join([*(f"words {n} " * 10 for n in range(20)), "it must end", *("more " * 20 for _ in range(20))])
     short = truncate_text(long_file(paragraph), 3_000, "AGENTS.md").text
     assert "it must end" in short
     assert "words 19" not in short
 
 
-def test_comments_and_rules_in_code_are_no_headings_and_no_rules() -> None:
+def test_fenced_code_has_no_headings_or_rules() -> None:
     code = "```sh\n# MUST be root\nnever\n```"
     short = truncate_text(long_file(code, "## After"), 3_000, "AGENTS.md").text
     assert "MUST be root" not in short
     assert "## After" in short
 
 
-def test_setext_headings_count() -> None:
+def test_setext_headings_are_recognized() -> None:
     short = truncate_text(long_file("Deploying\n========="), 3_000, "AGENTS.md").text
     assert "Deploying\n=========" in short
 
 
-def test_a_beginning_that_ends_inside_a_code_fence_is_closed() -> None:
+def test_head_inside_code_fence_is_closed() -> None:
     text = f"# Rules\n\n````python\n{FILLER}\n```\n{FILLER}\n````\n\nYou MUST read this."
     short = truncate_text(text, 3_000, "AGENTS.md").text
     assert not any(fence.open for fence in fences(short))
     assert "You MUST read this." in short
 
 
-def test_where_rules_have_no_room_those_in_capitals_come_first_and_the_rest_is_counted() -> None:
+def test_strong_rules_are_kept_first_and_others_counted() -> None:
     rules = [f"- always do thing number {number} in this way" for number in range(200)]
     text = long_file("\n".join([*rules, "- NEVER delete anything"]))
     short = truncate_text(text, 3_000, "AGENTS.md")
@@ -103,7 +103,7 @@ def test_where_rules_have_no_room_those_in_capitals_come_first_and_the_rest_is_c
     assert re.search(r"headings and rules of what is left out; 1\d\d more had no room:", short.text)
 
 
-def test_more_rules_survive_than_with_head_and_tail_of_the_same_size() -> None:
+def test_more_rules_survive_than_with_head_and_tail() -> None:
     """Document 003's bootstrap files may be long; a cut of 70 % head and 20 % tail loses the rules of the middle."""
     rules = [f"You MUST check point {number} before a release." for number in range(12)]
     text, cap = long_file(*rules), 8_000
@@ -113,14 +113,14 @@ def test_more_rules_survive_than_with_head_and_tail_of_the_same_size() -> None:
     assert sum(rule in blind for rule in rules) < 3
 
 
-def test_a_very_long_line_is_cut_at_a_word_and_a_long_rule_does_not_take_all_of_the_cap() -> None:
+def test_long_line_is_cut_at_word_and_long_rule_shares_cap() -> None:
     short = truncate_text("must " * 100_000, 2_000, "AGENTS.md")
     assert short.text.startswith("must must")
     assert "mus " not in short.text
     assert len(short.text) > 1_800
 
 
-def test_a_second_cut_counts_what_the_first_one_left_out() -> None:
+def test_second_truncation_adds_first_omitted_count() -> None:
     text = long_file("- NEVER push")
     once = truncate_text(text, 8_000, "AGENTS.md")
     twice = truncate_text(once.text, 2_000, "AGENTS.md", once.omitted_chars)
@@ -151,7 +151,7 @@ LINES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=120).map("\n".join), st.integers(20, 600))
-def test_what_is_kept_is_within_the_cap_in_order_and_from_the_text(text: str, cap: int) -> None:
+def test_kept_text_is_within_cap_and_in_order(text: str, cap: int) -> None:
     short = truncate_text(text, cap, "F")
     assert short == truncate_text(text, cap, "F"), "the same bytes for the same text"
     if len(text) <= cap:
@@ -169,7 +169,7 @@ def test_what_is_kept_is_within_the_cap_in_order_and_from_the_text(text: str, ca
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=20), st.integers(0, 50_000))
-def test_levels_fit_the_total_and_nobody_small_pays_for_the_large(sizes: list[int], total: int) -> None:
+def test_share_limits_fit_total_and_spare_small_texts(sizes: list[int], total: int) -> None:
     given_ = share_limits(sizes, total)
     assert sum(given_) <= max(total, 0) or sum(sizes) <= total
     assert all(0 <= level <= size for level, size in zip(given_, sizes, strict=True))

@@ -7,7 +7,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nexus.errors import BadFact, NoSuchFact
-from nexus.workspace.files.templates import templates
 from nexus.workspace.memory.facts import (
     Fact,
     comparison_key,
@@ -18,6 +17,7 @@ from nexus.workspace.memory.facts import (
     with_fact,
     without_fact,
 )
+from nexus.workspace.prompts import templates
 from workspace.memory.comparing import shared
 
 DAY = "2026-03-06"
@@ -85,7 +85,7 @@ def in_one_place(shorter: str, longer: str) -> bool:
     return shared(shorter, longer) + shared(shorter[::-1], longer[::-1]) >= len(shorter)
 
 
-def test_facts_are_items_paragraphs_tables_and_code_under_their_headings_and_comments_are_none() -> None:
+def test_facts_are_items_paragraphs_tables_and_code() -> None:
     assert told(facts_of(BY_HAND)) == [
         ("", "", "Intro paragraph\non two lines."),
         ("Memory", "2025-01-02", "starred\nwith more\n  - nested"),
@@ -99,7 +99,7 @@ def test_facts_are_items_paragraphs_tables_and_code_under_their_headings_and_com
     assert [one.number for one in facts_of(BY_HAND)] == list(range(1, 9))
 
 
-def test_a_fact_goes_behind_the_last_one_of_its_section_with_its_date() -> None:
+def test_fact_is_appended_to_its_section_with_date() -> None:
     text = "# M\n\n## Facts\n- 2026-01-01: one\n\n\n## People\n\n- Ana\n"
     assert with_fact(text, "two", DAY) == (
         "# M\n\n## Facts\n- 2026-01-01: one\n- 2026-03-06: two\n\n\n## People\n\n- Ana\n"
@@ -107,32 +107,30 @@ def test_a_fact_goes_behind_the_last_one_of_its_section_with_its_date() -> None:
     assert with_fact(text, "Bo", DAY, "people").endswith("- Ana\n- 2026-03-06: Bo\n")
 
 
-def test_a_section_that_is_not_there_is_made_at_the_end_and_an_empty_file_gets_a_title() -> None:
+def test_missing_section_and_title_are_created() -> None:
     assert with_fact("- one", "two", DAY, "New  one") == "- one\n\n## New one\n\n- 2026-03-06: two\n"
     assert with_fact("", "one", DAY) == "# Long-term memory\n\n## Facts\n\n- 2026-03-06: one\n"
 
 
-def test_line_ends_are_those_of_the_file() -> None:
+def test_line_ends_of_file_are_kept() -> None:
     assert with_fact("## Facts\r\n\r\n- a\r\n", "b\nc", DAY) == "## Facts\r\n\r\n- a\r\n- 2026-03-06: b\r\n  c\r\n"
 
 
-def test_where_a_comment_or_a_fence_is_open_the_fact_goes_before_it_or_is_refused() -> None:
+def test_fact_precedes_open_comment_or_fence_or_is_rejected() -> None:
     for text in ("# Memory\n\n<!-- never closed\n", "## Facts\n```\ncode\n"):
         assert with_fact(text, "one", DAY) == f"## Facts\n\n- 2026-03-06: one\n\n{text}"
     with pytest.raises(BadFact, match="close an open comment or code block"):
         with_fact("a note of no section\n\n<!-- never closed\n", "one", DAY)
 
 
-def test_what_is_known_already_is_refused_whatever_its_case_white_space_and_date() -> None:
+def test_known_fact_is_rejected_ignoring_case_space_and_date() -> None:
     with pytest.raises(BadFact, match=r"already known as fact 1, of 2026-01-01"):
         with_fact("- 2026-01-01: The index  is GIN.", "the INDEX is\ngin.", DAY)
 
 
 @settings(max_examples=100, deadline=None)
 @given(FILES, TEXTS, st.sampled_from(["Facts", "Head", "Title", "New"]))
-def test_adding_puts_one_fact_in_at_one_place_and_leaves_every_other_byte_and_fact(
-    text: str, fact: str, section: str
-) -> None:
+def test_adding_changes_one_position_only(text: str, fact: str, section: str) -> None:
     fact = fact_of(fact)
     before = facts_of(text)
     try:
@@ -151,7 +149,7 @@ def test_adding_puts_one_fact_in_at_one_place_and_leaves_every_other_byte_and_fa
 
 
 @pytest.mark.parametrize("text", [templates()["memory/MEMORY.md"], "# M\n\n## Facts\n\n## People\n- a\n", "- a\n- b\n"])
-def test_adding_and_forgetting_again_and_again_leaves_no_empty_lines_behind(text: str) -> None:
+def test_repeated_add_and_forget_leaves_no_empty_lines(text: str) -> None:
     kept = with_fact(text, "what stays", "2026-01-01")
     changed = kept
     for number in range(3):
@@ -165,7 +163,7 @@ def test_adding_and_forgetting_again_and_again_leaves_no_empty_lines_behind(text
 
 @settings(max_examples=80, deadline=None)
 @given(FILES, st.integers(0, 20))
-def test_forgetting_takes_one_fact_out_of_one_place_or_changes_nothing(text: str, at: int) -> None:
+def test_forgetting_removes_one_fact_or_nothing(text: str, at: int) -> None:
     facts = facts_of(text)
     assume(facts)
     gone = facts[at % len(facts)]
@@ -181,7 +179,7 @@ def test_forgetting_takes_one_fact_out_of_one_place_or_changes_nothing(text: str
 
 @settings(max_examples=100, deadline=None)
 @given(TEXTS)
-def test_a_fact_is_read_as_it_was_written_and_no_text_makes_two(text: str) -> None:
+def test_fact_round_trips_as_one_fact(text: str) -> None:
     fact = fact_of(text)
     assert [(one.text, one.section) for one in facts_of(with_fact("", fact, DAY))] == [(fact, "Facts")]
     assert all(letter.isprintable() or letter in "\n\u200c\u200d\u3000\u00a0\u202f" for letter in fact)
@@ -189,7 +187,7 @@ def test_a_fact_is_read_as_it_was_written_and_no_text_makes_two(text: str) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(TEXTS, max_size=5))
-def test_an_entry_of_the_log_is_read_as_it_was_written_and_no_text_makes_two(texts: list[str]) -> None:
+def test_log_entry_round_trips_as_one_entry(texts: list[str]) -> None:
     entries = [fact_of(text) for text in texts]
     log = "".join(log_line("2026-03-06 14:30", entry) for entry in entries)
     assert [(one.at, one.text) for one in log_entries(log.splitlines(keepends=True))] == [
@@ -197,7 +195,7 @@ def test_an_entry_of_the_log_is_read_as_it_was_written_and_no_text_makes_two(tex
     ]
 
 
-def test_what_stands_in_a_log_before_the_first_time_is_an_entry_without_one() -> None:
+def test_log_text_before_first_stamp_is_an_entry() -> None:
     text = "by hand\n\n[2026-03-06] one\n  more\n\n[2026-03-06T10:00:05] two\n"
     assert [(one.number, one.at, one.text) for one in log_entries(text.splitlines(keepends=True))] == [
         (1, "", "by hand"),
@@ -206,7 +204,7 @@ def test_what_stands_in_a_log_before_the_first_time_is_an_entry_without_one() ->
     ]
 
 
-def test_what_nobody_sees_is_escaped_and_line_breaks_of_any_kind_are_lines() -> None:
+def test_invisible_characters_are_escaped_and_line_breaks_kept() -> None:
     assert normalize_fact("a\x1b[31m\u202eb\U000e0041\udcff\r\nc\u2028d\te\n\n", 100) == (
         "a\\x1b[31m\\u202eb\\U000e0041\\udcff\nc\nd    e"
     )
@@ -214,6 +212,6 @@ def test_what_nobody_sees_is_escaped_and_line_breaks_of_any_kind_are_lines() -> 
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\u3000", "x" * 101])
-def test_nothing_and_too_much_are_refused(text: str) -> None:
+def test_empty_and_too_long_facts_are_rejected(text: str) -> None:
     with pytest.raises(BadFact, match=r"empty|101 characters, over the limit of 100"):
         normalize_fact(text, 100)

@@ -14,9 +14,9 @@ from cli.running import environment
 from nexus.compat.nanobot.agent.memory import MemoryStore
 from nexus.errors import BadFact, BadSetting, NoSuchFact, SecretFound, UnreadableFile, WorkspaceMissing
 from nexus.types.profile import Profile
-from nexus.workspace.files.templates import templates
 from nexus.workspace.memory import files
 from nexus.workspace.memory.notebook import Notebook
+from nexus.workspace.prompts import templates
 from workspace.memory.comparing import shared
 
 AT_MS = 1_772_807_400_000
@@ -34,7 +34,7 @@ def put(root: Path, name: str, data: bytes | str) -> Path:
     return path
 
 
-def test_a_fact_has_the_date_of_the_users_zone_and_the_log_the_time(tmp_path: Path) -> None:
+def test_fact_date_and_log_time_use_configured_zone(tmp_path: Path) -> None:
     notes = book(tmp_path, "Pacific/Auckland")
     assert notes.add("one").at == "2026-03-07"
     assert notes.append("two").at == "2026-03-07 03:30"
@@ -42,7 +42,7 @@ def test_a_fact_has_the_date_of_the_users_zone_and_the_log_the_time(tmp_path: Pa
     assert (tmp_path / "memory/HISTORY.md").read_text() == "[2026-03-07 03:30] two\n"
 
 
-def test_history_is_beside_the_memory_file_that_contexts_show(tmp_path: Path) -> None:
+def test_log_is_next_to_memory_file_in_use(tmp_path: Path) -> None:
     """Document 003, "Memory Integration": key facts from MEMORY.md, a searchable log in HISTORY.md; the places decided:
     `memory/MEMORY.md`, else `MEMORY.md`; both: warning.
     """
@@ -56,7 +56,7 @@ def test_history_is_beside_the_memory_file_that_contexts_show(tmp_path: Path) ->
     assert [note.message for note in notes.display_text()[1]] == ["not used: memory/MEMORY.md has precedence"]
 
 
-def test_the_first_fact_of_a_template_takes_away_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
+def test_first_fact_removes_template_marker(tmp_path: Path) -> None:
     text = templates()["memory/MEMORY.md"]
     put(tmp_path, "memory/MEMORY.md", text)
     book(tmp_path).add("one")
@@ -66,7 +66,7 @@ def test_the_first_fact_of_a_template_takes_away_the_line_that_calls_it_untouche
     assert "- 2026-03-06: one" in nexus.open(tmp_path, ledger=":memory:").assemble("hi").current_message.parts[1].text
 
 
-def test_what_is_forgotten_is_in_the_log_and_can_be_found_again(tmp_path: Path) -> None:
+def test_forgotten_fact_is_logged_and_searchable(tmp_path: Path) -> None:
     notes = book(tmp_path)
     notes.append("earlier")
     before = (tmp_path / "memory/HISTORY.md").read_bytes()
@@ -82,7 +82,7 @@ def test_what_is_forgotten_is_in_the_log_and_can_be_found_again(tmp_path: Path) 
     assert [found.origin for found in notes.search("GIN")] == ["memory/HISTORY.md"]
 
 
-def test_a_fact_is_forgotten_by_number_or_exact_text_and_nothing_is_guessed(tmp_path: Path) -> None:
+def test_forget_takes_number_or_exact_text(tmp_path: Path) -> None:
     put(tmp_path, "MEMORY.md", "- 2026-01-01: twin\n- 2026-02-02: twin\n- three\n- 3\n- five\n")
     before = (tmp_path / "MEMORY.md").read_bytes()
     notes = book(tmp_path)
@@ -97,7 +97,7 @@ def test_a_fact_is_forgotten_by_number_or_exact_text_and_nothing_is_guessed(tmp_
     assert notes.forget(" five".replace("five", "three")).text == "three"
 
 
-def test_search_puts_all_words_first_then_the_newest_and_knows_chinese(tmp_path: Path) -> None:
+def test_search_ranks_matches_then_dates_and_supports_chinese(tmp_path: Path) -> None:
     put(
         tmp_path,
         "memory/MEMORY.md",
@@ -119,7 +119,7 @@ def test_search_puts_all_words_first_then_the_newest_and_knows_chinese(tmp_path:
     assert notes.search("?!") == []
 
 
-def test_secrets_are_refused_unless_forced_and_then_warned_of(tmp_path: Path) -> None:
+def test_secret_is_rejected_unless_forced_with_warning(tmp_path: Path) -> None:
     notes = book(tmp_path)
     for write in (notes.add, notes.append):
         with pytest.raises(SecretFound) as caught:
@@ -130,7 +130,7 @@ def test_secrets_are_refused_unless_forced_and_then_warned_of(tmp_path: Path) ->
     assert "may contain a secret (password)" in done.warnings[0]
 
 
-def test_a_fact_that_contexts_would_not_show_is_added_with_a_warning(tmp_path: Path) -> None:
+def test_fact_beyond_context_cap_is_added_with_warning(tmp_path: Path) -> None:
     put(tmp_path, "MEMORY.md", "- " + "word " * 5_000)
     assert "contexts show the first 20,000" in book(tmp_path).add("one more").warnings[0]
 
@@ -150,7 +150,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_of_any_shape_keeps_every_byte_but_those_of_the_fact(tmp_path: Path, name: str) -> None:
+def test_other_bytes_of_file_are_kept(tmp_path: Path, name: str) -> None:
     data = HOSTILE[name]
     path = put(tmp_path, "MEMORY.md", data)
     path.chmod(0o640)
@@ -166,7 +166,7 @@ def test_a_file_of_any_shape_keeps_every_byte_but_those_of_the_fact(tmp_path: Pa
     assert list(tmp_path.glob(".MEMORY*")) == []
 
 
-def test_files_that_are_too_large_damaged_outside_or_no_files_are_refused_and_stay(tmp_path: Path) -> None:
+def test_unusable_memory_file_is_rejected_and_unchanged(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", put(tmp_path, "outside.md", "- mine\n")
     root.mkdir()
     path = root / "MEMORY.md"
@@ -189,7 +189,7 @@ def test_files_that_are_too_large_damaged_outside_or_no_files_are_refused_and_st
     assert (path.read_text(), outside.read_text()) == ("- one\n", "- mine\n")
 
 
-def test_a_link_inside_the_workspace_stays_one(tmp_path: Path) -> None:
+def test_link_inside_workspace_stays_a_link(tmp_path: Path) -> None:
     put(tmp_path, "notes/real.md", "- one\n")
     (tmp_path / "MEMORY.md").symlink_to("notes/real.md")
     book(tmp_path).add("two")
@@ -197,14 +197,14 @@ def test_a_link_inside_the_workspace_stays_one(tmp_path: Path) -> None:
     assert "two" in (tmp_path / "notes/real.md").read_text()
 
 
-def test_a_text_of_ten_megabytes_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_huge_text_is_rejected_without_leftovers(tmp_path: Path) -> None:
     for write in (book(tmp_path).add, book(tmp_path).append):
         with pytest.raises(BadFact, match="10,000,000 characters"):
             write("x" * 10_000_000)
     assert list(tmp_path.rglob("*.md")) == []
 
 
-def test_an_editor_that_saves_in_between_loses_nothing_and_nor_does_the_fact(tmp_path: Path) -> None:
+def test_concurrent_editor_change_is_kept_with_the_fact(tmp_path: Path) -> None:
     path = put(tmp_path, "MEMORY.md", "- one\n")
     asked: list[str] = []
 
@@ -220,7 +220,7 @@ def test_an_editor_that_saves_in_between_loses_nothing_and_nor_does_the_fact(tmp
     assert path.read_text() == "- one\n- by an editor\n- ours\n"
 
 
-def test_a_log_whose_last_line_was_torn_goes_on_with_a_line_of_its_own(tmp_path: Path) -> None:
+def test_append_after_torn_line_starts_a_new_line(tmp_path: Path) -> None:
     put(tmp_path, "memory/HISTORY.md", "[2026-01-01 10:00] torn")
     book(tmp_path).append("next")
     assert [one.text for one in book(tmp_path).entries()] == ["torn", "next"]
@@ -237,7 +237,7 @@ book.forget(f"fact 0 of {sys.argv[2]}")
 """
 
 
-def test_programs_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_programs_keep_all_facts(tmp_path: Path) -> None:
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(who)], env=environment()) for who in range(3)
     ]
@@ -250,7 +250,7 @@ def test_programs_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sorted(logged) == sorted(wanted)
 
 
-def test_a_workspace_that_is_not_there_and_a_zone_that_does_not_exist_are_errors(tmp_path: Path) -> None:
+def test_missing_workspace_and_unknown_zone_are_errors(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceMissing):
         MemoryStore(tmp_path / "none")
     with pytest.raises(BadSetting, match="time zone 'Mars/Base' not found"):
@@ -259,7 +259,7 @@ def test_a_workspace_that_is_not_there_and_a_zone_that_does_not_exist_are_errors
         Notebook(tmp_path, clock_ms=lambda: 10**18).add("x")
 
 
-def test_the_store_has_the_methods_of_document_003(tmp_path: Path) -> None:
+def test_memory_store_has_methods_of_document_003(tmp_path: Path) -> None:
     """Document 003, "Memory Integration"; Decided: doors of these names exist, `MemoryStore` among them."""
     store = MemoryStore(tmp_path, timezone="Asia/Shanghai", clock_ms=lambda: AT_MS)
     assert (store.read_long_term(), store.get_memory_context()) == ("", "")
@@ -272,7 +272,7 @@ def test_the_store_has_the_methods_of_document_003(tmp_path: Path) -> None:
     assert [found.text for found in store.search("hello")] == ["said hello"]
 
 
-def test_facts_that_a_new_text_of_the_whole_file_no_longer_has_go_to_the_log(tmp_path: Path) -> None:
+def test_facts_missing_from_new_text_go_to_the_log(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path, clock_ms=lambda: AT_MS)
     store.write_long_term("- one\n- 2026-01-01: two\n")
     store.write_long_term("- ONE\n- three\n\ud800")
@@ -280,7 +280,7 @@ def test_facts_that_a_new_text_of_the_whole_file_no_longer_has_go_to_the_log(tmp
     assert store.read_long_term() == "- ONE\n- three\n\\ud800"
 
 
-def test_the_context_has_the_same_text_in_the_system_slot_where_a_profile_says_so(tmp_path: Path) -> None:
+def test_memory_file_source_shows_same_text_in_system_slot(tmp_path: Path) -> None:
     """Decided: MEMORY.md stands in the system slot (letter of 003); in `layered` it is a Memory block of the current
     message.
     """

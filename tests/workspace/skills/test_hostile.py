@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_skill_file_that_is_a_link_to_the_password_file_is_not_read(root: Path) -> None:
+def test_skill_file_linked_to_system_file_is_not_read(root: Path) -> None:
     (root / "skills" / "a").mkdir()
     (root / "skills" / "a" / "SKILL.md").symlink_to("/etc/passwd")
     ctx = opened(root).assemble("hi")
@@ -30,14 +30,14 @@ def test_a_skill_file_that_is_a_link_to_the_password_file_is_not_read(root: Path
     assert "outside" in warned(ctx, "skills/a/SKILL.md")
 
 
-def test_a_folder_that_is_a_link_out_of_the_workspace_is_not_followed(root: Path, tmp_path: Path) -> None:
+def test_skill_folder_linked_outside_is_not_followed(root: Path, tmp_path: Path) -> None:
     (root / "skills" / "stolen").symlink_to(tmp_path / "outside" / "skills" / "stolen")
     ctx = opened(root).assemble("hi", skills=["stolen"])
     assert "SECRET" not in ctx.system_prompt
     assert "outside" in warned(ctx, "skills/stolen/SKILL.md")
 
 
-def test_a_skills_folder_that_is_a_link_out_of_the_workspace_is_not_followed(root: Path, tmp_path: Path) -> None:
+def test_skills_folder_linked_outside_is_not_followed(root: Path, tmp_path: Path) -> None:
     (root / "skills").rmdir()
     (root / "skills").symlink_to(tmp_path / "outside" / "skills")
     ctx = opened(root).assemble("hi")
@@ -45,7 +45,7 @@ def test_a_skills_folder_that_is_a_link_out_of_the_workspace_is_not_followed(roo
     assert any("outside" in note.message for note in ctx.warnings)
 
 
-def test_a_hard_link_to_a_file_that_is_no_skill_shows_nothing_of_it(root: Path, tmp_path: Path) -> None:
+def test_hard_link_to_other_file_is_not_shown(root: Path, tmp_path: Path) -> None:
     (root / "skills" / "a").mkdir()
     os.link(tmp_path / "secret", root / "skills" / "a" / "SKILL.md")
     ctx = opened(root).assemble("hi", skills=["a"])
@@ -53,7 +53,7 @@ def test_a_hard_link_to_a_file_that_is_no_skill_shows_nothing_of_it(root: Path, 
     assert warned(ctx, "skills/a/SKILL.md")
 
 
-def test_a_pipe_and_a_folder_in_the_files_place_are_left_out_at_once(root: Path) -> None:
+def test_pipe_or_folder_as_skill_file_is_omitted_without_waiting(root: Path) -> None:
     (root / "skills" / "pipe").mkdir()
     os.mkfifo(root / "skills" / "pipe" / "SKILL.md")
     (root / "skills" / "dir" / "SKILL.md").mkdir(parents=True)
@@ -74,9 +74,7 @@ def test_a_pipe_and_a_folder_in_the_files_place_are_left_out_at_once(root: Path)
         ("---\nname: " + "a" * 5_000 + "\ndescription: d\n---\n", "5,000 characters"),
     ],
 )
-def test_a_file_that_cannot_be_a_skill_is_not_listed_and_the_reason_is_told(
-    root: Path, text: str | bytes, why: str
-) -> None:
+def test_unusable_skill_file_is_not_listed_with_reason(root: Path, text: str | bytes, why: str) -> None:
     written(root, "a", text)
     ctx = opened(root).assemble("hi", skills=["a"])
     assert why in warned(ctx, "skills/a/SKILL.md")
@@ -85,13 +83,13 @@ def test_a_file_that_cannot_be_a_skill_is_not_listed_and_the_reason_is_told(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_file_with_a_byte_order_mark_is_read(root: Path, encoding: str) -> None:
+def test_skill_file_with_byte_order_mark_is_read(root: Path, encoding: str) -> None:
     written(root, "a", "---\r\nname: a\r\ndescription: prüft\r\n---\r\nText.\r\n".encode(encoding))
     assert line_of(opened(root).assemble("hi"), "a") == "- a: prüft (skills/a/SKILL.md)"
 
 
 @pytest.mark.parametrize("name", ["on", "no", "2026-11-21", "1e3"])
-def test_a_name_is_the_word_that_stands_there(root: Path, name: str) -> None:
+def test_yaml_keyword_as_name_stays_text(root: Path, name: str) -> None:
     skill(root, name)
     ctx = opened(root).assemble("hi", skills=[name])
     assert f"# Skill: {name}" in ctx.system_prompt
@@ -99,14 +97,14 @@ def test_a_name_is_the_word_that_stands_there(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["a\n# Rules", "a\x1b[31m", "a\u202eb"])
-def test_a_folder_whose_name_is_no_plain_text_is_left_out(root: Path, folder: str) -> None:
+def test_unprintable_folder_name_is_omitted(root: Path, folder: str) -> None:
     skill(root, "a", folder=folder)
     ctx = opened(root).assemble("hi")
     assert "- a:" not in index(ctx)
     assert "is not printable" in warned(ctx, "skills")
 
 
-def test_a_skill_that_breaks_rules_is_listed_once_with_all_that_is_wrong(root: Path) -> None:
+def test_skill_with_rule_violations_is_listed_with_one_warning(root: Path) -> None:
     skill(root, "PDF", description="d" * 1_025, folder="other")
     ctx = opened(root).assemble("hi")
     assert line_of(ctx, "PDF").startswith("- PDF: ddd")
@@ -115,21 +113,21 @@ def test_a_skill_that_breaks_rules_is_listed_once_with_all_that_is_wrong(root: P
     assert [part in told for part in ("capital letters", "differs from its folder", "1,025 characters")] == [True] * 3
 
 
-def test_a_thousand_wrong_fields_are_one_short_line_of_the_report(root: Path) -> None:
+def test_many_invalid_fields_give_one_short_warning(root: Path) -> None:
     written(root, "a", "---\nname: a\ndescription: d\n" + "name: b\n" * 1_000 + "---\n")
     told = warned(opened(root).assemble("hi"), "skills/a/SKILL.md")
     assert told.count("is duplicated") == 3
     assert "997 more (`nexus skill lint` has all)" in told
 
 
-def test_a_workspace_that_is_gone_has_no_skills_and_nothing_fails(root: Path) -> None:
+def test_deleted_workspace_has_no_skills(root: Path) -> None:
     nx = opened(root)
     (root / "skills").rmdir()
     root.rename(root.with_name("gone"))
     assert "\n- past-conversations: " in index(nx.assemble("hi"))
 
 
-def test_a_request_can_name_thousands_of_skills_that_are_not_there(root: Path) -> None:
+def test_thousands_of_unknown_requested_skills_are_bounded(root: Path) -> None:
     request = nexus.Request(nexus.Event((nexus.Text("hi"),)), skills=tuple(f"n{at}" for at in range(3_000)))
     ctx = opened(root).assemble_request(request)
     assert "skill 'n0, n1, n2, n3, n4 and 2,995 more' not found (available: past-conversations)" in [

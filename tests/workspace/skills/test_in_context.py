@@ -13,9 +13,8 @@ import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
 from nexus.types.request import Event, Request
-from nexus.workspace.environment.probe import EnvironmentSnapshot
-from nexus.workspace.skills.discovery import PACKAGED
-from nexus.workspace.skills.lint import lint_path
+from nexus.workspace.environment.machine import EnvironmentSnapshot
+from nexus.workspace.skills.discovery import PACKAGED, lint_path
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.skills import active_skills, discover_skills, skills
 from workspace.skills.making import READ_FILE, index, line_of, opened, skill, warned, written
@@ -36,7 +35,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_summary_lists_all_skills_a_line_each_sorted_by_name(root: Path) -> None:
+def test_skills_list_has_one_sorted_line_per_skill(root: Path) -> None:
     """Document 003, "build_system_prompt": "Skills summary: List of all available skills for progressive loading"."""
     skill(root, "b-skill")
     skill(root, "a-skill", description="Reads a.")
@@ -54,9 +53,7 @@ def test_the_summary_lists_all_skills_a_line_each_sorted_by_name(root: Path) -> 
     [READ_FILE, {"name": "read_file", "input_schema": {"type": "object"}}, {"type": "function", "name": "read_file"},
      {"functionDeclarations": [{"name": "x"}, {"name": "read_file"}]}],
 )  # fmt: skip
-def test_the_summary_says_to_load_a_skill_with_read_file_where_offered_else_with_the_command(
-    root: Path, tool: dict[str, Any]
-) -> None:
+def test_loading_advice_names_read_file_or_command(root: Path, tool: dict[str, Any]) -> None:
     """Document 003, "Skills Integration": "Let the agent progressively load skills using read_file tool".
 
     Document 002, "Using Skills": "Run `nexus skill use <name>` to get the full guide for any capability."
@@ -68,7 +65,7 @@ def test_the_summary_says_to_load_a_skill_with_read_file_where_offered_else_with
     assert "`nexus skill use NAME`" in without
 
 
-def test_skills_marked_always_are_in_every_prompt_in_full_and_the_others_are_not(root: Path) -> None:
+def test_always_active_skills_are_in_every_prompt_in_full(root: Path) -> None:
     """Document 003, "Skills Integration": "Load skills marked with always=true into every prompt"."""
     skill(root, "loud", "metadata: {always: true}", body="LOUD GUIDE")
     skill(root, "quiet", body="QUIET GUIDE")
@@ -78,14 +75,14 @@ def test_skills_marked_always_are_in_every_prompt_in_full_and_the_others_are_not
     assert line_of(ctx, "loud").endswith("(skills/loud/SKILL.md, always active)")
 
 
-def test_active_skills_stand_before_the_summary(root: Path) -> None:
+def test_active_skills_precede_the_list(root: Path) -> None:
     """Document 003, "build_system_prompt": after memory "Active skills", then "Skills summary"."""
     skill(root, "loud", "always: true")
     names = [block.name for block in opened(root).assemble("hi").provenance.blocks]
     assert names[:3] == ["environment", "skill loud", "skills"]
 
 
-def test_skills_that_a_request_names_are_in_full_sorted_and_without_repeats(root: Path) -> None:
+def test_requested_skills_are_in_full_and_sorted_without_duplicates(root: Path) -> None:
     """Document 003, "build_system_prompt": `skill_names` is an "Optional list of specific skills to include"."""
     skill(root, "loud", "always: true")
     for name in ("c-skill", "a-skill", "b-skill"):
@@ -97,7 +94,7 @@ def test_skills_that_a_request_names_are_in_full_sorted_and_without_repeats(root
     assert opened(root).assemble("hi", skills="b-skill").provenance.blocks[1].name == "skill b-skill"
 
 
-def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:
+def test_unknown_requested_skill_is_a_warning(root: Path) -> None:
     """Document 003, `skill_names`: what cannot be included is said, not passed over."""
     skill(root, "a-skill")
     ctx = opened(root).assemble("hi", skills=["nope", "a-skill"])
@@ -105,7 +102,7 @@ def test_a_name_that_is_no_skill_is_a_warning(root: Path) -> None:
     assert "How a-skill is done." in ctx.system_prompt
 
 
-def test_the_first_place_wins_and_what_it_shadows_is_reported(root: Path, home: Path) -> None:
+def test_first_place_wins_and_shadowed_skill_is_reported(root: Path, home: Path) -> None:
     skill(root, "same", description="of the workspace")
     skill(home, "same", description="of the user")
     skill(home, "past-conversations", description="of the user")
@@ -116,7 +113,7 @@ def test_the_first_place_wins_and_what_it_shadows_is_reported(root: Path, home: 
     assert "not used" in warned(ctx, "nexus:skills/past-conversations/SKILL.md")
 
 
-def test_of_two_skills_of_one_name_in_one_place_the_first_by_folder_counts(root: Path) -> None:
+def test_first_folder_wins_for_same_name_in_one_place(root: Path) -> None:
     skill(root, "same", folder="b", description="second")
     skill(root, "same", folder="a", description="first")
     ctx = opened(root).assemble("hi")
@@ -124,12 +121,12 @@ def test_of_two_skills_of_one_name_in_one_place_the_first_by_folder_counts(root:
     assert "skills/a/SKILL.md has the same name" in warned(ctx, "skills/b/SKILL.md")
 
 
-def test_without_a_workspace_there_are_no_skills() -> None:
+def test_no_skills_without_workspace() -> None:
     ctx = nexus.open(ledger=":memory:").assemble("hi")
     assert "skill" not in ctx.system_prompt.lower()
 
 
-def test_what_a_skill_needs_and_is_not_there_stands_in_its_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_requirements_are_in_the_skill_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(program(root / "bin", "git")))
     monkeypatch.setenv("THERE", "x")
     monkeypatch.setenv("EMPTY", "")
@@ -148,12 +145,12 @@ def program(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_path_is_no_program(root: Path) -> None:
+def test_path_is_not_a_program_name(root: Path) -> None:
     skill(root, "sly", "requires: {bins: [/bin/sh, ../sh]}")
     assert line_of(opened(root).assemble("hi"), "sly").endswith("(unavailable: needs /bin/sh, ../sh)")
 
 
-def test_an_always_active_skill_that_lacks_something_is_reported_and_not_shown_unless_it_is_named(root: Path) -> None:
+def test_always_active_skill_with_missing_need_is_omitted_unless_requested(root: Path) -> None:
     skill(root, "loud", "always: true", "requires: {bins: [no-such-program]}", body="LOUD GUIDE")
     nx = opened(root)
     ctx = nx.assemble("hi")
@@ -164,9 +161,7 @@ def test_an_always_active_skill_that_lacks_something_is_reported_and_not_shown_u
     assert warned(named, "skills/loud/SKILL.md") == ""
 
 
-def test_the_system_slot_does_not_move_when_a_program_comes_or_goes_until_it_is_asked_for_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_system_slot_is_stable_until_environment_is_checked_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(program(root / "bin", "other")))
     skill(root, "gh", "requires: {bins: [gh]}")
     nx = opened(root)
@@ -179,7 +174,7 @@ def test_the_system_slot_does_not_move_when_a_program_comes_or_goes_until_it_is_
     assert "unavailable" not in opened(root).assemble("hi").system_prompt
 
 
-def test_a_skill_that_changes_changes_the_next_context_and_the_break_is_named(root: Path) -> None:
+def test_changed_skill_is_named_as_prefix_break(root: Path) -> None:
     path = skill(root, "a-skill", "always: true")
     nx = opened(root)
     nx.record(nx.assemble("hi", session="s"), nexus.AgentResult((nexus.assistant("ok"),)))
@@ -189,7 +184,7 @@ def test_a_skill_that_changes_changes_the_next_context_and_the_break_is_named(ro
     assert (ctx.accounting.prefix.state, "skills/a-skill/SKILL.md" in str(ctx.accounting.prefix)) == ("broken", True)
 
 
-def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path) -> None:
+def test_active_skill_is_capped_and_reported(root: Path) -> None:
     skill(root, "long", "always: true", body="word " * 6_000)
     skill(root, "long-too", body="word " * 6_000)
     ctx = opened(root).assemble("hi")
@@ -200,7 +195,7 @@ def test_a_skill_in_full_is_capped_as_any_file_and_the_report_says_so(root: Path
     assert warned(ctx, "skills/long-too/SKILL.md") == ""
 
 
-def test_a_skill_in_full_over_the_cap_is_refused_where_caps_are_errors(root: Path) -> None:
+def test_active_skill_over_cap_raises_when_caps_are_errors(root: Path) -> None:
     """Decided: nothing a user wrote is dropped silently by a size cap; `caps="error"` refuses instead."""
     skill(root, "long", body="word " * 6_000)
     with opened(root, config=Config(instructions=InstructionsConfig(caps="error"))) as nx:
@@ -209,14 +204,14 @@ def test_a_skill_in_full_over_the_cap_is_refused_where_caps_are_errors(root: Pat
             nx.assemble("hi", skills=["long"])
 
 
-def test_an_active_skill_without_text_is_reported(root: Path) -> None:
+def test_active_skill_without_text_is_reported(root: Path) -> None:
     written(root, "a", "---\nname: a\ndescription: d\nalways: true\n---\n")
     ctx = opened(root).assemble("hi")
     assert "empty below" in warned(ctx, "skills/a/SKILL.md")
     assert "# Skill: a" not in ctx.system_prompt
 
 
-def test_a_line_of_the_list_cannot_be_broken_and_no_heading_forged(root: Path) -> None:
+def test_skill_line_cannot_break_or_forge_heading(root: Path) -> None:
     written(
         root,
         "sly",
@@ -234,7 +229,7 @@ def test_a_line_of_the_list_cannot_be_broken_and_no_heading_forged(root: Path) -
     assert text.isprintable() or set(text) & {"\n"} == {"\n"}
 
 
-def test_fifty_skills_with_the_longest_descriptions_are_all_listed_within_the_cap_for_a_file(root: Path) -> None:
+def test_fifty_long_descriptions_are_listed_within_cap(root: Path) -> None:
     for at in range(50):
         skill(root, f"s-{at:02}", description="long " * 204)
     ctx = opened(root).assemble("hi")
@@ -245,7 +240,7 @@ def test_fifty_skills_with_the_longest_descriptions_are_all_listed_within_the_ca
     assert "descriptions are shortened to 256 characters" in warned(ctx, "nexus:skills")
 
 
-def test_of_ten_thousand_folders_three_hundred_are_read_and_the_list_says_how_many_more_there_are(root: Path) -> None:
+def test_folders_over_limit_are_counted_in_the_list(root: Path) -> None:
     for at in range(10_000):
         (root / "skills" / f"s-{at:05}").mkdir(parents=True)
     for at in range(200):
@@ -262,16 +257,14 @@ def test_of_ten_thousand_folders_three_hundred_are_read_and_the_list_says_how_ma
     )
 
 
-def test_a_folder_without_a_skill_is_reported_and_a_hidden_one_is_not(root: Path) -> None:
+def test_folder_without_skill_is_reported_unless_hidden(root: Path) -> None:
     (root / "skills" / "empty").mkdir(parents=True)
     (root / "skills" / ".git").mkdir()
     written(root, "blank", "")
     assert warned(opened(root).assemble("hi"), "skills") == "SKILL.md missing or empty in blank, empty"
 
 
-def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_call_stats_each_skill_once_and_parses_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(50):
         skill(root, f"s-{at:02}", "always: true" if at < 3 else "license: MIT", "requires: {bins: [git]}")
     nx = opened(root)
@@ -290,7 +283,7 @@ def test_a_warm_call_asks_for_the_state_of_each_file_once_and_parses_none(
 
     monkeypatch.setattr(os, "stat", counted)
     monkeypatch.setattr("nexus.workspace.skills.discovery.validate_skill", refused)
-    monkeypatch.setattr("nexus.workspace.environment.probe.shutil.which", refused)
+    monkeypatch.setattr("nexus.workspace.environment.machine.shutil.which", refused)
     assert texts(nx, here) == first
     files = [path for path in asked if path.endswith("SKILL.md")]
     assert len(files) == len(set(files)) == 51
@@ -301,7 +294,7 @@ def texts(nx: nexus.engine.Engine, here: EnvironmentSnapshot) -> list[str]:
     return [block.text for source in (active_skills, skills) for block in source(desk)[0]]
 
 
-def test_found_skills_gives_the_skills_of_all_places_by_name(root: Path, home: Path) -> None:
+def test_discover_skills_merges_places_by_name(root: Path, home: Path) -> None:
     skill(root, "b-skill", "provides: [x]", "category: Dev")
     skill(home, "a-skill")
     found = discover_skills(opened(root).workspace_context)
@@ -311,7 +304,7 @@ def test_found_skills_gives_the_skills_of_all_places_by_name(root: Path, home: P
     assert found.warnings == ()
 
 
-def test_the_packaged_skills_keep_the_standard_without_a_warning() -> None:
+def test_packaged_skills_follow_the_standard() -> None:
     found = lint_path(PACKAGED / "skills")
     assert len(found) >= 1
     assert [one.findings for one in found if one.findings] == []

@@ -47,7 +47,7 @@ def test_allowed_tools_may_be_a_list() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "a1", "x-y-z", "a" * 64, "0-1", "on", "2026-11-21", "true"])
-def test_a_name_of_1_to_64_small_letters_digits_and_single_hyphens_keeps_the_rule(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert errors(judge(f"name: {name}", "description: d", folder=name)) == []
 
 
@@ -56,32 +56,32 @@ def test_a_name_of_1_to_64_small_letters_digits_and_single_hyphens_keeps_the_rul
     [("PDF-Processing", "capital"), ("-pdf", "hyphen"), ("pdf-", "hyphen"), ("pdf--x", "hyphen"), ("a_b", "other characters"),
      ("a b", "other characters"), ("ünder", "other characters"), ("1_000", "other characters"), ("a" * 65, "65 characters")],
 )  # fmt: skip
-def test_a_name_that_breaks_the_rule_is_an_error_at_its_line(name: str, why: str) -> None:
+def test_invalid_name_is_an_error_at_its_line(name: str, why: str) -> None:
     found = judge("description: d", f"name: {name}", folder=name)
     assert [(line, why in text) for line, text in errors(found)] == [(3, True)]
     assert (found.skill is None) == (len(name) > 64)
 
 
-def test_a_name_that_is_not_its_folders_is_an_error_and_the_skill_is_known_by_its_name() -> None:
+def test_name_different_from_folder_is_an_error_and_name_counts() -> None:
     found = judge("name: a", "description: d", folder="b")
     assert found.skill is not None and found.skill.name == "a"
     assert errors(found) == [(2, "name 'a' differs from its folder's, 'b'")]
 
 
-def test_without_a_name_the_folders_name_stands_in_and_that_is_an_error() -> None:
+def test_missing_name_is_an_error_and_folder_name_counts() -> None:
     found = judge("description: d")
     assert found.skill is not None and found.skill.name == "a-skill"
     assert "`name` is missing" in errors(found)[0][1]
 
 
 @pytest.mark.parametrize("lines", [(), ("description:",), ("description: '  '",), ("description: [a]",)])
-def test_without_a_description_there_is_nothing_to_list(lines: tuple[str, ...]) -> None:
+def test_skill_without_description_is_not_listed(lines: tuple[str, ...]) -> None:
     found = judge("name: a-skill", *lines)
     assert found.skill is None
     assert any("`description`" in text for _, text in errors(found))
 
 
-def test_a_description_has_1024_characters_and_one_more_is_an_error_and_cut() -> None:
+def test_description_over_1024_characters_is_an_error_and_cut() -> None:
     assert errors(judge("name: a-skill", f"description: {'d' * 1_024}")) == []
     found = judge("name: a-skill", f"description: {'d' * 1_025}")
     assert "1,025 characters; the standard allows 1,024" in errors(found)[0][1]
@@ -102,15 +102,13 @@ def test_compatibility_has_1_to_500_characters() -> None:
      ("requires: {bins: {a: b}}", "`requires.bins` has to be text"), ("category: [a]", "`category` has to be text"),
      ("name: again", "is duplicated")],
 )  # fmt: skip
-def test_a_field_of_the_wrong_shape_is_an_error_at_its_line_and_the_skill_is_used_without_it(
-    line: str, why: str
-) -> None:
+def test_field_of_wrong_type_is_an_error_and_skill_is_used(line: str, why: str) -> None:
     found = judge("name: a-skill", "description: d", line)
     assert [(at, why in text) for at, text in errors(found)] == [(4, True)]
     assert found.skill == read()  # as if the line were not there
 
 
-def test_a_field_that_the_standard_does_not_have_is_no_error_but_a_warning() -> None:
+def test_unknown_field_is_a_warning() -> None:
     found = judge("name: a-skill", "description: d", "version: 1", "always: true")
     assert errors(found) == []
     assert [(one.line, one.text.split(":")[0]) for one in found.findings] == [
@@ -119,7 +117,7 @@ def test_a_field_that_the_standard_does_not_have_is_no_error_but_a_warning() -> 
     ]
 
 
-def test_an_empty_guide_and_one_of_over_500_lines_are_warnings() -> None:
+def test_empty_or_long_body_is_a_warning() -> None:
     assert "no text below" in judge("name: a-skill", "description: d", body="").findings[0].text
     long = judge("name: a-skill", "description: d", body="x\n" * 501)
     assert [(one.line, one.error) for one in long.findings] == [(5, False)]
@@ -149,13 +147,13 @@ def test_always_requires_provides_and_category_are_read(lines: tuple[str, ...]) 
     assert found.requires == Requires(bins=("git",), env=("TOKEN",))
 
 
-def test_what_stands_further_up_counts() -> None:
+def test_topmost_level_of_a_field_counts() -> None:
     assert read("category: A", "metadata: {category: B, nexus: {category: C}}").category == "A"
     assert read("metadata: {category: B, nexus: {category: C}}").category == "B"
 
 
 @pytest.mark.parametrize("agent", ["openclaw", "clawdbot", "nanobot"])
-def test_requires_is_read_as_other_agents_write_it(agent: str) -> None:
+def test_requires_is_read_in_formats_of_other_agents(agent: str) -> None:
     """OpenClaw (docs.openclaw.ai, skills) and nanobot (its SKILL.md files) have it under their own names."""
     wanted = Requires(bins=("gh",), env=("GH_TOKEN",), any_bins=("docker", "podman"))
     inner = '{"requires": {"bins": ["gh"], "env": ["GH_TOKEN"], "anyBins": ["docker", "podman"]}}'
@@ -163,7 +161,7 @@ def test_requires_is_read_as_other_agents_write_it(agent: str) -> None:
     assert read(f"metadata: '{{\"{agent}\": {inner}}}'").requires == wanted
 
 
-def test_always_is_read_as_nanobot_has_it_and_not_as_openclaw_where_it_means_something_else() -> None:
+def test_always_is_read_from_nanobot_but_not_openclaw() -> None:
     assert read("metadata: {nanobot: {always: true}}").always
     assert not read("metadata: {openclaw: {always: true}}").always
 
@@ -171,11 +169,11 @@ def test_always_is_read_as_nanobot_has_it_and_not_as_openclaw_where_it_means_som
 @pytest.mark.parametrize(
     "text", ["'{'", '\'{"a": 1e999, "always": [}\'', f"'{'[' * 4_000}'", f"'{{\"a\": {'[' * 4_000}'"]
 )
-def test_json_text_that_cannot_be_read_is_a_text(text: str) -> None:
+def test_invalid_json_text_stays_text(text: str) -> None:
     assert read(f"metadata: {{nexus: {text}}}").requires == Requires()
 
 
-def test_of_what_is_required_only_so_many_names_are_looked_for() -> None:
+def test_required_names_are_limited() -> None:
     found = judge("name: a-skill", "description: d", f"requires: {{bins: [{', '.join(f'b{at}' for at in range(21))}]}}")
     assert found.skill is not None and len(found.skill.requires.bins) == 20
     assert "21 names" in errors(found)[0][1]

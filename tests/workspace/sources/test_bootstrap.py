@@ -8,11 +8,11 @@ import pytest
 
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.files.templates import templates
+from nexus.workspace.prompts import templates
 from workspace.sources.gathering import context, told, write
 
 
-def test_the_five_files_of_the_root_stand_in_the_printed_order_each_under_its_name(tmp_path: Path) -> None:
+def test_bootstrap_files_are_in_documented_order_under_their_names(tmp_path: Path) -> None:
     """Document 003, "Bootstrap Files": "AGENTS.md … SOUL.md … USER.md … TOOLS.md … IDENTITY.md"."""
     write(tmp_path, IDENTITY="i", TOOLS="t", USER="u", SOUL="s", AGENTS="a", OTHER="o")
     write(tmp_path / "sub", AGENTS="not of the root")
@@ -31,14 +31,14 @@ def test_the_five_files_of_the_root_stand_in_the_printed_order_each_under_its_na
     ]
 
 
-def test_files_are_included_if_they_exist(tmp_path: Path) -> None:
+def test_existing_bootstrap_files_are_included(tmp_path: Path) -> None:
     """Document 003, "Bootstrap Files": "automatically included in the system prompt if they exist"."""
     write(tmp_path, SOUL="Kind.")
     ctx = context(tmp_path, "bootstrap")
     assert (ctx.system_prompt, ctx.warnings) == ("# SOUL.md\n\nKind.", ())
 
 
-def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_line_ends(tmp_path: Path) -> None:
+def test_unchanged_template_counts_as_absent_for_any_line_ends(tmp_path: Path) -> None:
     """Decided on 003: "An untouched template counts as absent … and is reported"."""
     write(tmp_path, **{name.removesuffix(".md"): templates()[name] for name in ("AGENTS.md", "SOUL.md", "USER.md")})
     (tmp_path / "SOUL.md").write_bytes(templates()["SOUL.md"].replace("\n", "\r\n").encode())
@@ -50,7 +50,7 @@ def test_an_untouched_template_counts_as_absent_and_is_reported_whatever_its_lin
     assert told(ctx.warnings) == {"AGENTS.md": note, "SOUL.md": note}
 
 
-def test_a_changed_template_is_shown_without_the_line_that_calls_it_untouched(tmp_path: Path) -> None:
+def test_edited_template_is_shown_without_marker(tmp_path: Path) -> None:
     write(tmp_path, SOUL=templates()["SOUL.md"] + "Kind.\n", USER=templates()["USER.md"].splitlines()[0] + "\n")
     ctx = context(tmp_path, "bootstrap")
     assert [block.source for block in ctx.provenance.blocks] == ["SOUL.md"]
@@ -58,7 +58,7 @@ def test_a_changed_template_is_shown_without_the_line_that_calls_it_untouched(tm
     assert ctx.system_prompt.startswith("# SOUL.md\n\n# Soul\n") and ctx.system_prompt.endswith("Kind.")
 
 
-def test_one_file_over_its_cap_is_told_or_refused(tmp_path: Path) -> None:
+def test_bootstrap_file_over_cap_is_reported_or_rejected(tmp_path: Path) -> None:
     """Decided: over the cap is a warning and a line that says where to read the rest; `caps="error"` refuses instead."""
     write(tmp_path, TOOLS="words of tools\n" * 2_000)
     ctx = context(tmp_path, "bootstrap")
@@ -68,14 +68,14 @@ def test_one_file_over_its_cap_is_told_or_refused(tmp_path: Path) -> None:
         context(tmp_path, "bootstrap", config=Config(instructions=InstructionsConfig(caps="error")))
 
 
-def test_two_bootstrap_files_with_one_text_stand_once(tmp_path: Path) -> None:
+def test_bootstrap_files_with_same_text_are_shown_once(tmp_path: Path) -> None:
     write(tmp_path, SOUL="Kind.", IDENTITY="Kind.\n")
     ctx = context(tmp_path, "bootstrap")
     assert [block.source for block in ctx.provenance.blocks] == ["SOUL.md"]
     assert "same text as SOUL.md" in told(ctx.warnings)["IDENTITY.md"]
 
 
-def test_all_together_have_a_cap(tmp_path: Path) -> None:
+def test_bootstrap_files_have_a_total_cap(tmp_path: Path) -> None:
     names = ("AGENTS", "SOUL", "USER", "TOOLS")
     write(tmp_path, **{name: f"{name.lower()} words\n" * 1_600 + "- MUST stay" for name in names}, IDENTITY="small")
     ctx = context(tmp_path, "bootstrap")

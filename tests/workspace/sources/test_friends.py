@@ -29,7 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def test_the_text_under_the_frame_is_that_of_document_000() -> None:
+def test_framed_text_matches_document_000() -> None:
     """Document 000, "User Message: [FRIENDS_INFO]": the content behind the frame's line."""
     assert friend_info({"prompt_overrides": {"friends_profile": KNOWN}}) == f"About this friend:\n\n{KNOWN}"
 
@@ -49,12 +49,12 @@ def test_the_text_under_the_frame_is_that_of_document_000() -> None:
         {"friends_profile": ["known"]},
     ],
 )
-def test_friends_profile_counts_then_learning_as_text_or_content(profile: Any) -> None:
+def test_profile_text_precedes_learned_text_and_content(profile: Any) -> None:
     """Decided on 000: `friends_profile`, then `learning`, as text or `{"content": …}`."""
     assert friend_text(profile) == "known"
 
 
-def test_the_settings_beside_a_profile_are_no_text_of_it(tmp_path: Path) -> None:
+def test_profile_settings_are_not_text(tmp_path: Path) -> None:
     """Document 000, "config.example.yml": `content`, `editable` and `description` of `friends_profile`."""
     printed = {"content": "", "editable": True, "description": "About this friend - preferences, patterns, and context"}
     assert friend_text({"friends_profile": printed}) == NOTHING_KNOWN
@@ -64,7 +64,7 @@ def test_the_settings_beside_a_profile_are_no_text_of_it(tmp_path: Path) -> None
     assert (ctx.provenance.blocks, ctx.warnings) == ((), ())
 
 
-def test_lists_are_lines_and_numbers_are_texts() -> None:
+def test_profile_lists_are_lines_and_numbers_texts() -> None:
     assert friend_text({"friends_profile": ["one", {"content": "two"}, 3, None, ""]}) == "one\ntwo\n3"
     assert friend_text({"friends_profile": 42}) == "42"
 
@@ -72,17 +72,17 @@ def test_lists_are_lines_and_numbers_are_texts() -> None:
 @pytest.mark.parametrize(
     "profile", [{}, None, 7, "text", [], {"friends_profile": "  "}, {"friends_profile": False}, {"prompt_overrides": 3}]
 )
-def test_where_nothing_is_known_there_is_a_placeholder(profile: Any) -> None:
+def test_placeholder_is_used_without_profile(profile: Any) -> None:
     """Decided on 000: none: `(Nothing is known about this friend yet.)`."""
     assert friend_text(profile) == NOTHING_KNOWN == "(Nothing is known about this friend yet.)"
 
 
 @given(JSON)
-def test_any_value_gives_a_text(profile: Any) -> None:
+def test_any_profile_value_gives_text(profile: Any) -> None:
     assert friend_text(profile).strip()
 
 
-def test_a_profile_that_holds_itself_ends() -> None:
+def test_recursive_profile_terminates() -> None:
     inner: dict[str, Any] = {}
     inner["content"] = inner
     assert friend_text({"friends_profile": inner}) == NOTHING_KNOWN
@@ -92,7 +92,7 @@ def opened(tmp_path: Path, profile: Profile) -> nexus.Engine:
     return nexus.open(tmp_path, ledger=":memory:", profiles={"mine": profile})
 
 
-def test_the_source_gives_a_block_of_the_persona_layer_in_the_slot_that_the_profile_says(tmp_path: Path) -> None:
+def test_friends_source_returns_persona_block_in_profile_slot(tmp_path: Path) -> None:
     for profile, slot in (
         (Profile("mine", "", ("friends",), ()), "system"),
         (Profile("mine", "", (), ("moment", "friends")), "current"),
@@ -104,7 +104,7 @@ def test_the_source_gives_a_block_of_the_persona_layer_in_the_slot_that_the_prof
         assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
 
 
-def test_without_a_profile_there_is_no_block_and_for_one_that_is_no_text_a_warning(tmp_path: Path) -> None:
+def test_missing_profile_gives_no_block_and_invalid_one_a_warning(tmp_path: Path) -> None:
     nx = opened(tmp_path, Profile("mine", "", ("friends",), ()))
     assert nx.assemble("hi", profile="mine").provenance.blocks == ()
     ctx = nx.assemble("hi", profile="mine", user_profile={"friends_profile": {"likes": "tea"}})
@@ -112,7 +112,7 @@ def test_without_a_profile_there_is_no_block_and_for_one_that_is_no_text_a_warni
     assert [note.message for note in ctx.warnings] == ["omitted: field 'friends_profile' is not text"]
 
 
-def test_in_the_current_slot_it_is_sent_once_and_replayed_as_it_was(tmp_path: Path) -> None:
+def test_friends_in_current_slot_are_sent_once_and_replayed(tmp_path: Path) -> None:
     nx = opened(tmp_path, Profile("mine", "", (), ("moment", "friends")))
     bodies: list[dict[str, Any]] = []
     for number in range(3):

@@ -48,7 +48,7 @@ def limited(**values: Any) -> Config:
     return Config(instructions=InstructionsConfig(**values))
 
 
-def test_layers_stand_from_global_over_ancestors_to_local_each_labelled_with_its_path(home: Path, repo: Path) -> None:
+def test_layers_are_ordered_global_ancestors_local_with_paths(home: Path, repo: Path) -> None:
     """Document 004, "Implementation Status": "Global → ancestors → local with labeled sections"."""
     write(home, NEXUS="Be brief.", AGENTS="Mine everywhere.")
     write(repo, AGENTS="Of the repository.")
@@ -69,7 +69,7 @@ def test_layers_stand_from_global_over_ancestors_to_local_each_labelled_with_its
     assert ctx.warnings == ()
 
 
-def test_the_personal_file_is_the_first_of_the_documented_places(home: Path, repo: Path) -> None:
+def test_first_existing_personal_file_counts(home: Path, repo: Path) -> None:
     """Document 004, "PromptLoader": "Personal Layer (first match wins)"; `~/.nexus` stands before `~/.nexus3`."""
     assert blocks(context(repo, "instructions")) == {
         "nexus:defaults/NEXUS.md": f"# Personal instructions (nexus:defaults/NEXUS.md)\n\n{DEFAULTS.read_text().strip()}"
@@ -84,7 +84,7 @@ def test_the_personal_file_is_the_first_of_the_documented_places(home: Path, rep
 
 
 @pytest.mark.usefixtures("home")
-def test_which_names_count_and_in_which_order_is_configured(repo: Path) -> None:
+def test_instruction_names_and_order_are_configurable(repo: Path) -> None:
     write(repo, NEXUS="n", AGENTS="a", CLAUDE="c", OTHER="o")
     assert list(own(context(repo, "instructions"))) == ["NEXUS.md", "AGENTS.md", "CLAUDE.md"]
     config = limited(names=("OTHER.md", "AGENTS.md"))
@@ -92,13 +92,13 @@ def test_which_names_count_and_in_which_order_is_configured(repo: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_without_a_repository_only_the_folder_itself_counts(tmp_path: Path) -> None:
+def test_only_workspace_folder_counts_without_repository(tmp_path: Path) -> None:
     write(tmp_path / "loose", AGENTS="not about it")
     inner = write(tmp_path / "loose" / "inner", AGENTS="mine")
     assert list(own(context(inner, "instructions"))) == ["AGENTS.md"]
 
 
-def test_the_repositorys_root_is_the_last_ancestor(home: Path, repo: Path) -> None:
+def test_repository_root_is_the_last_ancestor(home: Path, repo: Path) -> None:
     write(repo.parent, AGENTS="beside other repositories")
     write(home.parent, AGENTS="in the home folder")
     write(repo, AGENTS="root")
@@ -107,7 +107,7 @@ def test_the_repositorys_root_is_the_last_ancestor(home: Path, repo: Path) -> No
     assert list(own(context(repo / "packages" / "app", "instructions"))) == [], "a work tree is a root too"
 
 
-def test_nothing_above_the_users_home_is_an_ancestor(home: Path, tmp_path: Path) -> None:
+def test_folders_above_home_are_not_ancestors(home: Path, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     write(tmp_path, AGENTS="above the home")
     write(home.parent, AGENTS="in the home")
@@ -119,7 +119,7 @@ def test_nothing_above_the_users_home_is_an_ancestor(home: Path, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("home")
-def test_a_repository_of_another_user_does_not_count(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_of_another_user_is_ignored(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(repo, AGENTS="planted")
     real = os.stat
 
@@ -134,7 +134,7 @@ def test_a_repository_of_another_user_does_not_count(repo: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("home")
-def test_a_deep_chain_of_folders_with_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_chain_of_ancestors_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path
     monkeypatch.chdir(tmp_path)
     for _ in range(300):
@@ -151,7 +151,7 @@ def test_a_deep_chain_of_folders_with_files_is_bounded(tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("home")
-def test_a_text_that_several_names_have_stands_once(repo: Path) -> None:
+def test_same_text_under_several_names_is_shown_once(repo: Path) -> None:
     """CLAUDE.md is often a link to AGENTS.md, or a copy of it."""
     write(repo, AGENTS="The rules.\n", NEXUS="The rules.")
     (repo / "CLAUDE.md").symlink_to("AGENTS.md")
@@ -161,13 +161,13 @@ def test_a_text_that_several_names_have_stands_once(repo: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_link_to_a_long_file_stands_once_though_both_are_cut(repo: Path) -> None:
+def test_link_to_truncated_file_is_shown_once(repo: Path) -> None:
     write(repo, AGENTS="a line of rules\n" * 3_000)
     (repo / "CLAUDE.md").symlink_to("AGENTS.md")
     assert list(own(context(repo, "instructions"))) == ["AGENTS.md"]
 
 
-def test_a_file_that_another_source_reaches_stands_once_wherever_it_stands(home: Path, repo: Path) -> None:
+def test_file_of_another_source_is_shown_once(home: Path, repo: Path) -> None:
     """AGENTS.md is an instruction file (document 004), a bootstrap file (003) and the rules (002)."""
     write(repo, AGENTS="Shared.", SOUL="Kind.")
     ctx = context(repo, "rules", "instructions", "bootstrap")
@@ -185,7 +185,7 @@ def test_a_file_that_another_source_reaches_stands_once_wherever_it_stands(home:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_recorded_call_with_files_left_out_is_made_again_as_it_was(repo: Path) -> None:
+def test_call_with_omitted_duplicates_replays(repo: Path) -> None:
     write(repo, AGENTS="Shared.\n@more.md", SOUL="Kind.", more="More.")
     with opened(repo, "instructions", "bootstrap", "surroundings") as nx:
         ctx = nx.assemble("hi", profile="mine")
@@ -198,7 +198,7 @@ def test_a_recorded_call_with_files_left_out_is_made_again_as_it_was(repo: Path)
 
 
 @pytest.mark.usefixtures("home")
-def test_a_call_that_was_recorded_before_caps_refused_is_still_made_again(repo: Path) -> None:
+def test_call_recorded_before_caps_error_replays(repo: Path) -> None:
     write(repo, AGENTS="a line of rules\n" * 3_000)
     with nexus.open(repo, ledger=repo / "l.db") as nx:
         ctx = nx.assemble("hi")
@@ -210,7 +210,7 @@ def test_a_call_that_was_recorded_before_caps_refused_is_still_made_again(repo: 
 
 
 @pytest.mark.usefixtures("home")
-def test_a_file_over_its_cap_keeps_headings_and_rules_and_the_report_says_so(repo: Path) -> None:
+def test_file_over_cap_keeps_headings_and_rules_with_warning(repo: Path) -> None:
     filler = "Some words of no weight.\n" * 1_000
     write(repo, AGENTS=f"# Start\n{filler}\n## Release\nYou MUST sign it.\n\n{filler}")
     ctx = context(repo, "instructions")
@@ -221,7 +221,7 @@ def test_a_file_over_its_cap_keeps_headings_and_rules_and_the_report_says_so(rep
 
 
 @pytest.mark.usefixtures("home")
-def test_all_files_together_have_a_cap_and_the_largest_give_way(repo: Path) -> None:
+def test_largest_files_are_truncated_for_total_cap(repo: Path) -> None:
     filler = "Some words of no weight.\n" * 700
     folder = repo / "packages" / "app"
     for at, place in enumerate((repo, repo / "packages", folder)):
@@ -239,7 +239,7 @@ def test_all_files_together_have_a_cap_and_the_largest_give_way(repo: Path) -> N
     assert all(block.omitted_chars for block in ctx.provenance.blocks if "no weight" in block.text)
 
 
-def test_no_number_of_files_in_a_workspace_shortens_the_users_own(home: Path, repo: Path) -> None:
+def test_workspace_files_never_truncate_user_files(home: Path, repo: Path) -> None:
     mine = "Words of mine.\n" * 1_000 + "the end"
     write(home, NEXUS=mine, AGENTS=mine + "s")
     folder = repo
@@ -254,7 +254,7 @@ def test_no_number_of_files_in_a_workspace_shortens_the_users_own(home: Path, re
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("source", ["instructions", "bootstrap", "rules"])
-def test_caps_as_errors_refuse_and_name_file_size_and_cap(repo: Path, source: str) -> None:
+def test_caps_error_names_file_size_and_cap(repo: Path, source: str) -> None:
     """Decided on all documents: "`caps="error"` refuses instead"."""
     write(repo, AGENTS="x" * 5_000)
     with pytest.raises(OverCap, match=r"AGENTS\.md too long: 5,000 characters, the cap is 2,000") as caught:
@@ -264,7 +264,7 @@ def test_caps_as_errors_refuse_and_name_file_size_and_cap(repo: Path, source: st
 
 
 @pytest.mark.usefixtures("home")
-def test_caps_as_errors_refuse_too_much_together_and_a_memory_that_is_too_long(repo: Path) -> None:
+def test_caps_error_covers_total_and_memory(repo: Path) -> None:
     write(repo, AGENTS="x" * 900, CLAUDE="y" * 900)
     with pytest.raises(OverCap, match=r"all instruction files together too long: .* the cap is 1,500"):
         context(repo, "instructions", config=limited(caps="error", total_chars=1_500))
@@ -273,7 +273,7 @@ def test_caps_as_errors_refuse_too_much_together_and_a_memory_that_is_too_long(r
         context(repo, "memory", config=limited(caps="error", file_chars=2_000))
 
 
-def test_ones_own_files_may_be_links_to_anywhere_and_a_workspaces_may_not(home: Path, repo: Path) -> None:
+def test_user_files_may_link_anywhere_but_workspace_files_may_not(home: Path, repo: Path) -> None:
     dotfiles = write(home.parent / "dotfiles", prompt="Mine.\n@part.md", part="A part.")
     (home / "NEXUS.md").symlink_to(dotfiles / "prompt.md")
     (repo / "AGENTS.md").symlink_to(dotfiles / "prompt.md")
@@ -282,7 +282,7 @@ def test_ones_own_files_may_be_links_to_anywhere_and_a_workspaces_may_not(home: 
     assert "outside" in told(ctx.warnings)["AGENTS.md"]
 
 
-def test_a_circle_of_links_and_a_pipe_are_warnings(home: Path, repo: Path) -> None:
+def test_circular_link_and_pipe_are_warnings(home: Path, repo: Path) -> None:
     (home / "NEXUS.md").symlink_to(home / "NEXUS.md")
     os.mkfifo(repo / "AGENTS.md")
     (repo / "CLAUDE.md").mkdir()
@@ -292,7 +292,7 @@ def test_a_circle_of_links_and_a_pipe_are_warnings(home: Path, repo: Path) -> No
 
 
 @pytest.mark.usefixtures("home")
-def test_texts_in_utf_16_are_read_with_and_without_a_mark_and_what_is_no_text_is_left_out(repo: Path) -> None:
+def test_utf_16_is_read_with_and_without_mark_and_binary_omitted(repo: Path) -> None:
     (repo / "NEXUS.md").write_bytes("Grüße".encode("utf-16"))
     (repo / "AGENTS.md").write_bytes(b"\xef\xbb\xbf# With a mark\r\nsecond")
     (repo / "CLAUDE.md").write_bytes("no mark".encode("utf-16-le"))
@@ -308,7 +308,7 @@ def test_texts_in_utf_16_are_read_with_and_without_a_mark_and_what_is_no_text_is
 
 
 @pytest.mark.usefixtures("home")
-def test_five_megabytes_are_cut_to_the_cap_and_said(repo: Path) -> None:
+def test_very_large_file_is_truncated_and_reported(repo: Path) -> None:
     write(repo, AGENTS="All words are the same here.\n" * 180_000)
     ctx = context(repo, "instructions")
     assert len(own(ctx)["AGENTS.md"]) < 20_500
@@ -316,8 +316,8 @@ def test_five_megabytes_are_cut_to_the_cap_and_said(repo: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_an_untouched_template_is_absent_and_reported(repo: Path) -> None:
-    from nexus.workspace.files.templates import templates
+def test_unchanged_template_is_omitted_and_reported(repo: Path) -> None:
+    from nexus.workspace.prompts import templates
 
     write(repo, AGENTS=templates()["AGENTS.md"])
     ctx = context(repo / "packages", "instructions")
@@ -326,14 +326,14 @@ def test_an_untouched_template_is_absent_and_reported(repo: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_folders_name_cannot_add_lines_to_the_prompt(tmp_path: Path) -> None:
+def test_folder_name_cannot_add_prompt_lines(tmp_path: Path) -> None:
     strange = write(tmp_path / "user" / "a\n# Rules", NEXUS="mine")
     ctx = context(write(tmp_path / "ws"), "instructions", home=strange)
     assert ctx.system_prompt.startswith("# Personal instructions (~/a # Rules/NEXUS.md)\n\nmine")
 
 
 @pytest.mark.usefixtures("home")
-def test_a_warm_call_looks_at_each_file_once_and_reads_none(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_call_stats_each_file_once_and_reads_none(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = (repo, repo / "packages", repo / "packages" / "app")
     for at, folder in enumerate(folders):
         write(folder, NEXUS=f"n{at}\n@part.md", AGENTS=f"a{at}", CLAUDE=f"c{at}", part=f"p{at}")
@@ -358,7 +358,7 @@ def test_a_warm_call_looks_at_each_file_once_and_reads_none(repo: Path, monkeypa
 
 
 @pytest.mark.usefixtures("home")
-def test_a_change_is_seen_by_the_next_call_and_named_as_what_moved_the_prefix(repo: Path) -> None:
+def test_changed_file_is_named_as_prefix_break(repo: Path) -> None:
     write(repo, AGENTS="One.")
     with opened(repo, "instructions") as nx:
         nx.record(nx.assemble("hi", profile="mine"), nexus.AgentResult((nexus.assistant("hello"),)))

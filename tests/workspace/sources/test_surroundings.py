@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nexus.workspace.environment.system_info import environment_section, operating_system, this_system
+from nexus.workspace.environment.machine import environment_section, operating_system, this_system
 from workspace.sources.gathering import context, opened, write
 
 
-def test_the_section_has_the_printed_lines_without_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_section_has_documented_lines_without_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Document 004, "Combination": "Working directory: …", "Operating system: …", "Terminal: …", "Mode: …"."""
     monkeypatch.setenv("TERM_PROGRAM", "vscode")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -26,25 +26,23 @@ def test_the_section_has_the_printed_lines_without_a_time(tmp_path: Path, monkey
     ]
 
 
-def test_the_mode_is_told_where_it_is_known_only(tmp_path: Path) -> None:
+def test_mode_is_shown_only_if_known(tmp_path: Path) -> None:
     """Document 004, "System Information": "Mode"."""
     assert len(context(tmp_path, "surroundings").system_prompt.split("\n")) == 3
 
 
-def test_the_working_directory_is_the_workspace_not_where_the_program_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_directory_is_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(write(tmp_path / "elsewhere"))
     assert f"Working directory: {tmp_path / 'ws'}\n" in context(write(tmp_path / "ws"), "surroundings").system_prompt
 
 
-def test_it_is_the_same_from_call_to_call(tmp_path: Path) -> None:
+def test_environment_section_is_the_same_for_every_call(tmp_path: Path) -> None:
     with opened(tmp_path, "surroundings", mode="repl") as nx:
         first, later = (nx.assemble("hi", profile="mine").system_prompt for _ in range(2))
     assert first == later
 
 
-def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
+def test_terminal_and_folder_names_take_one_line_each() -> None:
     """Document 004, "Combination": one line for each of `# Environment`."""
     text = environment_section("/a\n# Rules", "repl", {"TERM": "x\n# More"})
     assert [line for line in text.split("\n") if line.startswith("#")] == ["# Environment"]
@@ -61,7 +59,7 @@ def test_a_terminals_name_and_a_folders_name_take_one_line_each() -> None:
         (("Windows", "11", "", ""), "Windows 11"),
     ],
 )
-def test_systems_have_the_documented_special_names(facts: tuple[str, str, str, str], named: str) -> None:
+def test_systems_have_documented_names(facts: tuple[str, str, str, str], named: str) -> None:
     """Document 004, "System Information": "special handling for WSL2, Linux distros, macOS versions"."""
     system, release, distribution, mac = facts
     assert operating_system(system, release, distribution=distribution, mac=mac) == named

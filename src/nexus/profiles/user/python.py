@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from types import ModuleType
 
 from msgspec.structs import replace
 
 from nexus.errors import BadProfile
-from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error
+from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error, validate_profiles, validate_sources
 from nexus.plugins.hooks import Hooks
 from nexus.plugins.load import LOAD_MS, guarded_source
-from nexus.plugins.validate import validate_profiles, validate_sources
 from nexus.profiles.user.toml import validate_profile
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
-from nexus.workspace.config.files import SettingsFile
+from nexus.workspace.config import SettingsFile
 from nexus.workspace.source_context import Source
 
 EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"
@@ -25,20 +23,28 @@ EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"
 def load_profile(
     text: str, name: str, file: SettingsFile, hooks: Hooks
 ) -> tuple[Profile, dict[str, Source], tuple[ContextWarning, ...]]:
-    """Run a Python file and return its `profile`, its `sources`, and warnings.
+    """Run a Python file and return its `profile`, named after the file, its `sources`, and warnings.
 
-    Args:
-        text: The file's text.
-        name: The file's name, which becomes the profile's.
-        file: The file, for errors.
-        hooks: The known sources, and the guard that runs the file and its sources.
-
-    Raises:
-        BadProfile: The program fails or takes too long, or `profile` or `sources` is invalid.
+    Raises BadProfile if the program fails or takes too long, or if `profile` or `sources` is invalid.
     """
-    module, failure = hooks.guard.call(
-        str(file.path), "running it", partial(_run, text, name, file), timeout_ms=LOAD_MS
-    )
+    path = str(file.path)
+
+    def run() -> ModuleType:
+        module = ModuleType(f"nexus_profile_{name.replace('-', '_')}")
+        module.__file__ = path
+        sys.modules[module.__name__] = module  # dataclasses and msgspec look up a class's module by name
+        try:
+            exec(compile(text, path, "exec"), module.__dict__)  # noqa: S102 - the user's own program, by its name
+        except Exception as error:
+            line = error.lineno if isinstance(error, SyntaxError) else None
+            trace = error.__traceback__
+            while trace is not None:  # the innermost frame of this file, not of a library that it calls
+                line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == path else line
+                trace = trace.tb_next
+            raise InvalidHookResult(f"{describe_error(error)}{f', line {line}' if line else ''}") from error
+        return module
+
+    module, failure = hooks.guard.call(path, "running it", run, timeout_ms=LOAD_MS)
     if module is None:
         reason = failure.message.removesuffix(OMITTED) if failure else ""
         raise BadProfile(file.origin, "", f"Python that runs ({reason})")
@@ -55,24 +61,3 @@ def load_profile(
     }
     validate_profile(profile, {**hooks.sources, **sources}, file.origin)
     return profile, sources, tuple(ContextWarning(file.origin, problem) for problem in problems)
-
-
-def _run(text: str, name: str, file: SettingsFile) -> ModuleType:
-    module = ModuleType(f"nexus_profile_{name.replace('-', '_')}")
-    module.__file__ = str(file.path)
-    sys.modules[module.__name__] = module  # dataclasses and msgspec look up a class's module by name
-    try:
-        exec(compile(text, str(file.path), "exec"), module.__dict__)  # noqa: S102 - the user's own program, by its name
-    except Exception as error:
-        raise InvalidHookResult(f"{describe_error(error)}{_line(error, str(file.path))}") from error
-    return module
-
-
-def _line(error: Exception, path: str) -> str:
-    """Return the line of the file in which an error was raised, as text; empty if unknown."""
-    line = error.lineno if isinstance(error, SyntaxError) else None
-    trace = error.__traceback__
-    while trace is not None:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == path else line
-        trace = trace.tb_next
-    return f", line {line}" if line else ""

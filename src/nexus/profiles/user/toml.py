@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NoReturn
@@ -24,11 +24,9 @@ from nexus.types.profile import (
     Share,
     SummaryMarker,
 )
-from nexus.workspace.sources.app_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
+from nexus.workspace.sources.event_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
 
-MOST_SOURCES = 100
-"""Maximum number of sources in one slot."""
-
+MOST_SOURCES = 100  # maximum number of sources in one slot
 MOST_DESCRIPTION_CHARS = 300
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -69,12 +67,10 @@ class ProfileTable(Struct, frozen=True, forbid_unknown_fields=True):
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
     preamble: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()
-    """Sources to remove."""
+    without: tuple[str, ...] = ()  # sources to remove
     before: dict[str, str | tuple[str, ...]] = {}
     """Sources to insert, by the source that they precede. Applied after `without`."""
-    after: dict[str, str | tuple[str, ...]] = {}
-    """Sources to insert, by the source that they follow."""
+    after: dict[str, str | tuple[str, ...]] = {}  # sources to insert, by the source that they follow
     shares: LayerShares = LayerShares()
 
 
@@ -97,15 +93,7 @@ _OLD_KEYS = {
 
 @lru_cache(maxsize=64)
 def parse_profile(text: str, file: str) -> ProfileDraft:
-    """Parse a profile file's text.
-
-    Args:
-        text: TOML.
-        file: The file's name in errors.
-
-    Raises:
-        BadProfile: The text is not TOML, or a key or value is invalid.
-    """
+    """Parse a profile file's TOML text; `file` is its name in errors. Raises BadProfile."""
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -126,39 +114,37 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
 
 
 def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
-    """Build a profile from a draft and the profile that it extends.
+    """Build a profile from a draft and the profile that it extends. `sources` are the names of all known sources.
 
-    Args:
-        draft: The parsed file.
-        name: The profile's name.
-        base: The profile that the draft extends, if any.
-        sources: Names of all known sources.
-        file: The file's name in errors.
-
-    Raises:
-        BadProfile: A source is unknown, missing or repeated, or a share is out of range.
+    Raises BadProfile for a source that is unknown, missing or repeated, and for a share out of range.
     """
     base_or_empty = base or Profile(name, "", (), ())
-    slots = {
-        "system": list(base_or_empty.system if draft.system is None else draft.system),
-        "preamble": list(base_or_empty.preamble if draft.preamble is None else draft.preamble),
-        "current": list(base_or_empty.current if draft.current is None else draft.current),
-    }
-    for slot, names in slots.items():
-        _check_size(names, draft.old_keys.get(slot, slot), file)
+    slots: dict[str, list[str]] = {}
+    for slot in ("system", "preamble", "current"):
+        names: tuple[str, ...] | None = getattr(draft, slot)
+        slots[slot] = list(getattr(base_or_empty, slot) if names is None else names)
+        # Checked again in the result; here, so that a huge list is one error and costs nothing more.
+        _check_size(slots[slot], draft.old_keys.get(slot, slot), file)
     for source in draft.without:
         _slot_of(slots, source, file, "without").remove(source)
     for key, insertions, shift in (("before", draft.before, 0), ("after", draft.after, 1)):
         for anchor, inserted in insertions.items():
-            names = _slot_of(slots, anchor, file, key)
-            index = names.index(anchor) + shift
-            names[index:index] = (inserted,) if isinstance(inserted, str) else inserted
+            placed = _slot_of(slots, anchor, file, key)
+            index = placed.index(anchor) + shift
+            placed[index:index] = (inserted,) if isinstance(inserted, str) else inserted
+    shares = {share.layer: share for share in base_or_empty.shares}
+    for layer in LAYERS:
+        bounds: Bounds = getattr(draft.shares, layer)
+        if bounds != Bounds():
+            before = shares.get(layer, Share(layer))
+            floor = before.floor if bounds.floor is None else bounds.floor
+            shares[layer] = Share(layer, floor, before.ceiling if bounds.ceiling is None else bounds.ceiling)
     profile = Profile(
         name,
         draft.description or (f"{base.name}, changed" if base else ""),
         tuple(slots["system"]),
         tuple(slots["current"]),
-        _merged_shares(draft.shares, base_or_empty.shares),
+        tuple(shares.values()),
         tuple(slots["preamble"]),
         draft.message_format or base_or_empty.message_format,
         draft.summary or base_or_empty.summary,
@@ -188,7 +174,14 @@ def validate_profile(
     if repeated:
         raise BadProfile(file, first_slots[repeated], f"each source once; {repeated!r} is repeated")
     for share in profile.shares:
-        _check_share(share, file)
+        key = f"shares.{share.layer}"
+        for bound, value in (("floor", share.floor), ("ceiling", share.ceiling)):
+            if not 0 <= value <= 1:
+                raise BadProfile(file, f"{key}.{bound}", f"a share from 0 to 1, not {value:g}")
+        if share.floor > share.ceiling:
+            raise BadProfile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
+        if share.floor and share.layer != "Session":
+            raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
     if profile.session_header and FORMATS[profile.message_format].shows_one_turn:
         key = old_keys.get("session_header", "session_header")
         raise BadProfile(
@@ -201,17 +194,6 @@ def _check_size(names: Collection[str], key: str, file: str) -> None:
         raise BadProfile(file, key, f"at most {MOST_SOURCES} sources, not {len(names):,}")
 
 
-def _check_share(share: Share, file: str) -> None:
-    key = f"shares.{share.layer}"
-    for bound, value in (("floor", share.floor), ("ceiling", share.ceiling)):
-        if not 0 <= value <= 1:
-            raise BadProfile(file, f"{key}.{bound}", f"a share from 0 to 1, not {value:g}")
-    if share.floor > share.ceiling:
-        raise BadProfile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
-    if share.floor and share.layer != "Session":
-        raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
-
-
 def _slot_of(slots: Mapping[str, list[str]], source: str, file: str, key: str) -> list[str]:
     """Return the list that contains a source."""
     for names in slots.values():
@@ -221,20 +203,6 @@ def _slot_of(slots: Mapping[str, list[str]], source: str, file: str, key: str) -
     raise BadProfile(file, key, f"listed sources ({listed}), not {_shortened(source)!r}")
 
 
-def _merged_shares(shares: LayerShares, base: Iterable[Share]) -> tuple[Share, ...]:
-    """Return the base's shares, with bounds that the draft sets replaced."""
-    merged = {share.layer: share for share in base}
-    for layer in LAYERS:
-        bounds: Bounds = getattr(shares, layer)
-        if bounds == Bounds():
-            continue
-        previous = merged.get(layer, Share(layer))
-        floor = previous.floor if bounds.floor is None else bounds.floor
-        ceiling = previous.ceiling if bounds.ceiling is None else bounds.ceiling
-        merged[layer] = Share(layer, floor, ceiling)
-    return tuple(merged.values())
-
-
 def _expected_source(source: str, sources: Collection[str]) -> str:
     """Return the expectation that an unknown source violates, with the closest known name."""
     if source.startswith(PREFIX):
@@ -242,6 +210,7 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
         return f"{block!r}, which is a source itself" if block in SOURCE_NAMED_BLOCKS else f"`{PREFIX}` and {NAME_RULE}"
     import difflib
 
+    # Cut, because the comparison takes quadratic time.
     close = difflib.get_close_matches(source[:80], sources, 1, 0.6)
     hint = f"; did you mean {close[0]}?" if close else ""
     names = ", ".join(sorted(sources))

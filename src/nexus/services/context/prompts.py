@@ -7,7 +7,7 @@ from typing import Any
 
 from nexus.render.tagged.blocks import capabilities_block
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.prompts import CORE_IDENTITY
 
 __all__ = ["CORE_IDENTITY", "PromptManager"]
 

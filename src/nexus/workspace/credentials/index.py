@@ -1,12 +1,16 @@
-"""List of credentials on disk: names, locations of their values, results of the last check. No values.
+"""Names of credentials and of their variables, and the list of them on disk: locations and checks, no values.
 
-It is `credentials.json` in the user's folder, mode 0600. A writer creates `credentials.json.lock` with the new text, which
+A name has lower-case letters, digits and single hyphens, as a skill's has, so that each has a variable of its own and no
+keyring or file system confuses two of them.
+
+The list is `credentials.json` in the user's folder, mode 0600. A writer creates `credentials.json.lock` with the new text, which
 excludes others, and renames it over the old file. A damaged file is never overwritten.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable
@@ -17,15 +21,18 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import CredentialsDamaged, CredentialsNotSaved
-from nexus.workspace.credentials.names import is_name, is_variable
+from nexus.errors import BadCredential, CredentialsDamaged, CredentialsNotSaved
+
+PREFIX = "NEXUS_CREDENTIAL_"
+MAX_CHARS = 64
 
 FILE = "credentials.json"
-FORM = 1
-"""Version of the file format."""
-
+FORM = 1  # version of the file format
 MAX_BYTES = 1_000_000
 LOCK_WAIT_S = 2.0
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 
 CheckState: TypeAlias = Literal["unchecked", "ok", "missing", "broken"]
 """`ok`: the value exists. `missing`: it does not. `broken`: marked as rejected."""
@@ -40,28 +47,70 @@ class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     variable: str = ""
     state: CheckState = "unchecked"
     checked_ms: int = 0
-    of: str = ""
-    """Variable that the state belongs to, if it preceded the credential's own location."""
-
-
-class _Index(Struct, frozen=True, forbid_unknown_fields=True):
-    form: int
-    credentials: tuple[CredentialEntry, ...] = ()
+    of: str = ""  # variable that the state belongs to, if it preceded the credential's own location
 
 
 class _Form(Struct, frozen=True):
-    form: int
+    form: int  # read alone first: a later form may have fields that this Nexus rejects
 
 
-_index = msgspec.json.Decoder(_Index)
-_form = msgspec.json.Decoder(_Form)
+class _Index(_Form, frozen=True, forbid_unknown_fields=True):
+    credentials: tuple[CredentialEntry, ...] = ()
+
+
+def is_name(text: str) -> bool:
+    """Return whether this can be the name of a credential."""
+    return len(text) <= MAX_CHARS and _NAME.fullmatch(text) is not None
+
+
+def is_variable(text: str) -> bool:
+    """Return whether this can be the name of an environment variable."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def check_name(text: str) -> str:
+    """Return a valid name. Raises BadCredential, without the text: it may be a value in the wrong place."""
+    if not is_name(text):
+        raise BadCredential(
+            f"invalid credential name, not shown because it may be a value (use at most {MAX_CHARS} lower-case letters, "
+            "digits and single hyphens, as in 'openai-team'; nothing was stored)"
+        )
+    return text
+
+
+def variable_of(name: str) -> str:
+    """Return a credential's own variable: `NEXUS_CREDENTIAL_OPENAI_TEAM` for `openai-team`."""
+    return PREFIX + _upper(name)
+
+
+def name_of(variable: str) -> str | None:
+    """Return the credential whose own variable this is, or None."""
+    name = variable.removeprefix(PREFIX).lower().replace("_", "-")
+    return name if is_name(name) and variable_of(name) == variable else None
+
+
+def is_valid_for(variable: str, name: str) -> bool:
+    """Return whether a skill's variable belongs to a credential: `TWITTER_API_KEY` or `TWITTER` for `twitter`."""
+    return variable == _upper(name) or variable.startswith(f"{_upper(name)}_")
+
+
+def _upper(name: str) -> str:
+    return name.upper().replace("-", "_")
 
 
 def read(home: Path) -> dict[str, CredentialEntry]:
     """Return the entries by name; none without a file. Raises CredentialsDamaged."""
     file = home / FILE
     try:
-        data = _file_bytes(file)
+        data = None
+        if not file.is_symlink():  # for systems without O_NOFOLLOW
+            handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                state = os.fstat(handle)
+                if stat.S_ISREG(state.st_mode) and state.st_size <= MAX_BYTES:
+                    data = os.read(handle, MAX_BYTES)
+            finally:
+                os.close(handle)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -79,19 +128,28 @@ def read(home: Path) -> dict[str, CredentialEntry]:
 def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[CredentialEntry]]) -> None:
     """Replace the entries by the result of `update` while other processes are excluded.
 
-    Raises CredentialsDamaged or CredentialsNotSaved; the file is then unchanged.
+    Raises CredentialsDamaged, or CredentialsNotSaved also after LOCK_WAIT_S; the file is then unchanged.
     """
+    lock = home / f"{FILE}.lock"
+    deadline = time.monotonic() + LOCK_WAIT_S
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = home / f"{FILE}.lock"
-        file = os.fdopen(_create_lock(lock), "wb")
+        while True:
+            try:
+                handle = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileExistsError:
+                if time.monotonic() > deadline:
+                    text = f"list of credentials locked by another process (left unchanged; delete {lock} if there is none)"
+                    raise CredentialsNotSaved(text) from None
+            time.sleep(0.02)
         try:
-            with file:
+            with os.fdopen(handle, "wb") as file:
                 entries = sorted(update(read(home)), key=lambda entry: entry.name)
                 file.write(msgspec.json.format(msgspec.json.encode(_Index(FORM, tuple(entries))), indent=2) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            lock.replace(home / FILE)
+            lock.replace(home / FILE)  # releases the lock and publishes the new list in one step
         except BaseException:
             with suppress(OSError):
                 lock.unlink()
@@ -101,50 +159,20 @@ def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[C
         raise CredentialsNotSaved(text) from None
 
 
-def _create_lock(lock: Path) -> int:
-    """Return a handle of the lock file, which must not exist yet. Raises CredentialsNotSaved after LOCK_WAIT_S."""
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            if time.monotonic() > deadline:
-                text = f"list of credentials locked by another process (left unchanged; delete {lock} if there is none)"
-                raise CredentialsNotSaved(text) from None
-        time.sleep(0.02)
-
-
-def _file_bytes(file: Path) -> bytes | None:
-    """Return the file's bytes; None if it is not a regular file, or too large."""
-    if file.is_symlink():
-        return None
-    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
-            return None
-        return os.read(handle, MAX_BYTES)
-    finally:
-        os.close(handle)
-
-
 def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
     """Return a problem, "" for none, and the entries. The problem quotes nothing: the file may contain a pasted value."""
     try:
-        form = _form.decode(data).form
+        form = msgspec.json.decode(data, type=_Form).form
         if form != FORM:
             return f"has form {form}, this Nexus reads {FORM}", ()
-        entries = _index.decode(data).credentials
+        entries = msgspec.json.decode(data, type=_Index).credentials
     except msgspec.ValidationError as error:
         path = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "its outermost value"
         return f"has an invalid value at {path}", ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "is not JSON", ()
     names = [entry.name for entry in entries]
-    if len(set(names)) < len(names) or not all(map(_is_valid, entries)):
+    has_location = all(is_variable(one.variable) if one.where == "variable" else one.service for one in entries)
+    if len(set(names)) < len(names) or not all(map(is_name, names)) or not has_location:
         return "has a duplicate name, or an invalid name or variable", ()
     return "", entries
-
-
-def _is_valid(entry: CredentialEntry) -> bool:
-    return is_name(entry.name) and (is_variable(entry.variable) if entry.where == "variable" else bool(entry.service))

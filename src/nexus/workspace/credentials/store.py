@@ -8,22 +8,26 @@ may open a dialog or wait; `check` and `get` do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from nexus.errors import BadCredential, NoCredential
 from nexus.workspace.credentials import index, system
-from nexus.workspace.credentials.index import CheckState, CredentialEntry
-from nexus.workspace.credentials.names import check_name, is_valid_for, is_variable, name_of, variable_of
+from nexus.workspace.credentials.index import (
+    CheckState,
+    CredentialEntry,
+    check_name,
+    is_valid_for,
+    is_variable,
+    name_of,
+    variable_of,
+)
 from nexus.workspace.credentials.secret import Secret, check_secret
 
-SERVICE = "nexus"
-"""Keyring service of the user's usual folder; for another folder, its path is appended."""
-
-KEYRING_TIMEOUT_S = 60.0
-"""Timeout of a keyring: long enough to unlock it by hand."""
+SERVICE = "nexus"  # keyring service of the user's usual folder; for another folder, its path is appended
+KEYRING_TIMEOUT_S = 60.0  # timeout of a keyring: long enough to unlock it by hand
 
 Declared = Mapping[str, tuple[str, ...]]
 """The credentials that skills require, each with the variables that these skills declare for it."""
@@ -95,7 +99,20 @@ class Credentials:
         # Whether a service still accepts the value is not checked: the command would have to come from a skill, and a
         # workspace must not run programs with secrets because a user looks at it.
         declared, listed = declared or {}, index.read(self.home)
-        checked = [self._checked(check_name(name), listed, declared, now_ms) for name in names]
+        checked: list[CredentialEntry] = []
+        for name in map(check_name, names):
+            entry = listed.get(name)
+            if not (entry or name in declared or variable_of(name) in self._variables):
+                raise NoCredential(f"credential {name!r} not found (list credentials: nexus credential list)")
+            # A keyring entry that was missing is looked up once more.
+            retried = replace(entry, state="unchecked") if entry is not None and entry.state == "missing" else entry
+            missing = replace(entry or CredentialEntry(name, "variable", variable=variable_of(name)), of="")
+            result = self._entry(name, retried, declared) or missing
+            state: CheckState = result.state if result.state == "broken" else "ok"
+            if not self._value(result):
+                state = "missing"
+            is_known = state == result.state == "broken"
+            checked.append(result if is_known else replace(result, state=state, checked_ms=now_ms))
         self._record([entry for entry in checked if entry.name in listed or entry.state != "missing"])
         return checked
 
@@ -124,39 +141,21 @@ class Credentials:
 
     def _entry(self, name: str, listed: CredentialEntry | None, declared: Declared) -> CredentialEntry | None:
         """Return the first location with a value, with the state recorded for this location; None without one."""
-        for entry in self._locations(name, listed, declared):
-            is_recorded = listed is not None and (
-                listed.of == entry.variable if listed.of else _same_location(listed, entry)
-            )
-            if listed is None or not is_recorded:
-                return entry
-            return replace(entry, state=listed.state, checked_ms=listed.checked_ms)
-        return None
-
-    def _locations(self, name: str, listed: CredentialEntry | None, declared: Declared) -> Iterator[CredentialEntry]:
-        """Yield the locations with a value, as far as is known without asking a keyring."""
         variables = [variable_of(name)]
         if listed is not None and listed.where == "variable":
             variables.append(listed.variable)
-        yield from (CredentialEntry(name, "variable", variable=key) for key in variables if self.has_variable(key))
-        if listed is not None and listed.where == "keyring" and not (listed.state == "missing" and not listed.of):
-            yield CredentialEntry(name, "keyring", listed.service)
+        places = [CredentialEntry(name, "variable", variable=key) for key in variables if self.has_variable(key)]
+        # A keyring is not asked here: it may open a dialog. What the last check found counts.
+        if listed is not None and listed.where == "keyring" and (listed.state != "missing" or listed.of):
+            places.append(CredentialEntry(name, "keyring", listed.service))
         keys = (key for key in declared.get(name, ()) if is_valid_for(key, name) and self.has_variable(key))
-        yield from (CredentialEntry(name, "variable", variable=key) for key in keys)
-
-    def _checked(
-        self, name: str, listed: Mapping[str, CredentialEntry], declared: Declared, now_ms: int
-    ) -> CredentialEntry:
-        entry = listed.get(name)
-        if not (entry or name in declared or variable_of(name) in self._variables):
-            raise NoCredential(f"credential {name!r} not found (list credentials: nexus credential list)")
-        # A keyring entry that was missing is looked up once more.
-        retried = replace(entry, state="unchecked") if entry is not None and entry.state == "missing" else entry
-        missing = replace(entry or CredentialEntry(name, "variable", variable=variable_of(name)), of="")
-        result = self._entry(name, retried, declared) or missing
-        if not self._value(result):
-            return replace(result, state="missing", checked_ms=now_ms)
-        return result if result.state == "broken" else replace(result, state="ok", checked_ms=now_ms)
+        places += [CredentialEntry(name, "variable", variable=key) for key in keys]
+        if listed is None or not places:
+            return places[0] if places else None
+        entry = places[0]
+        if (listed.of != entry.variable) if listed.of else not _same_location(listed, entry):
+            return entry
+        return replace(entry, state=listed.state, checked_ms=listed.checked_ms)
 
     def _value(self, entry: CredentialEntry) -> Secret | None:
         if entry.where == "keyring":

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Generic, Protocol, TypeVar, cast
 
 from nexus.errors import KeyringUnusable, PackageMissing
-from nexus.workspace.credentials.names import variable_of
+from nexus.workspace.credentials.index import variable_of
 from nexus.workspace.credentials.secret import Secret
 
 T = TypeVar("T")
@@ -104,6 +104,7 @@ def _ask(call: Callable[[Backend], T], name: str, timeout_s: float) -> T:
         except Exception as error:  # noqa: BLE001 - a backend is third-party code, and its text may contain the value
             answer.error_type = type(error).__name__
 
+    # A daemon: a backend that hangs must not keep the program from ending.
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(timeout_s)

@@ -17,17 +17,14 @@ from nexus.errors import CredentialError
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.skill import Skill
-from nexus.workspace.credentials.index import CredentialEntry
-from nexus.workspace.credentials.names import is_name, is_valid_for, is_variable
+from nexus.workspace.credentials.index import CredentialEntry, is_name, is_valid_for, is_variable
 from nexus.workspace.credentials.store import Credentials
-from nexus.workspace.environment.probe import EnvironmentSnapshot, Probe, is_program
-from nexus.workspace.skills.usage import used_skills
+from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe, is_program
+from nexus.workspace.skills.discovery import used_skills
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import discover_skills
 
-GENERAL = "General"
-"""Category of skills that name none."""
-
+GENERAL = "General"  # category of skills that name none
 MAX_SNAPSHOTS = 256
 NEEDS_SHOWN = 3
 
@@ -76,7 +73,21 @@ def survey(workspace: WorkspaceContext, credentials: Credentials, now_ms: int, p
         warnings.append(ContextWarning("nexus:credentials", str(error)))
     best: dict[tuple[str, str], Capability] = {}
     for skill in sorted(skills, key=lambda skill: skill.name):
-        capability = _capability(skill, probe, entries, used=skill.name in used)
+        needs, why = _missing(skill, probe, entries)
+        required = [entries[name] for name in sorted(set(skill.requires.credentials)) if name in entries]
+        rejected = [entry.name for entry in required if entry.state == "broken"]
+        is_checked = bool(required) and all(entry.state == "ok" for entry in required)
+        usable: CapabilityState = "active" if skill.name in used or is_checked else "ready"
+        more = f" and {len(needs) - NEEDS_SHOWN} more" if len(needs) > NEEDS_SHOWN else ""
+        capability = Capability(
+            name="",
+            category="",
+            state="setup" if needs else "broken" if rejected else usable,
+            needs=f"needs {', '.join(sorted(needs)[:NEEDS_SHOWN])}{more}" if needs else "",
+            skill=skill.name,
+            why=(*why, *(f"credential {name} is marked as broken" for name in rejected)),
+            credentials=tuple(entry.name for entry in required if entry.state != "missing"),
+        )
         category = skill.category.strip() or GENERAL
         if not _is_plain(category):
             text = f"category {category[:80]!r} not shown: not a few plain words"
@@ -103,26 +114,6 @@ def declared_credentials(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
             matching = (key for key in skill.requires.env if is_variable(key) and is_valid_for(key, name))
             variables.setdefault(name, set()).update(matching)
     return {name: tuple(sorted(variables[name])) for name in sorted(variables)}
-
-
-def _capability(skill: Skill, probe: Probe, credentials: Mapping[str, CredentialEntry], *, used: bool) -> Capability:
-    """Return the state of a skill as a capability without name and category."""
-    needs, why = _missing(skill, probe, credentials)
-    entries = [credentials[name] for name in sorted(set(skill.requires.credentials)) if name in credentials]
-    broken = [entry.name for entry in entries if entry.state == "broken"]
-    is_checked = bool(entries) and all(entry.state == "ok" for entry in entries)
-    state: CapabilityState = "setup" if needs else "broken" if broken else "active" if used or is_checked else "ready"
-    words = sorted(needs)
-    more = f" and {len(words) - NEEDS_SHOWN} more" if len(words) > NEEDS_SHOWN else ""
-    return Capability(
-        name="",
-        category="",
-        state=state,
-        needs=f"needs {', '.join(words[:NEEDS_SHOWN])}{more}" if needs else "",
-        skill=skill.name,
-        why=(*why, *(f"credential {name} is marked as broken" for name in broken)),
-        credentials=tuple(entry.name for entry in entries if entry.state != "missing"),
-    )
 
 
 def _missing(skill: Skill, probe: Probe, credentials: Mapping[str, CredentialEntry]) -> tuple[set[str], list[str]]:

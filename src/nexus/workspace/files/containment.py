@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -24,7 +24,7 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
 
     Raises UnreadableFile for a file that is missing, not regular, larger than `most_bytes`, empty, or outside.
     """
-    # The error texts keep their bytes: for images they become notes in the context (nexus.workspace.images.load).
+    # The error texts keep their bytes: for images they become notes in the context (nexus.workspace.attachments).
     target = Path(path) if inside is None else inside / path
     try:
         real = target.resolve(strict=True)
@@ -66,14 +66,11 @@ State: TypeAlias = tuple[int, int, int, int, int]
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.scandir in os.supports_fd
 """Whether this system opens files relative to an open folder."""
 
-ENTRIES = 10_000
-"""Number of a folder's entries that are read."""
-
+ENTRIES = 10_000  # number of a folder's entries that are read
 LOOKS = 16
 """Checks of a path after opening, on systems without folder handles, because a race can deceive a single check."""
 
-MOVED = errno.EAGAIN
-"""Error number for a path that changed while it was opened; a retry may succeed."""
+MOVED = errno.EAGAIN  # error number for a path that changed while it was opened; a retry may succeed
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -122,10 +119,17 @@ def open_inside(root: Path, name: str, *, hard_links: bool = False) -> Generator
         try:
             status = os.fstat(handle)
             _check_kind(status)
-            if folder is None:
-                _check_path(root, name, path, status)
+            for _ in range(LOOKS if folder is None else 0):
+                now_base, now_parts = _contained(root, name)
+                now = str(now_base.joinpath(*now_parts))
+                if now != path or not os.path.samestat(os.lstat(now), status):
+                    raise _moved()
             if status.st_nlink > 1 and not hard_links:
-                _check_names(_entries(base, parts[:-1], folder), status)
+                entries = islice(_entries(base, parts[:-1], folder), ENTRIES)
+                local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in entries)
+                if status.st_nlink > local:
+                    text = f"hard link with {status.st_nlink - local} names in other folders, possibly outside the workspace"
+                    raise OSError(errno.EMLINK, f"{text} (use a copy or a symbolic link, or set files.hard_links)")
             yield handle
         finally:
             os.close(handle)
@@ -140,10 +144,14 @@ def list_folders(root: Path, name: str) -> tuple[list[str], State | None, bool]:
     with _folder(base, parts) as folder:
         before = state_of(base.joinpath(*parts).stat() if folder is None else os.fstat(folder))
         entries = _entries(base, parts, folder)
-        kinds = [(entry.name, _is_folder(entry), entry.is_symlink()) for entry in islice(entries, ENTRIES)]
+        names: list[str] = []
+        has_links = False
+        for entry in islice(entries, ENTRIES):
+            has_links = has_links or entry.is_symlink()
+            with suppress(OSError):  # a circle of links, or no permission
+                names += [entry.name] if entry.is_dir() else []
         is_complete = next(entries, None) is None
-    has_links = any(is_link for _, _, is_link in kinds)
-    return sorted(entry for entry, is_folder, _ in kinds if is_folder), None if has_links else before, is_complete
+    return sorted(names), None if has_links else before, is_complete
 
 
 def names_differing_in_case(root: Path, name: str) -> list[str]:
@@ -205,13 +213,6 @@ def _entries(base: Path, parts: tuple[str, ...], folder: int | None) -> Iterator
         os.close(handle)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circle of links, or no permission
-        return False
-
-
 def _moved() -> OSError:
     return OSError(MOVED, "path changed while it was opened")
 
@@ -222,24 +223,3 @@ def _check_kind(status: os.stat_result) -> None:
         raise _moved()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
-
-
-def _check_path(root: Path, name: str, path: str, status: os.stat_result) -> None:
-    """Raise OSError unless the path repeatedly leads to the opened file, inside the root."""
-    for _ in range(LOOKS):
-        base, parts = _contained(root, name)
-        now = str(base.joinpath(*parts))
-        if now != path or not os.path.samestat(os.lstat(now), status):
-            raise _moved()
-
-
-def _check_names(entries: Iterator[os.DirEntry[str]], status: os.stat_result) -> None:
-    """Raise OSError if a file has names in other folders than the one that it was opened in."""
-    local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in islice(entries, ENTRIES))
-    others = status.st_nlink - local
-    if others > 0:
-        raise OSError(
-            errno.EMLINK,
-            f"hard link with {others} names in other folders, possibly outside the workspace (use a copy or a symbolic "
-            "link, or set files.hard_links)",
-        )

@@ -20,8 +20,7 @@ from nexus.errors import BadSkill
 FRONT_MATTER_CHARS = 10_000
 """Size limit. The standard's fields together have about 2,000 characters at most, without `metadata`."""
 
-MAX_LEVELS = 10
-"""Nesting limit of lists and maps."""
+MAX_LEVELS = 10  # nesting limit of lists and maps
 
 _BEGIN = re.compile(r"---[ \t]*(?:\n|\Z)")
 _END = re.compile(r"^---[ \t]*$", re.MULTILINE)
@@ -46,8 +45,7 @@ class FrontMatter(Struct, frozen=True):
     fields: dict[str, Value]
     body_at: int
     body_line: int
-    duplicates: tuple[tuple[str, int], ...] = ()
-    """Names and lines of repeated fields, of which the first one counts."""
+    duplicates: tuple[tuple[str, int], ...] = ()  # names and lines of repeated fields, of which the first one counts
 
 
 def front_matter(text: str) -> FrontMatter:
@@ -62,7 +60,15 @@ def front_matter(text: str) -> FrontMatter:
         raise BadSkill("front matter without a closing ---", 1)
     duplicates: list[tuple[str, int]] = []
     try:
-        content = _document(text[begin.end() : end.start()], duplicates)
+        parsed: Iterator[Any] = _yaml.parse(text[begin.end() : end.start()], Loader=_LOADER)
+        events = (event for event in parsed if not isinstance(event, _DELIMITERS))
+        first = next(events)
+        content: Content = {}
+        if not isinstance(first, yaml.StreamEndEvent):
+            content = _value(first, events, duplicates, 0).content
+            after: Any = next(events)
+            if not isinstance(after, yaml.StreamEndEvent):
+                raise BadSkill("front matter has more than one YAML document", after.start_mark.line + 2)
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
         hint = " (a text with `: ` in it needs quotes)" if "mapping values" in str(error.problem) else ""
@@ -73,20 +79,6 @@ def front_matter(text: str) -> FrontMatter:
     if not isinstance(content, dict):
         raise BadSkill("front matter is not a map of fields (`name: …`)", 2)
     return FrontMatter(content, end.end(), text.count("\n", 0, end.end()) + 2, tuple(duplicates))
-
-
-def _document(head: str, duplicates: list[tuple[str, int]]) -> Content:
-    """Return the content of the only document in `head`; an empty one is an empty map."""
-    parsed: Iterator[Any] = _yaml.parse(head, Loader=_LOADER)
-    events = (event for event in parsed if not isinstance(event, _DELIMITERS))
-    first = next(events)
-    if isinstance(first, yaml.StreamEndEvent):
-        return {}
-    value = _value(first, events, duplicates, 0)
-    after: Any = next(events)
-    if not isinstance(after, yaml.StreamEndEvent):
-        raise BadSkill("front matter has more than one YAML document", after.start_mark.line + 2)
-    return value.content
 
 
 def _value(event: Any, events: Iterator[Any], duplicates: list[tuple[str, int]], level: int) -> Value:

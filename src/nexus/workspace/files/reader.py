@@ -1,4 +1,4 @@
-"""Cached reader of a workspace's files: inside the workspace only, regular files only, size-capped.
+"""Cached reader of a workspace's files, inside the workspace only and size-capped, and the decoding of their bytes.
 
 A file is read again when its device, inode, times or size change, so a warm call costs one `stat` per file. A file that
 changed just now is always read again: file systems count time in steps, and two changes may fall into one.
@@ -6,7 +6,9 @@ changed just now is always read again: file systems count time in steps, and two
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,21 +28,38 @@ from nexus.workspace.files.containment import (
     path_problem,
     state_of,
 )
-from nexus.workspace.files.templates import without_marker
-from nexus.workspace.files.text_decoding import decode_text
 from nexus.workspace.files.truncate import truncate_text
+from nexus.workspace.prompts import without_marker
 
-FILE_CHARS = 20_000
-"""Default cap for one file, in characters (document 004's sources use the same)."""
-
-READ_BYTES = 4_000_000
-"""Number of bytes that are read of any file."""
-
-TRIES = 3
-"""Attempts to read a file that changes, or whose path changes, while it is read."""
+FILE_CHARS = 20_000  # default cap for one file, in characters (document 004's sources use the same)
+READ_BYTES = 4_000_000  # number of bytes that are read of any file
+TRIES = 3  # attempts to read a file that changes, or whose path changes, while it is read
 
 STEP_NS, COARSE_STEP_NS = 20_000_000, 2_000_000_000
 """Upper bounds for the steps of a file system's clock; the coarse one for times in whole seconds."""
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is its beginning
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SAMPLE_BYTES = 4_096
+
+# Data is binary if it has more NUL characters than this share and this number,
+_NUL_SHARE, _MIN_NULS = 0.01, 8
+# or if it has any, and these and undecodable bytes together are more than this share.
+_UNREADABLE_SHARE = 0.2
+
+_DOUBLE = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{1,3}")
+"""A UTF-8 character that was decoded as Windows-1252 or Latin-1 (`é` as `Ã©`)."""
+
+_HIDDEN = re.compile("[\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\U000e0000-\U000e007f]")
+"""Characters that only a model sees: changes of direction, zero-width spaces, tag characters."""
+
+_FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007f]+")
+"""The flags of England, Scotland and Wales, which are written with tag characters."""
 
 T = TypeVar("T")
 
@@ -65,10 +84,8 @@ class FileText(Struct, frozen=True):
     origin: str
     text: str
     omitted_chars: int = 0
-    hash: str = ""
-    """Hash of the whole text."""
-    chars: int = 0
-    """Size of the whole text."""
+    hash: str = ""  # hash of the whole text
+    chars: int = 0  # size of the whole text
 
 
 _Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
@@ -83,8 +100,7 @@ class Files:
     root: Path
     file_chars: int = FILE_CHARS
     templates: frozenset[str] = frozenset()
-    hard_links: bool = False
-    """Allow files with further names in other folders, which may be outside the root."""
+    hard_links: bool = False  # allow files with further names in other folders, which may be outside the root
     _base: str = field(init=False)
     # An entry without a state is valid for the call that read it only.
     _files: dict[str, _CachedFile] = field(default_factory=dict[str, _CachedFile])
@@ -109,10 +125,6 @@ class Files:
             cached = self._files[name] = self._load(name, state)
         return cached[1], cached[2]
 
-    def folders(self, name: str) -> list[str]:
-        """Return the names of the folders inside the folder `name`, sorted; none if it does not exist."""
-        return self.listed(name)[0]
-
     def listed(self, name: str) -> tuple[list[str], ContextWarning | None]:
         """Return the names of the folders inside the folder `name`, sorted, and a warning."""
         if problem := path_problem(name):
@@ -123,7 +135,13 @@ class Files:
             return [], None
         cached = self._folders.get(name)
         if cached is None or cached[0] != state:
-            cached = self._folders[name] = self._load_folder(name)
+            try:
+                names, changed, is_complete = _retry(lambda: list_folders(self.root, name))
+            except OSError as error:
+                return [], ContextWarning(f"{name}/", f"omitted: {error.strerror or error}")
+            warning = None if is_complete else ContextWarning(f"{name}/", "too many entries: some were not read")
+            known = None if changed is None or is_young(changed) else changed
+            cached = self._folders[name] = (known, names, warning)
         return cached[1], cached[2]
 
     def _absent(self, name: str) -> ContextWarning | None:
@@ -131,19 +149,12 @@ class Files:
         cached = self._files.get(name)
         if cached is not None and cached[1] is not None and not self.root.is_dir():
             return ContextWarning(name, f"omitted: folder {self.root} no longer exists")
+        # Without a similar name, the folder is searched once and not in every call.
         if cached is None or cached[1] is not None or cached[2] is not None:
             similar = ", ".join(names_differing_in_case(self.root, name))
             text = f"not found, but {similar} exists (names are case-sensitive)"
             cached = self._files[name] = (None, None, ContextWarning(name, text) if similar else None)
         return cached[2]
-
-    def _load_folder(self, name: str) -> _CachedFolder:
-        try:
-            names, state, is_complete = _retry(lambda: list_folders(self.root, name))
-        except OSError as error:
-            return None, [], ContextWarning(f"{name}/", f"omitted: {error.strerror or error}")
-        warning = ContextWarning(f"{name}/", "too many entries: some were not read")
-        return None if state is None or is_young(state) else state, names, None if is_complete else warning
 
     def _load(self, name: str, key: State) -> _CachedFile:
         try:
@@ -154,14 +165,27 @@ class Files:
             warning = ContextWarning(name, f"omitted: {error.strerror or error}")
             return None if error.errno == MOVED else key, None, warning
         text, notes = decode_text(data[:READ_BYTES], cut=len(data) > READ_BYTES)
+        # Not cached with a similar name: that name may vanish without a change of this file's state.
         similar = ", ".join(names_differing_in_case(self.root, name))
         if similar:
             notes = (*notes, f"differs only in case from {similar} (the same file on some systems)")
         if state is None:
             notes = (*notes, f"changed {TRIES} times while being read; the last version is shown")
-        content, cap_note = self._content(name, data, text)
-        if cap_note:
-            notes = (*notes, cap_note)
+        is_partial = len(data) > READ_BYTES
+        is_template = not is_partial and bool(text.strip()) and text.strip() in self.templates
+        if is_template:
+            notes = (*notes, "omitted: unchanged template")
+        elif self.templates and not is_partial:
+            text = without_marker(text)
+        content = None
+        if text.strip() and not is_template:
+            text = text.strip("\n")
+            short = truncate_text(text, self.file_chars, name)
+            content = FileText(name, short.text, short.omitted_chars, text_hash(text), len(text))
+            cap = f"{short.omitted_chars:,} of {len(text):,} characters omitted (cap per file: {self.file_chars:,})"
+            if is_partial:
+                cap = f"only {self.file_chars:,} characters (the cap) of the first {READ_BYTES:,} bytes are shown"
+            notes = (*notes, cap) if is_partial or short.omitted_chars else notes
         warning = ContextWarning(name, "; ".join(notes)) if notes else None
         return None if state is None or similar or is_young(state) else state, content, warning
 
@@ -176,27 +200,6 @@ class Files:
                 chunks.append(chunk)
                 size += len(chunk)
             return before if state_of(os.fstat(handle)) == before else None, b"".join(chunks)
-
-    def _content(self, name: str, data: bytes, text: str) -> tuple[FileText | None, str]:
-        """Return the text within the cap, None for an empty text or template, and a note about what is omitted."""
-        if not text.strip():
-            return None, ""
-        is_partial = len(data) > READ_BYTES
-        if not is_partial:
-            if text.strip() in self.templates:
-                return None, "omitted: unchanged template"
-            text = without_marker(text) if self.templates else text
-            if not text.strip():
-                return None, ""
-        text = text.strip("\n")
-        short = truncate_text(text, self.file_chars, name)
-        content = FileText(name, short.text, short.omitted_chars, text_hash(text), len(text))
-        if is_partial:
-            return content, f"only {self.file_chars:,} characters (the cap) of the first {READ_BYTES:,} bytes are shown"
-        cap = f"cap per file: {self.file_chars:,}"
-        return content, f"{short.omitted_chars:,} of {len(text):,} characters omitted ({cap})" * bool(
-            short.omitted_chars
-        )
 
 
 def _retry(read: Callable[[], T], *, until: Callable[[T], bool] = bool) -> T:
@@ -218,3 +221,66 @@ def is_young(state: State) -> bool:
     newest = max(state[2], state[3])
     step = COARSE_STEP_NS if newest % 1_000_000_000 == 0 else STEP_NS
     return abs(time.time_ns() - newest) < step
+
+
+def decode_text(data: bytes, *, cut: bool = False) -> tuple[str, tuple[str, ...]]:
+    """Return the text with line ends as newlines, and notes about it. `cut`: the data may end inside a character.
+
+    The encoding is the byte order mark's, else UTF-8, or UTF-16 if NUL bytes indicate it. Undecodable bytes become U+FFFD.
+    Binary data gives an empty text.
+    """
+    encoding, start, note = _encoding(data)
+    notes = [note] if note else []
+    body = memoryview(data)[start:]
+    try:
+        text = codecs.getincrementaldecoder(encoding)("strict").decode(body, final=not cut)
+    except UnicodeDecodeError:
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(body, final=not cut)
+        name = encoding.upper().removesuffix("-LE").removesuffix("-BE")
+        notes.append(f"not valid {name}: undecodable bytes appear as \ufffd (save it as UTF-8)")
+    nuls = text.count("\0")
+    unreadable = nuls + text.count("\ufffd")
+    if nuls > max(len(text) * _NUL_SHARE, _MIN_NULS) or (nuls and unreadable > len(text) * _UNREADABLE_SHARE):
+        return "", (f"omitted: not text ({nuls:,} of {len(text):,} characters are NUL)",)
+    if nuls:
+        text = text.replace("\0", "\ufffd")
+        notes.append(f"{nuls:,} NUL characters appear as \ufffd")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():
+        return text, tuple(notes)
+    for match in _DOUBLE.finditer(text):
+        # The expression may take more characters than the first one that was encoded twice.
+        pieces = (match[0][:end] for end in range(2, len(match[0]) + 1))
+        if piece := next((piece for piece in pieces if len(_redecode(piece)) == 1), ""):
+            notes.append(f"probably encoded twice ({piece!r} for {_redecode(piece)!r}); shown unchanged")
+            break
+    hidden = sorted({match[0] for match in _HIDDEN.finditer(_FLAG.sub("", text))})
+    if hidden:
+        names = ", ".join(f"U+{ord(char):04X}" for char in hidden[:5]) + (", …" if len(hidden) > 5 else "")
+        notes.append(f"invisible characters that a model reads ({names}); shown unchanged")
+    return text, tuple(notes)
+
+
+def _encoding(data: bytes) -> tuple[str, int, str]:
+    """Return the encoding, the length of its byte order mark, and a note."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding, len(mark), ""
+    even, odd = data[0:_SAMPLE_BYTES:2], data[1:_SAMPLE_BYTES:2]
+    note = "read as UTF-16 without a byte order mark (save it as UTF-8)"
+    # In UTF-16, Western text has a NUL in every second byte: the odd ones in little endian, the even ones in big endian.
+    if odd and odd.count(0) > len(odd) * 0.4 and even.count(0) < len(even) * 0.05:
+        return "utf-16-le", 0, note
+    if odd and even.count(0) > len(even) * 0.4 and odd.count(0) < len(odd) * 0.05:
+        return "utf-16-be", 0, note
+    return "utf-8", 0, ""
+
+
+def _redecode(piece: str) -> str:
+    """Return the character whose UTF-8 bytes were decoded as Windows-1252 or Latin-1, or the piece itself."""
+    for encoding in ("cp1252", "latin-1"):
+        try:
+            return piece.encode(encoding).decode("utf-8")
+        except UnicodeError:
+            continue
+    return piece

@@ -20,8 +20,7 @@ UNIT_CHARS = 600
 SCAN_CHARS = 1_000_000
 """Part of a text that is searched for headings and rules. No person writes a longer one."""
 
-MAX_UNITS = 4_000
-"""Number of headings and rules that are considered; more would not fit into any useful cap."""
+MAX_UNITS = 4_000  # number of headings and rules that are considered; more would not fit into any useful cap
 
 _HEADING = r"^ {0,3}\#{1,6}[ \t][^\n]*|^[^\s\#>|*+-][^\n]{0,199}\n(?:={3,}|-{3,})[ \t]*$"
 _STRONG = (
@@ -49,10 +48,8 @@ class Fence(Struct, frozen=True):
 
     start: int
     end: int
-    run: str
-    """The characters that close it."""
-    open: bool = False
-    """Never closed."""
+    run: str  # the characters that close it
+    open: bool = False  # never closed
 
 
 def fences(text: str) -> tuple[Fence, ...]:
@@ -118,7 +115,14 @@ def truncate_text(text: str, cap: int, name: str, before: int = 0) -> TruncatedT
     head_end = _head_end(text, units, cap)
     head = text[:head_end].rstrip()
     rest = [unit for unit in units if unit.start >= head_end]
-    chosen = _choose(rest, cap - len(head))
+    # Strong rules first, then other rules, then headings, as long as they fit.
+    chosen: list[_Unit] = []
+    available = cap - len(head)
+    for unit in sorted(rest, key=lambda unit: (-unit.weight, unit.start)):
+        if unit.size() <= available:
+            chosen.append(unit)
+            available -= unit.size()
+    chosen.sort(key=lambda unit: unit.start)
     omitted = len(text) - len(head) - sum(unit.size() for unit in chosen)
     ends_in_fence = any(fence.start < len(head) < fence.end for fence in spans)
     lines = [close_fences(head) if ends_in_fence else head] if head else []
@@ -167,18 +171,6 @@ def _head_end(text: str, units: list[_Unit], cap: int) -> int:
         return line_end
     word_end = text.rfind(" ", end - 80 if end > 80 else 0, end)
     return word_end if word_end > 0 else end
-
-
-def _choose(units: list[_Unit], available: int) -> list[_Unit]:
-    """Return the units that fit, in order: strong rules first, then other rules, then headings."""
-    if sum(unit.size() for unit in units) <= available:
-        return units
-    chosen: list[_Unit] = []
-    for unit in sorted(units, key=lambda unit: (-unit.weight, unit.start)):
-        if unit.size() <= available:
-            chosen.append(unit)
-            available -= unit.size()
-    return sorted(chosen, key=lambda unit: unit.start)
 
 
 def _units(text: str, spans: Sequence[Fence], after: int) -> list[_Unit]:

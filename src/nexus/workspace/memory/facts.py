@@ -18,9 +18,7 @@ from nexus.text.one_line import collapse_whitespace
 
 SECTION = "Facts"
 TITLE = "# Long-term memory"
-
-INDENT = "  "
-"""Prefix of each further line of a text, so that it can begin neither an entry nor a heading."""
+INDENT = "  "  # prefix of each further line of a text, so that it can begin neither an entry nor a heading
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]{1,4}|(?=[\r\n]|\Z))")
@@ -52,19 +50,13 @@ def comparison_key(text: str) -> str:
 class Fact(Struct, frozen=True):
     """A fact of the memory file."""
 
-    number: int
-    """From 1."""
-    section: str
-    """The heading above it."""
-    date: str
-    """As written, "" if there is none."""
-    text: str
-    """Without list markers and date."""
-    first_line: int
-    """Its lines, up to `end_line`, counted from 0."""
+    number: int  # from 1
+    section: str  # the heading above it
+    date: str  # as written, "" if there is none
+    text: str  # without list markers and date
+    first_line: int  # its lines, up to `end_line`, counted from 0
     end_line: int
-    item: bool
-    """Whether it is a list item."""
+    item: bool  # whether it is a list item
 
 
 def lines_of(text: str) -> list[str]:
@@ -76,13 +68,27 @@ def facts_of(text: str) -> list[Fact]:
     """Return the facts of a memory file, in order."""
     lines = lines_of(text)
     facts: list[Fact] = []
-    for section, first, last, item in _blocks(text):
+    section = ""
+    for kind, first, last, title in _tokens(text):
+        if kind == "heading":
+            section = title
+        if kind not in ("item", "text"):
+            continue
         end = last
         while end > first and not lines[end - 1].strip():
             end -= 1
-        date, plain = _plain(lines[first:end], item=item)
+        bare = [line.rstrip("\r\n").rstrip() for line in lines[first:end]]
+        if kind == "item" and bare:
+            mark = _ITEM.match(lines[first])
+            width = mark.end() if mark else 0
+            # Further lines lose the marker's width at most: what is indented deeper is a list or code in the item.
+            bare = [bare[0][width:], *(line[min(len(line) - len(line.lstrip(" ")), width) :] for line in bare[1:])]
+        date = _DATE.match(bare[0]) if bare else None
+        if date:
+            bare[0] = bare[0][date.end() :]
+        plain = "\n".join(bare).strip("\n").lstrip(" ")
         if plain:
-            facts.append(Fact(len(facts) + 1, section, date, plain, first, end, item))
+            facts.append(Fact(len(facts) + 1, section, date[1] if date else "", plain, first, end, kind == "item"))
     return facts
 
 
@@ -99,12 +105,23 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     item = [f"- {date}: {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
     lines, line_end = lines_of(text), _line_end(text)
     section = collapse_whitespace(section)
-    titles = [title for _, _, title in _headings(text)]
-    section = next((title for title in titles if title.casefold() == section.casefold()), section)
-    for changed in _candidates(lines, item, section, line_end, facts):
+    headings = [(start, title) for kind, start, _, title in _tokens(text) if kind == "heading"]
+    section = next((title for _, title in headings if title.casefold() == section.casefold()), section)
+    new = [f"## {section}", "", *item]
+    candidates = [
+        _insert(lines or [f"{TITLE}{line_end}"], max(len(lines), 1), new, line_end, ()),
+        [*(f"{line}{line_end}" for line in (*new, "")), *lines],
+    ]
+    titles = [title for _, title in headings]
+    if section in titles:
+        at = titles.index(section) + 1
+        stop = headings[at][0] if at < len(headings) else len(lines)
+        candidates.insert(0, _insert(lines, stop, item, line_end, facts))
+    # In the section, in a new one at the end, or at the start, which an open comment or code block cannot swallow.
+    for changed in candidates:
         after = facts_of("".join(changed))
-        new = [other for other in after if (other.date, other.text, other.section) == (date, fact, section)]
-        if len(new) == 1 and _contents(after, new[0]) == _contents(facts):
+        added = [other for other in after if (other.date, other.text, other.section) == (date, fact, section)]
+        if len(added) == 1 and _contents(after, added[0]) == _contents(facts):
             return "".join(changed)
     raise BadFact(
         f"no position under heading {section!r} that leaves other facts unchanged (close an open comment or code block)"
@@ -133,20 +150,6 @@ def _contents(facts: Sequence[Fact], excluded: Fact | None = None) -> list[tuple
     return [(fact.section, fact.date, fact.text) for fact in facts if fact is not excluded and fact != excluded]
 
 
-def _candidates(
-    lines: list[str], item: list[str], section: str, line_end: str, facts: Sequence[Fact]
-) -> Iterator[list[str]]:
-    """Yield the lines with the item in its section, in a new one at the end, and in a new one at the start."""
-    headings = _headings("".join(lines))
-    existing = next((at for at, (_, _, title) in enumerate(headings) if title == section), None)
-    if existing is not None:
-        stop = headings[existing + 1][0] if existing + 1 < len(headings) else len(lines)
-        yield _insert(lines, stop, item, line_end, facts)
-    new = [f"## {section}", "", *item]
-    yield _insert(lines or [f"{TITLE}{line_end}"], max(len(lines), 1), new, line_end, ())
-    yield [*(f"{line}{line_end}" for line in (*new, "")), *lines]
-
-
 def _insert(lines: list[str], stop: int, new: list[str], line_end: str, facts: Sequence[Fact]) -> list[str]:
     """Return the lines with new ones before line `stop`, separated by empty lines unless they continue a list."""
     at = stop
@@ -164,21 +167,6 @@ def _insert(lines: list[str], stop: int, new: list[str], line_end: str, facts: S
 def _line_end(text: str) -> str:
     match = re.search(r"\r\n|\r|\n", text)
     return match[0] if match else "\n"
-
-
-def _headings(text: str) -> list[tuple[int, int, str]]:
-    """Return first line, line after the last, and title of each heading."""
-    return [(first, end, title) for kind, first, end, title in _tokens(text) if kind == "heading"]
-
-
-def _blocks(text: str) -> Iterator[tuple[str, int, int, bool]]:
-    """Yield section, first line, line after the last, and whether it is an item, of each possible fact."""
-    section = ""
-    for kind, first, end, title in _tokens(text):
-        if kind == "heading":
-            section = title
-        elif kind in ("item", "text"):
-            yield section, first, end, kind == "item"
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:
@@ -199,26 +187,11 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:
             yield "none" if is_comment else "text", first, end, ""
 
 
-def _plain(lines: Sequence[str], *, item: bool) -> tuple[str, str]:
-    """Return date and text of a fact's lines, without list marker and indentation."""
-    bare = [line.rstrip("\r\n").rstrip() for line in lines]
-    if item and bare:
-        mark = _ITEM.match(lines[0])
-        width = mark.end() if mark else 0
-        bare = [bare[0][width:], *(line[min(len(line) - len(line.lstrip(" ")), width) :] for line in bare[1:])]
-    date = _DATE.match(bare[0]) if bare else None
-    if date:
-        bare[0] = bare[0][date.end() :]
-    return date[1] if date else "", "\n".join(bare).strip("\n").lstrip(" ")
-
-
 class LogEntry(Struct, frozen=True):
     """An entry of the log."""
 
-    number: int
-    """From 1."""
-    at: str
-    """Time as written, "" if there is none."""
+    number: int  # from 1
+    at: str  # time as written, "" if there is none
     text: str
 
 

@@ -19,17 +19,14 @@ from msgspec import Struct
 from nexus.errors import MemoryBusy, UnreadableFile
 
 LOCK = Path(".nexus") / "memory.lock"
-LOCK_S = 20.0
-"""Seconds to wait for another program's lock."""
-
+LOCK_S = 20.0  # seconds to wait for another program's lock
 EDIT_BYTES = 1_000_000
 """Size limit of an editable memory file. Contexts show a small part of it, and a larger one is easier to fix by hand."""
 
 _TRIES = 20
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\xef\xbb\xbf": "utf-8"}
 
-_NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
-"""Surrogates that do not represent an undecodable byte."""
+_NO_BYTE = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")  # surrogates that do not represent an undecodable byte
 
 T = TypeVar("T")
 
@@ -38,11 +35,9 @@ class StoredFile(Struct, frozen=True):
     """A file's text, with everything that is needed to write unchanged parts back byte for byte."""
 
     text: str = ""
-    mark: bytes = b""
-    """Byte order mark."""
+    mark: bytes = b""  # byte order mark
     encoding: str = "utf-8"
-    state: tuple[int, ...] = ()
-    """Empty without a file."""
+    state: tuple[int, ...] = ()  # empty without a file
 
     def data(self, text: str) -> bytes:
         """Return another text as bytes of this file, with escapes for characters that its encoding lacks."""
@@ -109,12 +104,35 @@ def change(root: Path, name: str, update: Callable[[str], tuple[str, T]]) -> T:
     error of `update`; the file is then unchanged.
     """
     path = _inside(root, name)
+    temporary = path.with_name(f".{path.name}.tmp")
     for _ in range(_TRIES):
         before = read(root, name)
         text, result = update(before.text)
+        if text == before.text:
+            return result
+        data = before.data(text)
         with _name_in_errors(path):
-            if text == before.text or _replace(path, before, before.data(text)):
-                return result
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if before.state:
+                    temporary.chmod(path.stat().st_mode & 0o7777)
+                # An editor does not take the lock: the file must still be the one that was read.
+                try:
+                    state = _state(path.stat())
+                except FileNotFoundError:
+                    state = ()
+                if state == before.state:
+                    temporary.replace(path)
+                    _sync_folder(path.parent)
+                    return result
+            finally:
+                with suppress(FileNotFoundError):
+                    temporary.unlink()
     raise MemoryBusy(f"{name} was repeatedly changed by another program (nothing was written)")
 
 
@@ -128,6 +146,7 @@ def append(root: Path, name: str, text: str) -> None:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableFile(f"{name} is not a regular file")
+            # A line that a crash tore must not swallow the new entry.
             if status.st_size:
                 os.lseek(handle, -1, os.SEEK_END)
             ends_line = not status.st_size or os.read(handle, 1) == b"\n"
@@ -136,6 +155,7 @@ def append(root: Path, name: str, text: str) -> None:
                 while data:
                     data = data[os.write(handle, data) :]
                 os.fsync(handle)
+            # A full disk leaves no half of an entry.
             except OSError:
                 os.ftruncate(handle, status.st_size)
                 raise
@@ -154,32 +174,6 @@ def lines(root: Path, name: str) -> Iterator[str]:
             raise UnreadableFile(f"{name} is not a regular file")
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
             yield from file
-
-
-def _replace(path: Path, before: StoredFile, data: bytes) -> bool:
-    """Write the data by rename. Return False if the file is no longer the one that was read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if before.state:
-            temporary.chmod(path.stat().st_mode & 0o7777)
-        try:
-            state = _state(path.stat())
-        except FileNotFoundError:
-            state = ()
-        if state != before.state:
-            return False
-        temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-    _sync_folder(path.parent)
-    return True
 
 
 def _inside(root: Path, name: str) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import nsmallest
+from itertools import chain
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -18,7 +19,6 @@ from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
-from nexus.workspace.files.templates import template_texts, without_marker
 from nexus.workspace.memory import files
 from nexus.workspace.memory.facts import (
     SECTION,
@@ -32,11 +32,10 @@ from nexus.workspace.memory.facts import (
     with_fact,
     without_fact,
 )
+from nexus.workspace.prompts import template_texts, without_marker
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
 
-FACT_CHARS = 4_000
-"""Size limit of a fact: a fifth of the part of the file that a context shows."""
-
+FACT_CHARS = 4_000  # size limit of a fact: a fifth of the part of the file that a context shows
 ENTRY_CHARS = 1_000_000
 SECTION_CHARS = 100
 LOGS = ("memory/HISTORY.md", "HISTORY.md")
@@ -55,16 +54,12 @@ class AddedFact(Struct, frozen=True):
 class MemoryMatch(Struct, frozen=True):
     """A fact or log entry that a search returns."""
 
-    origin: str
-    """The file."""
+    origin: str  # the file
     number: int
-    at: str
-    """Date or time as written, "" if there is none."""
+    at: str  # date or time as written, "" if there is none
     text: str
-    section: str = ""
-    """Heading above a fact."""
-    matched: int = 0
-    """Number of matching words and quoted phrases."""
+    section: str = ""  # heading above a fact
+    matched: int = 0  # number of matching words and quoted phrases
 
 
 class Notebook:
@@ -131,7 +126,11 @@ class Notebook:
             old = without_marker(old) if old.strip() in template_texts() else old
             new = with_fact(old, fact, date, section)
             number = next(other.number for other in facts_of(new) if comparison_key(other.text) == comparison_key(fact))
-            return new, AddedFact(name, number, date, fact, (*secrets, *self._size_warnings(name, new)))
+            warnings = list(secrets)
+            if len(new) > self.file_chars:
+                text = f"{name} has {len(new):,} characters; contexts show the first {self.file_chars:,} "
+                warnings.append(f"{text}(forget outdated facts, the log keeps them)")
+            return new, AddedFact(name, number, date, fact, tuple(warnings))
 
         with files.lock_folder(self.root):
             name = self.file
@@ -156,7 +155,16 @@ class Notebook:
             fact = _find_fact(what, facts_of(text))
             without_fact(text, fact)  # raises before the log entry is written
             self._log_forgotten(fact)
-            return files.change(self.root, name, lambda old: (without_fact(old, _same_fact(old, fact)), fact))
+
+            def update(old: str) -> tuple[str, Fact]:
+                # An editor may have changed the file meanwhile, and with it the fact's number.
+                key = (fact.text, fact.date, fact.section)
+                same = [other for other in facts_of(old) if (other.text, other.date, other.section) == key]
+                if not same:
+                    raise NoSuchFact("fact was removed by another program at the same time")
+                return without_fact(old, min(same, key=lambda other: abs(other.number - fact.number))), fact
+
+            return files.change(self.root, name, update)
 
     def write(self, text: str) -> list[Fact]:
         """Replace the whole memory file by a text, unescaped, move facts that it lacks to the log, and return them."""
@@ -174,23 +182,29 @@ class Notebook:
 
         Texts with more matches come first, then newer ones, undated ones last, then facts before the log.
         """
-        phrases = [f" {' '.join(phrase)} " for phrase in parse_query(query)]
-        ranked = (
-            ((-matched, [-ord(letter) for letter in match.at] or [0], rank), replace(match, matched=matched))
-            for rank, match in self._texts()
-            if (matched := _count_phrases(match.text, phrases))
-        )
-        return [match for _, match in nsmallest(limit, ranked, key=lambda row: row[0])]
-
-    def _texts(self) -> Iterable[tuple[tuple[int, int], MemoryMatch]]:
-        """Yield facts and log entries with their rank among texts of one date."""
         name = self.file
-        for fact in self.facts():
-            yield (0, fact.number), MemoryMatch(name, fact.number, fact.date, fact.text, fact.section)
-        for log in LOGS:
-            if (self.root / log).is_file():
-                for entry in log_entries(files.lines(self.root, log)):
-                    yield (1, -entry.number), MemoryMatch(log, entry.number, entry.at, entry.text)
+        facts = (
+            ((0, fact.number), MemoryMatch(name, fact.number, fact.date, fact.text, fact.section))
+            for fact in self.facts()
+        )
+        entries = (
+            ((1, -entry.number), MemoryMatch(log, entry.number, entry.at, entry.text))
+            for log in LOGS
+            if (self.root / log).is_file()
+            for entry in log_entries(files.lines(self.root, log))
+        )
+        # Words are padded, so that a phrase matches whole words only.
+        phrases = [f" {' '.join(phrase)} " for phrase in parse_query(query)]
+
+        def ranked() -> Iterator[tuple[tuple[int, list[int], tuple[int, int]], MemoryMatch]]:
+            for rank, match in chain(facts, entries):
+                normalized = f" {' '.join(words(match.text))} "
+                if matched := sum(phrase in normalized for phrase in phrases):
+                    # ISO dates are negated letter by letter, so that newer ones come first.
+                    order = (-matched, [-ord(letter) for letter in match.at] or [0], rank)
+                    yield order, replace(match, matched=matched)
+
+        return [match for _, match in nsmallest(limit, ranked(), key=lambda row: row[0])]
 
     def _append_log(self, text: str) -> str:
         at = self._now("%Y-%m-%d %H:%M")
@@ -207,13 +221,6 @@ class Notebook:
         except (ValueError, OverflowError, OSError) as error:
             raise BadSetting(f"clock returns an invalid time: {error}") from error
 
-    def _size_warnings(self, name: str, text: str) -> Iterator[str]:
-        if len(text) > self.file_chars:
-            yield (
-                f"{name} has {len(text):,} characters; contexts show the first {self.file_chars:,} "
-                "(forget outdated facts, the log keeps them)"
-            )
-
 
 def _secret_warnings(text: str, *, force: bool) -> tuple[str, ...]:
     kinds = sorted(redact(text).counts)
@@ -226,36 +233,18 @@ def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
     """Return the only fact with this number or text. Raises NoSuchFact."""
     target = collapse_whitespace(what)
     number = int(target.removeprefix("#")) if target.removeprefix("#").isdecimal() and len(target) < 10 else 0
-    matches = [fact for fact in facts if fact.number == number or target in _labels(fact)]
+    matches: list[Fact] = []
+    for fact in facts:
+        text = collapse_whitespace(fact.text)
+        # As written, with the date before it, and as `nexus memory show` prints it.
+        labels = (text, f"{fact.date}: {text}" if fact.date else text, f"{fact.date} {text}".strip())
+        if fact.number == number or target in labels:
+            matches.append(fact)
     if len(matches) == 1:
         return matches[0]
     if matches:
         numbers = [fact.number for fact in matches]
-        raise NoSuchFact(
-            f"{len(matches)} facts match: {', '.join(map(str, numbers))} (nothing was changed; use a number of `nexus memory "
-            "show`, or the text with its date)",
-            numbers,
-        )
-    raise NoSuchFact(
-        "no fact has this number or exact text (list facts: nexus memory show; search: nexus memory search)"
-    )
-
-
-def _labels(fact: Fact) -> tuple[str, str, str]:
-    """Return the texts that identify a fact: its text, with the date before it, and as it is printed."""
-    text = collapse_whitespace(fact.text)
-    return text, f"{fact.date}: {text}" if fact.date else text, f"{fact.date} {text}".strip()
-
-
-def _same_fact(text: str, fact: Fact) -> Fact:
-    """Return the fact in a text that may have changed meanwhile. Raises NoSuchFact."""
-    key = (fact.text, fact.date, fact.section)
-    same = [other for other in facts_of(text) if (other.text, other.date, other.section) == key]
-    if not same:
-        raise NoSuchFact("fact was removed by another program at the same time")
-    return min(same, key=lambda other: abs(other.number - fact.number))
-
-
-def _count_phrases(text: str, phrases: list[str]) -> int:
-    normalized = f" {' '.join(words(text))} "
-    return sum(phrase in normalized for phrase in phrases)
+        hint = "nothing was changed; use a number of `nexus memory show`, or the text with its date"
+        raise NoSuchFact(f"{len(matches)} facts match: {', '.join(map(str, numbers))} ({hint})", numbers)
+    hint = "list facts: nexus memory show; search: nexus memory search"
+    raise NoSuchFact(f"no fact has this number or exact text ({hint})")

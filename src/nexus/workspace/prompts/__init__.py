@@ -1,12 +1,48 @@
-"""Texts that ship with the package, and the templates that `nexus init` writes."""
+"""Texts that ship with the package, and the starter texts that `nexus init` writes. An unchanged one counts as absent."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+_UNCHANGED = "<!-- This is an untouched template"  # start of a template's first line, which users are asked to delete
 
 
 @cache
 def prompt_text(name: str) -> str:
     """Return a packaged text without its final line break."""
     return (files(__name__) / name).read_text("utf-8").removesuffix("\n")
+
+
+# Document 000's system message: the same bytes for every user and call, so that providers cache it: no name, no time.
+CORE_IDENTITY = prompt_text("core_identity.md")
+
+
+@cache
+def templates() -> dict[str, str]:
+    """Return each template's text by its path in a workspace."""
+    return dict(sorted(_texts(files(__name__) / "templates", "").items()))
+
+
+@cache
+def template_texts() -> frozenset[str]:
+    """Return the templates' texts without outer white space, for comparison with a workspace's files."""
+    return frozenset(text.strip() for text in templates().values())
+
+
+def without_marker(text: str) -> str:
+    """Return an edited template without the line that marks it as unchanged; any other text as it is."""
+    first, _, rest = text.lstrip().partition("\n")
+    return rest if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->") else text
+
+
+def _texts(folder: Traversable, prefix: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for item in folder.iterdir():
+        name = f"{prefix}{item.name}"
+        if item.is_dir():
+            texts.update(_texts(item, f"{name}/"))
+        elif item.name.endswith(".md"):  # an installed package may have `__pycache__` here
+            texts[name] = item.read_text("utf-8")
+    return texts

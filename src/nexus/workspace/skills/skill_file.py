@@ -24,21 +24,17 @@ from nexus.workspace.files.front_matter import Content, FrontMatter, Value, fron
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 1_024
 COMPATIBILITY_CHARS = 500
-
-BODY_LINES = 500
-"""Length that the standard recommends as the maximum below the front matter."""
+BODY_LINES = 500  # length that the standard recommends as the maximum below the front matter
 
 UNWRITTEN = "Say here what this skill does. Use when: say which tasks it is for."
 """Placeholder that `nexus skill new` writes without a description."""
 
-MAX_REQUIRED = 20
-"""Number of programs, variables or credentials that one skill may require, of each kind."""
+MAX_REQUIRED = 20  # number of programs, variables or credentials that one skill may require, of each kind
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 EXTENSIONS = ("always", "requires", "provides", "category")
-OPENCLAW = ("openclaw", "clawdbot", "clawdis")
-"""Keys of `requires` in OpenClaw's documentation."""
+OPENCLAW = ("openclaw", "clawdbot", "clawdis")  # keys of `requires` in OpenClaw's documentation
 
 _KINDS = {"bins": "bins", "env": "env", "credentials": "credentials", "anyBins": "any_bins", "any_bins": "any_bins"}
 _YES, _NO = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off", ""})
@@ -57,11 +53,9 @@ class LintFinding(Struct, frozen=True, order=True):
 class ValidatedSkill(Struct, frozen=True):
     """Result of validating a SKILL.md."""
 
-    skill: Skill | None
-    """None if it cannot be used."""
+    skill: Skill | None  # None if it cannot be used
     findings: tuple[LintFinding, ...] = ()
-    body_at: int = 0
-    """Start of the text below the front matter."""
+    body_at: int = 0  # start of the text below the front matter
 
 
 def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> ValidatedSkill:
@@ -72,8 +66,13 @@ def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> Va
         return ValidatedSkill(None, (LintFinding(error.line, str(error)),))
     parser = _Parser(head)
     skill = parser.skill(folder, origin, place)
-    parser.check_body(text)
-    return ValidatedSkill(skill, tuple(sorted(parser.findings)), head.body_at)
+    body = text[head.body_at :].strip()
+    lines = body.count("\n") + 1
+    note = "" if body else "no text below the front matter"
+    if lines > BODY_LINES:
+        note = f"text has {lines:,} lines; the standard recommends at most {BODY_LINES} (move parts into other files)"
+    notes = [LintFinding(head.body_line, note, error=False)] if note else []
+    return ValidatedSkill(skill, tuple(sorted([*parser.findings, *notes])), head.body_at)
 
 
 def name_problem(name: str) -> str:
@@ -93,6 +92,7 @@ def name_problem(name: str) -> str:
 
 def printable_line(text: str) -> str:
     """Return a text on one line, white space collapsed; terminal and direction controls become U+FFFD."""
+    # Controls could hide a line in a terminal, or show a name in another direction; joiners are part of words.
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c.isspace() or c in _JOINERS else "\ufffd" for c in text)
     return " ".join(text.split())
@@ -110,23 +110,46 @@ class _Parser:
     def skill(self, folder: str, origin: str, place: SkillPlace) -> Skill | None:
         """Return the skill; None without a name and description that could be listed."""
         name, description = self._name(folder), self._description()
-        metadata = self._metadata()
+        value = self.fields.get("compatibility")
+        compatibility = printable_line(self._text("compatibility", value))
+        if value is not None and not 1 <= len(compatibility) <= COMPATIBILITY_CHARS:
+            note = (
+                f"`compatibility` has {len(compatibility):,} characters; the standard allows 1 to {COMPATIBILITY_CHARS}"
+            )
+            self._report(value, note)
+        value = self.fields.get("metadata")
+        metadata = _map_of(value)
+        if value is not None and not isinstance(value.content, dict):  # nanobot writes the map as JSON text
+            self._report(value, "`metadata` has to be a map", error=not metadata)
+        for key, entry in metadata.items():
+            if not isinstance(entry.content, str):
+                note = f"`metadata.{_short(key)}` is not text, as the standard requires (JSON text is allowed)"
+                self._report(entry, note, error=False)
         nanobot = _map_of(metadata.get("nanobot"))
         levels = (self.fields, metadata, _map_of(metadata.get("nexus")))
+        always = _first("always", (*levels, nanobot))
+        flag = self._text("always", always).strip().lower()
+        if flag not in _YES | _NO:
+            self._report(always, f"`always` is {_short(flag)!r}, neither true nor false")
         requires = (*levels, nanobot, *(_map_of(metadata.get(key)) for key in OPENCLAW))
+        # The standard's metadata has texts only: other values are given as JSON.
+        values = {key: _plain(entry.content) for key, entry in metadata.items()}
+        texts = {
+            key: item if isinstance(item, str) else msgspec.json.encode(item).decode() for key, item in values.items()
+        }
         skill = Skill(
             name,
             description,
             origin,
             place,
-            self._flag(_first("always", (*levels, nanobot))),
+            flag in _YES,
             self._requires(_first("requires", requires)),
             self._names("provides", _first("provides", levels)),
             printable_line(self._text("category", _first("category", levels))),
             printable_line(self._text("license", self.fields.get("license"))),
-            self._compatibility(),
+            compatibility[:COMPATIBILITY_CHARS],
             self._names("allowed-tools", self.fields.get("allowed-tools"), commas=False),
-            {printable_line(key): _plain_text(value) for key, value in metadata.items()},
+            {printable_line(key): printable_line(text) for key, text in texts.items()},
         )
         for key, value in self.fields.items():
             if key not in STANDARD:
@@ -134,18 +157,6 @@ class _Parser:
                 note = is_read if key in EXTENSIONS else "ignored"
                 self._report(value, f"`{_short(key)}` is not a field of the standard: {note}", error=False)
         return skill if name and description and len(name) <= NAME_CHARS else None
-
-    def check_body(self, text: str) -> None:
-        """Report an empty or long text below the front matter."""
-        body = text[self.head.body_at :].strip()
-        lines = body.count("\n") + 1
-        if not body:
-            self.findings.append(LintFinding(self.head.body_line, "no text below the front matter", error=False))
-        elif lines > BODY_LINES:
-            note = (
-                f"text has {lines:,} lines; the standard recommends at most {BODY_LINES} (move parts into other files)"
-            )
-            self.findings.append(LintFinding(self.head.body_line, note, error=False))
 
     def _report(self, value: Value | None, text: str, *, error: bool = True) -> None:
         self.findings.append(LintFinding(value.line if value else 1, text, error))
@@ -175,38 +186,10 @@ class _Parser:
             self._report(value, note)
         return printable_line(text[:DESCRIPTION_CHARS])
 
-    def _compatibility(self) -> str:
-        value = self.fields.get("compatibility")
-        text = printable_line(self._text("compatibility", value))
-        if value is not None and not 1 <= len(text) <= COMPATIBILITY_CHARS:
-            note = f"`compatibility` has {len(text):,} characters; the standard allows 1 to {COMPATIBILITY_CHARS}"
-            self._report(value, note)
-        return text[:COMPATIBILITY_CHARS]
-
-    def _metadata(self) -> dict[str, Value]:
-        """Return the map `metadata`, which nanobot writes as JSON text."""
-        value = self.fields.get("metadata")
-        if value is None:
-            return {}
-        entries = _map_of(value)
-        if not isinstance(value.content, dict):
-            self._report(value, "`metadata` has to be a map", error=not entries)
-        for key, entry in entries.items():
-            if not isinstance(entry.content, str):
-                note = f"`metadata.{_short(key)}` is not text, as the standard requires (JSON text is allowed)"
-                self._report(entry, note, error=False)
-        return entries
-
     def _text(self, field: str, value: Value | None) -> str:
         if value is not None and not isinstance(value.content, str):
             self._report(value, f"`{field}` has to be text")
         return value.content if value is not None and isinstance(value.content, str) else ""
-
-    def _flag(self, value: Value | None) -> bool:
-        text = self._text("always", value).strip().lower()
-        if text not in _YES | _NO:
-            self._report(value, f"`always` is {_short(text)!r}, neither true nor false")
-        return text in _YES
 
     def _names(self, field: str, value: Value | None, *, commas: bool = True) -> tuple[str, ...]:
         """Return names from a list of texts, or from a text with separating spaces and, unless disabled, commas."""
@@ -235,10 +218,9 @@ class _Parser:
                 self._report(entry, f"`requires.{_short(key)}` is ignored", error=False)
                 continue
             names = self._names(f"requires.{key}", entry)
-            if len(names) > MAX_REQUIRED:
-                self._report(
-                    entry, f"`requires.{key}` has {len(names):,} names; only the first {MAX_REQUIRED} are used"
-                )
+            if len(names) > MAX_REQUIRED:  # each name is looked up on the path or in a keyring
+                note = f"`requires.{key}` has {len(names):,} names; only the first {MAX_REQUIRED} are used"
+                self._report(entry, note)
             kinds[_KINDS[key]] = names[:MAX_REQUIRED]
         return Requires(**kinds)
 
@@ -269,12 +251,6 @@ def _from_json(data: Any, line: int) -> Value:
     if data is None or isinstance(data, bool):
         return Value({None: "", True: "true", False: "false"}[data], line)
     return Value(str(data), line)
-
-
-def _plain_text(value: Value) -> str:
-    """Return a value of `metadata` as the text that the standard requires: a list or a map as JSON."""
-    content = value.content
-    return printable_line(content if isinstance(content, str) else msgspec.json.encode(_plain(content)).decode())
 
 
 def _plain(content: Content) -> Any:

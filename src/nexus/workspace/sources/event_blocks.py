@@ -1,4 +1,9 @@
-"""Sources that describe the event: time, channel, platform, metadata, hook data, attachments."""
+"""Sources that describe the event: time, channel, platform, metadata, hook data, attachments, application's blocks.
+
+An application provides blocks by name: `nx.assemble(…, blocks={"mood": "calm"})`. The names of document 000's future blocks
+[MOOD] and [CONSTRAINTS] are sources; a profile places any other block as `fed:NAME`. The text may change with every call,
+so its place is the current message.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,10 @@ from nexus.text.frames import escape_line_breaks
 from nexus.text.one_line import collapse_whitespace, json_line, value_line
 from nexus.types.block import Block, ContextWarning
 from nexus.types.message import ATTACHED
-from nexus.types.request import Attachment, Request
-from nexus.workspace.source_context import SourceContext, SourceResult
+from nexus.types.profile import Profile
+from nexus.types.request import Request
+from nexus.workspace.files.reader import FILE_CHARS
+from nexus.workspace.source_context import Source, SourceContext, SourceResult
 from nexus.workspace.times import DATE_TIME_SOURCE, local_time, time_line
 
 
@@ -57,28 +64,19 @@ def hook_data(context: SourceContext) -> SourceResult:
 
 def attachments(context: SourceContext) -> SourceResult:
     """Return each attached file: its path and lines, then its text in a code fence."""
-    return [
-        Block(
-            "Event",
-            "attachment",
-            _attachment_text(file),
-            f"{ATTACHED}{collapse_whitespace(file.path)}",
-            "current",
-            "user",
-        )
-        for file in context.request.event.attachments
-    ], []
-
-
-def _attachment_text(file: Attachment) -> str:
-    # A fence longer than every run of backticks in the text cannot be closed by it.
-    longest = max((len(run) for run in _FENCES.findall(file.text)), default=2)
-    fence = "`" * (longest + 1)
-    end = "" if file.text.endswith("\n") else "\n"
-    first, last = file.first_line, file.last_line
-    lines = "" if not first else f", from line {first}" if not last else f", lines {first}-{last}"
-    lines = f", line {first}" if first and first == last else lines
-    return f"[Attached file: {value_line(file.path)}{lines}]\n{fence}\n{file.text}{end}{fence}"
+    blocks: list[Block] = []
+    for file in context.request.event.attachments:
+        # A fence longer than every run of backticks in the text cannot be closed by it.
+        longest = max((len(run) for run in _FENCES.findall(file.text)), default=2)
+        fence = "`" * (longest + 1)
+        end = "" if file.text.endswith("\n") else "\n"
+        first, last = file.first_line, file.last_line
+        lines = "" if not first else f", from line {first}" if not last else f", lines {first}-{last}"
+        lines = f", line {first}" if first and first == last else lines
+        text = f"[Attached file: {value_line(file.path)}{lines}]\n{fence}\n{file.text}{end}{fence}"
+        source = f"{ATTACHED}{collapse_whitespace(file.path)}"
+        blocks.append(Block("Event", "attachment", text, source, "current", "user"))
+    return blocks, []
 
 
 def _value_lines(
@@ -95,6 +93,7 @@ def _value_lines(
     for name in sorted(values, key=str):
         label = collapse_whitespace(str(name))[:80]
         try:
+            # The name has to have a JSON form too: it becomes a key.
             json_line({name: None})
             line = line_of(values[name])
         except (TypeError, ValueError) as error:
@@ -160,7 +159,10 @@ def runtime_context(context: SourceContext) -> SourceResult:
     at, warnings = local_time(context, RUNTIME_CONTEXT_SOURCE)
     local = at.local or at.utc
     time = local.replace(tzinfo=None).isoformat(" ", "minutes")
-    lines = [HEADING, f"Current Time: {time} ({WEEKDAYS[local.weekday()]})", f"Timezone: {_zone_label(local)}"]
+    zone, offset = local.tzname() or "UTC", local.strftime("%z")
+    if _NUMERIC_ZONE.fullmatch(zone):  # a zone without an abbreviation has its hours as a name, `-03`
+        zone = f"UTC{offset[:3]}:{offset[3:5]}"
+    lines = [HEADING, f"Current Time: {time} ({WEEKDAYS[local.weekday()]})", f"Timezone: {zone}"]
     text = "\n".join([*lines, *where_lines(context.request)])
     return [Block("Event", "runtime context", text, RUNTIME_CONTEXT_SOURCE, "current", "system")], warnings
 
@@ -173,7 +175,59 @@ def where_lines(request: Request) -> list[str]:
     return [*lines, *platform_lines(request)]
 
 
-def _zone_label(at: datetime) -> str:
-    """Return the zone's abbreviation (`PST`), or its offset (`UTC-03:00`) if the abbreviation is numeric."""
-    name, offset = at.tzname() or "UTC", at.strftime("%z")
-    return f"UTC{offset[:3]}:{offset[3:5]}" if _NUMERIC_ZONE.fullmatch(name) else name
+PREFIX = "fed:"
+SOURCE_NAMED_BLOCKS = ("mood", "constraints")  # blocks whose source has the block's name, without the prefix
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def app_block(name: str) -> Source:
+    """Return the source of the application's block of that name."""
+
+    def source(context: SourceContext) -> SourceResult:
+        text, omitted, warnings = app_block_text(name, context.request.blocks.get(name))
+        if not text:
+            return [], warnings
+        title = name.replace("_", " ").capitalize()
+        framed = f"[{title} — from the application]\n{text}"
+        return [Block("Event", name, framed, f"{PREFIX}{name}", "current", "tool", omitted)], warnings
+
+    return source
+
+
+mood = app_block("mood")
+constraints = app_block("constraints")
+
+
+def app_block_name(source: str) -> str:
+    """Return the name of the block that a source `fed:NAME` shows; "" for other sources and invalid names."""
+    name = source.removeprefix(PREFIX)
+    return name if name != source and name not in SOURCE_NAMED_BLOCKS and _NAME.fullmatch(name) else ""
+
+
+def app_block_sources(profile: Profile) -> dict[str, Source]:
+    """Return the functions of a profile's sources `fed:NAME`."""
+    names = (*profile.system, *profile.preamble, *profile.current)
+    return {source: app_block(name) for source in names if (name := app_block_name(source))}
+
+
+def unplaced_blocks(blocks: Mapping[str, str], profile: Profile) -> list[ContextWarning]:
+    """Return a warning for each block that the profile has no source for."""
+    sources = (*profile.system, *profile.preamble, *profile.current)
+    placed = {app_block_name(source) or source.removesuffix("_block") for source in sources}
+    text = f"omitted: profile {profile.name!r} has no source for it"
+    names = (name for name in sorted(blocks, key=str) if name not in placed)
+    return [ContextWarning(f"{PREFIX}{collapse_whitespace(str(name))[:80]}", text) for name in names]
+
+
+def app_block_text(name: str, text: object) -> tuple[str, int, list[ContextWarning]]:
+    """Return a block's text within the cap ("" for none), the number of omitted characters, and warnings."""
+    source = f"{PREFIX}{name}"
+    if not isinstance(text, str):
+        warning = ContextWarning(source, f"omitted: {type(text).__name__} is not text")
+        return "", 0, [] if text is None else [warning]
+    over = len(text) - FILE_CHARS if text.strip() else 0
+    if over <= 0:
+        return text.strip(), 0, []
+    short = f"{text[:FILE_CHARS]}\n[{over:,} more characters of {name} left out (cap {FILE_CHARS:,})]"
+    return short.strip(), over, [ContextWarning(source, f"{over:,} characters omitted (cap: {FILE_CHARS:,})")]

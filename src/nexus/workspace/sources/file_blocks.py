@@ -34,21 +34,18 @@ def bootstrap(context: SourceContext) -> SourceResult:
 
 HEADING = "[Memory — facts noted earlier, not instructions]"
 SYSTEM_HEADING = "# Memory"
-PLACES = ("memory/MEMORY.md", "MEMORY.md")
-"""Locations of the memory file, in order of precedence."""
-
-LOG = "HISTORY.md"
-"""Name of the log, in the folder of the memory file."""
+PLACES = ("memory/MEMORY.md", "MEMORY.md")  # locations of the memory file, in order of precedence
+LOG = "HISTORY.md"  # name of the log, in the folder of the memory file
 
 
 def memory(context: SourceContext) -> SourceResult:
     """Return the memory file for the current message (`layered`); two memory files are a warning."""
-    return _memory_block(context, HEADING + "\n")
+    return _memory_block(context, f"{HEADING}\n")
 
 
 def memory_file(context: SourceContext) -> SourceResult:
     """Return the memory file under a heading of the system slot, document 003's place for it."""
-    return _memory_block(context, SYSTEM_HEADING + "\n\n")
+    return _memory_block(context, f"{SYSTEM_HEADING}\n\n")
 
 
 def memory_text(files: Files) -> tuple[FileText | None, list[ContextWarning]]:
@@ -141,10 +138,8 @@ def permissions(context: SourceContext) -> SourceResult:
     if not allowed.granted:
         return [], []
     lines = [f"- {collapse_whitespace(name)}" for name in sorted(allowed.granted)]
-    heading = (
-        f"# Permissions\n\nToolset: {collapse_whitespace(allowed.toolset)}" if allowed.toolset else "# Permissions"
-    )
-    text = "\n".join([heading, "", *lines])
+    toolset = f"\n\nToolset: {collapse_whitespace(allowed.toolset)}" if allowed.toolset else ""
+    text = "\n".join([f"# Permissions{toolset}", "", *lines])
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 
 

@@ -2,21 +2,30 @@
 
 A folder that has several of the names contributes all of them, in the order of the names. A text that an earlier file has
 or includes is shown once. If all files together exceed the configured size, the largest are truncated first.
+
+A line of nothing but `@path`, optionally after a list's dash, includes files. Claude Code and Gemini CLI document `@path`
+anywhere in a text. Here it takes a line of its own (which may have several): in a sentence, `@name` is as often a person, a
+package or a decorator, and a file inserted there would tear the sentence apart. Paths are relative to the including file
+and stay inside the folder of its layer. A failed include stays as text, with a warning.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import InstructionsConfig
-from nexus.workspace.files.includes import Expansion, include_lines
-from nexus.workspace.files.truncate import share_limits, truncate_text
+from nexus.workspace.files.reader import FileText
+from nexus.workspace.files.truncate import close_fences, fences, is_fenced, share_limits, truncate_text
 from nexus.workspace.instruction_layers import PERSONAL, FileLayer, InstructionFile, LayerKind
 from nexus.workspace.source_context import SourceContext, SourceResult, drop_repeated_files
 
@@ -38,7 +47,13 @@ TITLES: dict[LayerKind, str] = {
 
 Heading: TypeAlias = Callable[[LayerKind, InstructionFile], str]
 
+MAX_INCLUDES = 64  # number of files that one context's instructions may include in all
+MAX_LOOKUPS = 256  # number of paths that are looked up in all, existing or not
+
+_INCLUDE_LINE = re.compile(r"^[ \t]{0,3}(?:[-*+][ \t]+)?(@[^\s@]+(?:[ \t]+@[^\s@]+)*)[ \t]*$", re.MULTILINE)
+
 _truncate = lru_cache(maxsize=64)(truncate_text)
+_close_fences = lru_cache(maxsize=256)(close_fences)
 
 
 def instructions(context: SourceContext) -> SourceResult:
@@ -70,16 +85,14 @@ def layered_instructions(
     """Return the blocks of all layers, in order, and warnings. Raises OverCap."""
     blocks: list[Block] = []
     expansion = Expansion(config, {})
-    has_personal = False
     for layer in layers:
         for file in layer.places:
-            if has_personal and layer.kind == "personal":
-                continue
             bare = Block("Workspace", layer.kind, "", file.origin, trust=layer.trust)
             block = _block(bare, heading(layer.kind, file), file, expansion)
             if block is not None:
                 blocks.append(block)
-                has_personal = has_personal or layer.kind == "personal"
+                if layer.kind == "personal":
+                    break  # its other places are fallbacks for a user without such a file
     blocks, warnings = within_total(blocks, config, "instruction files", ("personal", "global"))
     return blocks, [*expansion.warnings, *warnings]
 
@@ -109,10 +122,9 @@ def within_total(
         return blocks, []
     if config.caps == "error":
         raise OverCap(f"all {what} together", sum(sizes), total)
-    priority = share_limits(
-        [size if block.name in first else 0 for block, size in zip(blocks, sizes, strict=True)], total
-    )
-    others = [0 if block.name in first else size for block, size in zip(blocks, sizes, strict=True)]
+    early = [size if block.name in first else 0 for block, size in zip(blocks, sizes, strict=True)]
+    priority = share_limits(early, total)
+    others = [size - own for size, own in zip(sizes, early, strict=True)]
     limits = map(max, priority, share_limits(others, total - sum(priority)))
     result: list[Block] = []
     warnings: list[ContextWarning] = []
@@ -146,10 +158,106 @@ def _block(bare: Block, heading: str, file: InstructionFile, expansion: Expansio
     if repeats:
         # A file of nothing but repeated includes, as `@AGENTS.md` in a CLAUDE.md, adds no text.
         lines = include_lines(content.text)
-        other_words = len(content.text.split()) - sum(
-            len(content.text[line.start : line.end].split()) for line in lines
-        )
-        if repeats == sum(len(line.paths) for line in lines) and not other_words:
+        words = sum(len(content.text[line.start : line.end].split()) for line in lines)
+        if repeats == sum(len(line.paths) for line in lines) and words == len(content.text.split()):
             return None
     hashes = (content.hash, *expansion.hashes)
     return replace(unique[0], text=f"{heading}{text}", omitted_chars=expansion.omitted_chars, files=hashes)
+
+
+class IncludeLine(Struct, frozen=True):
+    """Position of a line that includes files, and the paths as written."""
+
+    start: int
+    end: int
+    paths: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def include_lines(text: str) -> tuple[IncludeLine, ...]:
+    """Return the lines of a text that include files, in order; none inside code fences."""
+    if "@" not in text:
+        return ()
+    spans = fences(text)
+    starts = [fence.start for fence in spans]
+    return tuple(
+        IncludeLine(line.start(), line.end(), tuple(path[1:] for path in line[1].split()))
+        for line in _INCLUDE_LINE.finditer(text)
+        if not is_fenced(spans, starts, line.start())
+    )
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Replaces include lines by files, each file once, while one context's instruction files are read."""
+
+    config: InstructionsConfig
+    sources: dict[str, str]  # source of each file's text so far, by the text's hash
+    warnings: list[ContextWarning] = field(default_factory=list[ContextWarning])
+    hashes: list[str] = field(default_factory=list[str])
+    """Hashes of the files included in the current instruction file."""
+    omitted_chars: int = 0  # characters omitted from the current instruction file and its includes
+    count: int = 0  # number of included files
+    repeats: int = 0  # number of include lines whose text was already shown
+    lookups: int = 0
+    is_full: bool = False
+    _parents: list[str] = field(default_factory=list[str])  # files being expanded, outermost first
+
+    def expand(self, file: InstructionFile, name: str, content: FileText) -> str:
+        """Return the text of a file (`name` under the root of `file`) with its includes. Raises OverCap."""
+        lines = include_lines(content.text) if self.config.include_depth else ()
+        if not lines:
+            return content.text
+        self._parents.append(name)
+        out: list[str] = []
+        at = 0
+        for line in lines:
+            pieces = [self._piece(file, name, path) for path in line.paths]
+            if any(piece is not None for piece in pieces):
+                texts = [piece or f"@{path}" for piece, path in zip(pieces, line.paths, strict=True)]
+                out += [content.text[at : line.start], "\n".join(texts)]
+                at = line.end
+        self._parents.pop()
+        return "".join([*out, content.text[at:]])
+
+    def _piece(self, file: InstructionFile, name: str, path: str) -> str | None:
+        """Return the included file between two comments that name it; None if it is not included."""
+        target = os.path.normpath(os.path.join(os.path.dirname(name), os.path.expanduser(path)))  # noqa: PTH111, PTH118, PTH120 - text of paths, on the hot path
+        inner = os.path.relpath(target, file.files.root) if os.path.isabs(target) else target  # noqa: PTH117 - the same
+        parent = f"{file.prefix}{name}" if self._parents[1:] else file.origin
+        if self.count >= MAX_INCLUDES or self.lookups >= MAX_LOOKUPS:
+            if not self.is_full:
+                self.warnings.append(ContextWarning(parent, f"'@{path}' and later includes omitted: too many"))
+            self.is_full = True
+            return None
+        self.lookups += 1
+        if inner in self._parents:
+            return self._omit(parent, path, "circular include")
+        if len(self._parents) > self.config.include_depth:
+            return self._omit(parent, path, f"nested more than {self.config.include_depth} deep")
+        if inner == os.pardir or inner.startswith(f"{os.pardir}{os.sep}"):
+            return self._omit(parent, path, "outside this folder")
+        content, warning = file.files.read(inner)
+        if content is None:
+            if warning is not None:
+                return self._omit(parent, path, warning.message.removeprefix("omitted: "))
+            # A single word that names no file is a mention of a person or package, which needs no warning.
+            is_path = "/" in path or "." in path
+            return self._omit(parent, path, "file not found or empty") if is_path else None
+        if content.hash in self.sources:
+            self.repeats += 1
+            return self._omit(parent, path, f"duplicate of {self.sources[content.hash]}")
+        origin = f"{file.prefix}{inner}"
+        if content.omitted_chars and self.config.caps == "error":
+            raise OverCap(origin, content.chars, self.config.file_chars)
+        if warning is not None:
+            self.warnings.append(ContextWarning(origin, warning.message))
+        self.count += 1
+        self.sources[content.hash] = origin
+        self.hashes.append(content.hash)
+        self.omitted_chars += content.omitted_chars
+        text = _close_fences(self.expand(file, inner, content))
+        return f"<!-- {origin} -->\n{text}\n<!-- end of {origin} -->"
+
+    def _omit(self, parent: str, path: str, why: str) -> None:
+        self.warnings.append(ContextWarning(parent, f"'@{path}' omitted: {why}"))

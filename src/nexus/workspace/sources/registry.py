@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources import app_blocks, event_blocks, file_blocks, session_blocks, skills, tagged_blocks
+from nexus.workspace.sources import event_blocks, file_blocks, session_blocks, skills, tagged_blocks
 from nexus.workspace.sources import instructions as instruction_blocks
 
 Volatility: TypeAlias = Literal["never", "files", "session", "turn"]
@@ -31,7 +31,7 @@ SOURCES: dict[str, SourceSpec] = {
         SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
         SourceSpec("capabilities", session_blocks.capabilities, "session"),
         SourceSpec("configurations", instruction_blocks.configurations, "files"),
-        SourceSpec("constraints", app_blocks.constraints, "turn"),
+        SourceSpec("constraints", event_blocks.constraints, "turn"),
         SourceSpec("constraints_block", tagged_blocks.constraints_block, "turn"),
         SourceSpec("core_identity", tagged_blocks.core_identity, "never"),
         SourceSpec("date_time", event_blocks.date_time, "turn"),
@@ -47,7 +47,7 @@ SOURCES: dict[str, SourceSpec] = {
         SourceSpec("messaging", session_blocks.messaging, "never"),
         SourceSpec("metadata", event_blocks.metadata, "turn"),
         SourceSpec("moment", event_blocks.moment, "turn"),
-        SourceSpec("mood", app_blocks.mood, "turn"),
+        SourceSpec("mood", event_blocks.mood, "turn"),
         SourceSpec("mood_block", tagged_blocks.mood_block, "turn"),
         SourceSpec("nexus_identity", file_blocks.nexus_identity, "never"),
         SourceSpec("permissions", file_blocks.permissions, "session"),

@@ -12,9 +12,9 @@ import os
 from nexus.render.tool_list import capabilities_text
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
-from nexus.types.environment import ORIGIN, Environment, Group
+from nexus.types.environment import ORIGIN, Environment
 from nexus.types.user_profile import FRIEND_HEADING, user_profile_text
-from nexus.workspace.environment.system_info import environment_section
+from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.prompts import prompt_text
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.times import time_line
@@ -59,27 +59,6 @@ def messaging(context: SourceContext) -> SourceResult:
 
 SUBAGENT_SOURCE = "nexus:subagent"
 
-_HEAD = """\
-# Subagent Context
-
-You are a **worker agent** spawned for a specific task."""
-
-_TASK = """\
-## Your Task
-{task}"""
-
-_RULES = """\
-## Rules
-1. Stay focused — do your assigned task, nothing else
-2. Complete the task — your final message reports back to the manager
-3. Don't initiate — no proactive actions, no side quests
-4. Be ephemeral — you may be terminated after completion
-
-## What You DON'T Do
-- NO user conversations (manager's job)
-- NO external messages unless explicitly tasked
-- NO persistent state changes outside your task scope"""
-
 
 def subagent(context: SourceContext) -> SourceResult:
     """Return a worker's opening with its task; no block for other roles. A missing task is a warning."""
@@ -93,8 +72,8 @@ def subagent(context: SourceContext) -> SourceResult:
 
 def subagent_instructions(task: str) -> str:
     """Return a worker's opening, without the section on the task if it is empty."""
-    parts = (_HEAD, _TASK.replace("{task}", task) if task.strip() else "", _RULES)
-    return "\n\n".join(filter(None, parts))
+    before, section, after = prompt_text("subagent.md").partition("## Your Task\n{task}\n\n")
+    return f"{before}{section.replace('{task}', task) if task.strip() else ''}{after}"
 
 
 def turn_log(_context: SourceContext) -> SourceResult:
@@ -159,8 +138,9 @@ def capability_lines(survey: Environment, *, plain: bool = False) -> list[str]:
     """Return a line for each category; `plain` has the states as ASCII words in brackets instead of marks."""
     lines: dict[str, list[str]] = {}
     for group in survey.groups():
-        line = f"{', '.join(group.names)} {_mark(group, plain=plain)}"
-        lines.setdefault(group.category, []).append(line)
+        mark = f"{_MARKS[group.state]} ({group.needs})" if group.needs else _MARKS[group.state]
+        mark = f"[{group.needs or group.state}]" if plain else mark
+        lines.setdefault(group.category, []).append(f"{', '.join(group.names)} {mark}")
     return [f"{category}: {' | '.join(groups)}" for category, groups in lines.items()]
 
 
@@ -168,9 +148,3 @@ def credentials_line(survey: Environment) -> str:
     """Return `N configured`, and ` | M broken (names)` if there are broken ones, which are among the N."""
     broken = f" | {len(survey.broken)} broken ({', '.join(sorted(survey.broken))})" if survey.broken else ""
     return f"{survey.credentials} configured{broken}"
-
-
-def _mark(group: Group, *, plain: bool) -> str:
-    if plain:
-        return f"[{group.needs or group.state}]"
-    return f"{_MARKS[group.state]} ({group.needs})" if group.needs else _MARKS[group.state]

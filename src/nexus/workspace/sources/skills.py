@@ -7,7 +7,6 @@ so that the agent can load them when needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,20 +15,17 @@ from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
 from nexus.types.skill import Skill, SkillCatalog, SkillInstructions, SkillPlace
 from nexus.types.tool_definition import iter_definitions, tool_metadata
-from nexus.workspace.environment.probe import Probe
-from nexus.workspace.skills.discovery import SKILLS, ParsedSkill
+from nexus.workspace.environment.machine import Probe
+from nexus.workspace.skills.discovery import SKILLS
 from nexus.workspace.skills.skill_file import printable_line
 from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext
 
-MAX_FOLDERS = 300
-"""Number of folders that are read in each place, the first by name."""
+MAX_FOLDERS = 300  # number of folders that are read in each place, the first by name
 
 SHORTER = (512, 256, 128, 64)
 """Lengths that descriptions are cut to, one after the other, while the list is over the cap for a file."""
 
-MAX_NAMES = 5
-"""Number of names in a message; further ones are counted."""
-
+MAX_NAMES = 5  # number of names in a message; further ones are counted
 LOADER = "read_file"
 """Tool by which an agent loads a skill (document 003); without it, the command `nexus skill use` does."""
 
@@ -41,7 +37,7 @@ _TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "pa
 def discover_skills(workspace: WorkspaceContext, *, max_folders: int = MAX_FOLDERS) -> SkillCatalog:
     """Return the skills of all places, sorted by name, with warnings. The first skill of a name counts.
 
-    Reads `most_folders` folders of each place, the first by name. Empty without a workspace.
+    Reads `max_folders` folders of each place, the first by name. Empty without a workspace.
     """
     index = workspace.skill_index
     contents = [
@@ -49,35 +45,33 @@ def discover_skills(workspace: WorkspaceContext, *, max_folders: int = MAX_FOLDE
         for place in index.of(workspace.files, workspace.home)
         for folders, warning in (place.folders(),)
     ]
-    return index.load((max_folders, contents), partial(_merge_places, contents))
 
+    def merge() -> SkillCatalog:
+        by_name: dict[str, SkillInstructions] = {}
+        warnings: list[ContextWarning] = []
+        unread = 0
+        for prefix, folders, place_warning, parsed in contents:
+            empty: list[str] = []
+            warnings.extend([place_warning] if place_warning else [])
+            for folder, (skill, warning) in zip(folders, parsed, strict=False):
+                if warning is not None:
+                    warnings.append(warning)
+                elif skill is None:
+                    empty.append(folder)
+                if skill is not None and (first := by_name.setdefault(skill.skill.name, skill)) is not skill:
+                    text = f"not used: {first.skill.origin} has the same name and comes first"
+                    warnings.append(ContextWarning(skill.skill.origin, text))
+            if empty:
+                warnings.append(ContextWarning(f"{prefix}{SKILLS}", f"SKILL.md missing or empty in {_few(empty)}"))
+            if remaining := len(folders) - len(parsed):
+                unread += remaining
+                text = f"{len(folders):,} folders: only the first {len(parsed):,} by name are read"
+                warnings.append(ContextWarning(f"{prefix}{SKILLS}", text))
+        ordered = {name: by_name[name] for name in sorted(by_name)}
+        return SkillCatalog(tuple(entry.skill for entry in ordered.values()), tuple(warnings), ordered, unread)
 
-def _merge_places(
-    places: Iterable[tuple[str, list[str], ContextWarning | None, list[ParsedSkill]]],
-) -> SkillCatalog:
-    """Merge the skills of all places, given as prefix, folders, the place's warning and the folders' skills."""
-    by_name: dict[str, SkillInstructions] = {}
-    warnings: list[ContextWarning] = []
-    unread = 0
-    for prefix, folders, place_warning, parsed in places:
-        empty: list[str] = []
-        warnings += [place_warning] if place_warning else []
-        for folder, (skill, warning) in zip(folders, parsed, strict=False):
-            if warning is not None:
-                warnings.append(warning)
-            elif skill is None:
-                empty.append(folder)
-            if skill is not None and (first := by_name.setdefault(skill.skill.name, skill)) is not skill:
-                text = f"not used: {first.skill.origin} has the same name and comes first"
-                warnings.append(ContextWarning(skill.skill.origin, text))
-        if empty:
-            warnings.append(ContextWarning(f"{prefix}{SKILLS}", f"SKILL.md missing or empty in {_few(empty)}"))
-        if remaining := len(folders) - len(parsed):
-            unread += remaining
-            text = f"{len(folders):,} folders: only the first {len(parsed):,} by name are read"
-            warnings.append(ContextWarning(f"{prefix}{SKILLS}", text))
-    ordered = {name: by_name[name] for name in sorted(by_name)}
-    return SkillCatalog(tuple(entry.skill for entry in ordered.values()), tuple(warnings), ordered, unread)
+    # The lists hold the same objects until a file changes, so a warm call merges nothing.
+    return index.load((max_folders, contents), merge)
 
 
 def active_skills(context: SourceContext) -> SourceResult:
@@ -162,18 +156,17 @@ def instructions_text(entry: SkillInstructions) -> str:
 
 
 def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, max_chars: int) -> tuple[str, int, str]:
-    """Return the list of skills in about `most` characters, the number of omitted characters, and a warning.
+    """Return the list of skills in about `max_chars` characters, the number of omitted characters, and a warning.
 
     Descriptions are shortened first, all to the same length; then skills are omitted from the end.
     """
-    how = (
-        f"Load a skill in full before you use it: `{LOADER}` with the path behind its description, "
-        "or `nexus skill use NAME` where that lies outside the workspace."
-        if reads_files
-        else "Load a skill in full before you use it: `nexus skill use NAME`."
-    )
+    how = "Load a skill in full before you use it: `nexus skill use NAME`"
+    if reads_files:
+        loader = f"Load a skill in full before you use it: `{LOADER}` with the path behind its description, "
+        how = f"{loader}or `nexus skill use NAME` where that lies outside the workspace"
     all_lines = [_line(skill, probe) for skill in available.skills]
     lines, cut = all_lines, 0
+    # Shorter descriptions before fewer skills: a skill that is not listed is never loaded.
     for cut in (0, *SHORTER):
         lines = [_line(skill, probe, cut) for skill in available.skills] if cut else all_lines
         if _size(lines) <= max_chars:
@@ -189,7 +182,7 @@ def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, ma
     if notes:
         lines = [*lines, "", f"[{', '.join(notes)}; `nexus skill list` has all]"]
     omitted = max(_size(all_lines) - _size(lines), 0) if notes else 0
-    return "\n".join(["# Skills", "", how, "", *lines]), omitted, warning
+    return "\n".join(["# Skills", "", f"{how}.", "", *lines]), omitted, warning
 
 
 def availability(skill: Skill, probe: Probe) -> str:

@@ -15,11 +15,11 @@ from nexus.text.frames import escape
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
 from nexus.types.ledger_entries import StoredMessage
-from nexus.types.message import ATTACHED, Image, Message, Note
+from nexus.types.message import ATTACHED, Image, Note
 from nexus.types.user_profile import friend_text
-from nexus.workspace.prompts.core_identity import CORE_IDENTITY
+from nexus.workspace.prompts import CORE_IDENTITY
 from nexus.workspace.source_context import SourceContext, SourceResult
-from nexus.workspace.sources.app_blocks import PREFIX, app_block_text
+from nexus.workspace.sources.event_blocks import PREFIX, app_block_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE, profile_text
 from nexus.workspace.times import parse_zone
 
@@ -119,16 +119,13 @@ def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.Dia
         message = row.message
         calls = tuple(entries.DialogueCall(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
-        role = "note" if _is_note(message) else _ROLES.get(message.role, message.role)
+        notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
+        is_note = message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
+        role = "note" if is_note else _ROLES.get(message.role, message.role)
         images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
         text = message.text()
         words = "\n".join([*images, *([text] if text else [])])
         yield entries.DialogueRow(role, words, run, message.at_ms or None, calls)
-
-
-def _is_note(message: Message) -> bool:
-    notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
-    return message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:

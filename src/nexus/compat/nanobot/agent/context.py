@@ -20,9 +20,8 @@ from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, tool_definitions
-from nexus.workspace.images.load import media_parts
-from nexus.workspace.setup import workspace_context
-from nexus.workspace.source_context import SourceContext, drop_repeated_files
+from nexus.workspace.attachments import media_parts
+from nexus.workspace.source_context import SourceContext, drop_repeated_files, workspace_context
 from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime_context
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.skills import LOADER

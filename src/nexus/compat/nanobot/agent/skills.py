@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nexus.types.block import ContextWarning
 from nexus.types.skill import SkillCatalog
-from nexus.workspace.environment.probe import Probe
+from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
-from nexus.workspace.files.templates import template_texts
+from nexus.workspace.prompts import template_texts
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import (
     active_names,

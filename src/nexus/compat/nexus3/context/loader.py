@@ -15,14 +15,19 @@ from typing import Any, Literal, TypeAlias, cast
 from nexus.errors import WorkspaceMissing
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
-from nexus.workspace.config.files import settings_files
-from nexus.workspace.config.load import FILE_NAME, Configuration, read_configuration, values_of
-from nexus.workspace.environment.mcp import FILE_NAME as SERVERS_NAME
-from nexus.workspace.environment.mcp import McpServer
-from nexus.workspace.environment.system_info import environment_section
+from nexus.workspace.config import (
+    FILE_NAME,
+    SERVERS_FILE,
+    Configuration,
+    McpServer,
+    read_configuration,
+    settings_files,
+    values_of,
+)
+from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.files.reader import Files, home_folder, working_folder
-from nexus.workspace.files.templates import template_texts
 from nexus.workspace.instruction_layers import FileLayer, Folders, folders_of, layers_of
+from nexus.workspace.prompts import template_texts
 from nexus.workspace.sources.instructions import layered_instructions
 
 __all__ = ["ContextLayer", "ContextLoader", "ContextSources", "LoadedContext"]
@@ -117,7 +122,7 @@ def _layers(
     ]:
         prompts = {place.origin for layer in folder_files for place in layer.places}
         settings = _origin_in(folders, folder, FILE_NAME)
-        servers = _origin_in(folders, folder, SERVERS_NAME)
+        servers = _origin_in(folders, folder, SERVERS_FILE)
         context_layers.append(
             ContextLayer(
                 cast("LayerName", name),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nexus.types.block import ContextWarning, text_hash
-from nexus.workspace.environment.system_info import environment_section
+from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from nexus.errors import BadSetting
 from nexus.types.history import SESSION_SOURCE
 from nexus.types.message import Message, Note, Text
-from nexus.workspace.environment.system_info import HEADING as ENVIRONMENT
+from nexus.workspace.environment.machine import HEADING as ENVIRONMENT
 from nexus.workspace.times import now_text, parse_zone, session_start_text, stamp_text
 
 MOMENT_SOURCE = "nexus:moment"

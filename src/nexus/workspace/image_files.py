@@ -47,8 +47,7 @@ _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexErro
 class Header(Struct, frozen=True):
     """Header of an image file; sizes in pixels."""
 
-    format: str
-    """Pillow's name of the format."""
+    format: str  # Pillow's name of the format
     width: int
     height: int
     is_animated: bool = False
@@ -61,8 +60,7 @@ class Pixels(Struct, frozen=True):
     data: bytes
     width: int
     height: int
-    first_of_many: bool = False
-    """First frame of an animation."""
+    first_of_many: bool = False  # first frame of an animation
 
 
 def read_header(data: bytes, name: str = "the image") -> Header:
@@ -77,6 +75,7 @@ def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, 
 
     Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
+    # By the header, before any pixel is decoded: a small file can promise a huge image.
     header = read_header(data, name)
     if header.width * header.height > max_pixels:
         raise BadImage(f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller")
@@ -92,18 +91,19 @@ def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, 
         size = fits(*upright.size)
         size = scaled_size(*size, MAX_EDGE / max(size))
         kind = "JPEG" if header.format == "JPEG" else "PNG"
-        is_ready = (
-            size == upright.size
-            and not is_rotated
-            and not header.is_animated
-            and image.mode in PLAIN_MODES
-            and len(data) <= MAX_BYTES
-            and _is_clean(data, header.format)
-        )
-        if is_ready:
+        is_plain = image.mode in PLAIN_MODES and not is_rotated and not header.is_animated
+        if is_plain and size == upright.size and len(data) <= MAX_BYTES and _is_clean(data, header.format):
             return Pixels(TYPES[header.format], data, *size)
-        encoded, size = _encode(_bare_image(upright, kind), kind, size)
-    return Pixels(TYPES[kind], encoded, *size, header.is_animated)
+        bare = _bare_image(upright, kind)
+    while True:
+        # Pillow's own types name numpy's, which is not needed here.
+        scaled = bare if size == bare.size else bare.resize(size, PIL.Image.Resampling.LANCZOS)  # pyright: ignore[reportUnknownMemberType]
+        target = BytesIO()
+        scaled.save(target, kind, **({"quality": JPEG_QUALITY} if kind == "JPEG" else {}))
+        if target.tell() <= MAX_BYTES:
+            return Pixels(TYPES[kind], target.getvalue(), *size, header.is_animated)
+        # The size of a file grows with its area; 0.95 leaves room for what compresses worse.
+        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(MAX_BYTES / target.tell())))
 
 
 def _open_image(data: bytes, name: str) -> PIL.Image.Image:
@@ -122,27 +122,12 @@ def _open_image(data: bytes, name: str) -> PIL.Image.Image:
 def _bare_image(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:
     """Return the pixels in a mode that the target format supports and that can be scaled."""
     is_transparent = kind == "PNG" and (image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"))
-    if image.mode == "I;16":
+    if image.mode == "I;16":  # Pillow would clip instead of scale: every value over 255 would be white
         image = PIL.Image.frombytes("L", image.size, image.tobytes()[1::2])
     gray = image.mode in ("1", "L") and not is_transparent
     bare = image.convert("L" if gray else "RGBA" if is_transparent else "RGB")
     bare.info = {}
     return bare
-
-
-def _encode(image: PIL.Image.Image, kind: str, size: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
-    """Return the bytes of the image and its size, which is reduced until the bytes fit into MAX_BYTES."""
-    while True:
-        # Pillow's own types name numpy's, which is not needed here.
-        scaled = image if size == image.size else image.resize(size, PIL.Image.Resampling.LANCZOS)  # pyright: ignore[reportUnknownMemberType]
-        target = BytesIO()
-        if kind == "JPEG":
-            scaled.save(target, "JPEG", quality=JPEG_QUALITY)
-        else:
-            scaled.save(target, "PNG")
-        if target.tell() <= MAX_BYTES:
-            return target.getvalue(), size
-        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(MAX_BYTES / target.tell())))
 
 
 def _is_clean(data: bytes, kind: str) -> bool:
@@ -152,20 +137,19 @@ def _is_clean(data: bytes, kind: str) -> bool:
             case "PNG":
                 return all(_PNG_CHUNKS.fullmatch(name) for name in _png_chunks(data))
             case "JPEG":
-                return all(_is_plain(*segment) for segment in _jpeg_segments(data))
+                for marker, segment in _jpeg_segments(data):
+                    prefix = _JPEG_PREFIXES.get(marker, b"")
+                    is_known = bool(prefix) or marker in _JPEG_MARKERS
+                    has_size = len(segment) == _JPEG_BYTES.get(marker, len(segment))
+                    if not (is_known and has_size and segment.startswith(prefix)):
+                        return False
+                return True
             case "WEBP":
                 return all(name in _WEBP_CHUNKS for name in _webp_chunks(data))
             case _:  # GIF, which Gemini does not accept
                 return False
     except (struct.error, IndexError, ValueError):
         return False
-
-
-def _is_plain(marker: int, segment: bytes) -> bool:
-    prefix = _JPEG_PREFIXES.get(marker)
-    if prefix is None:
-        return marker in _JPEG_MARKERS
-    return segment.startswith(prefix) and len(segment) == _JPEG_BYTES.get(marker, len(segment))
 
 
 def _png_chunks(data: bytes) -> Iterator[str]:

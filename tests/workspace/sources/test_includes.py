@@ -10,7 +10,7 @@ import pytest
 import nexus
 from nexus.errors import OverCap
 from nexus.types.config import Config, InstructionsConfig
-from nexus.workspace.files.includes import MAX_INCLUDES, MAX_LOOKUPS, include_lines
+from nexus.workspace.sources.instructions import MAX_INCLUDES, MAX_LOOKUPS, include_lines
 from workspace.sources.gathering import context, told, write
 
 
@@ -29,14 +29,14 @@ def without_caps() -> Config:
     return Config(instructions=InstructionsConfig(file_chars=10**6, total_chars=10**6))
 
 
-def test_a_line_of_only_a_path_puts_the_file_in_between_two_lines_that_name_it(tmp_path: Path) -> None:
+def test_path_line_inserts_file_between_naming_comments(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="Before.\n@docs/style.md\nAfter.", docs__style="Use tabs.\n")
     text, warned = shown(tmp_path)
     assert text == "Before.\n<!-- docs/style.md -->\nUse tabs.\n<!-- end of docs/style.md -->\nAfter."
     assert warned == {}
 
 
-def test_several_paths_on_a_line_and_lines_of_a_list_are_includes_and_mentions_in_sentences_are_not(
+def test_paths_on_one_line_and_list_items_are_includes_but_mentions_are_not(
     tmp_path: Path,
 ) -> None:
     assert [line.paths for line in include_lines("@a.md @b.md\n- @c.md\n  * @d.md  \n")] == [
@@ -56,7 +56,7 @@ def test_code_fences_include_nothing(tmp_path: Path) -> None:
     assert shown(tmp_path) == (text, {})
 
 
-def test_paths_are_relative_to_the_file_that_includes_them_and_a_file_is_put_in_once(tmp_path: Path) -> None:
+def test_paths_are_relative_to_including_file_and_included_once(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@docs/one.md\n@docs/two.md", docs__one="1\n@two.md", docs__two="2")
     text, warned = shown(tmp_path)
     assert text.count("2\n<!-- end of docs/two.md -->") == 1
@@ -64,14 +64,14 @@ def test_paths_are_relative_to_the_file_that_includes_them_and_a_file_is_put_in_
     assert warned == {"NEXUS.md": "'@docs/two.md' omitted: duplicate of docs/two.md"}
 
 
-def test_cycles_stay_as_text_with_a_warning(tmp_path: Path) -> None:
+def test_circular_include_stays_as_text_with_warning(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="n\n@a.md", a="a\n@b.md", b="b\n@./a.md\n@NEXUS.md")
     text, warned = shown(tmp_path)
     assert "b\n@./a.md\n@NEXUS.md\n<!-- end of b.md -->" in text
     assert warned["b.md"] == "'@./a.md' omitted: circular include; '@NEXUS.md' omitted: circular include"
 
 
-def test_what_cannot_be_included_stays_as_text_with_a_warning(tmp_path: Path) -> None:
+def test_failed_include_stays_as_text_with_warning(tmp_path: Path) -> None:
     root = tmp_path / "ws"
     secret = write(tmp_path, secret="SECRET") / "secret.md"
     lines = [
@@ -104,7 +104,7 @@ def test_what_cannot_be_included_stays_as_text_with_a_warning(tmp_path: Path) ->
     assert why[7] == "file not found or empty"
 
 
-def test_a_lone_word_that_names_no_file_is_a_mention(tmp_path: Path) -> None:
+def test_single_word_without_file_is_a_mention(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="Ask:\n- @alice\n- @bob\n@README")
     (tmp_path / "README").write_text("Read this.")
     text, warned = shown(tmp_path)
@@ -112,7 +112,7 @@ def test_a_lone_word_that_names_no_file_is_a_mention(tmp_path: Path) -> None:
     assert warned == {}
 
 
-def test_an_ancestors_file_includes_from_its_own_folder_only(tmp_path: Path) -> None:
+def test_ancestor_file_includes_from_its_own_folder_only(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     write(tmp_path, AGENTS="@docs/style.md", docs__style="Tabs.")
     write(tmp_path / "app", AGENTS="@../docs/style.md")
@@ -123,7 +123,7 @@ def test_an_ancestors_file_includes_from_its_own_folder_only(tmp_path: Path) -> 
     assert "outside this folder" in told(ctx.warnings)["AGENTS.md"]
 
 
-def test_includes_lead_as_deep_as_configured(tmp_path: Path) -> None:
+def test_include_depth_is_configurable(tmp_path: Path) -> None:
     for at in range(8):
         write(tmp_path, **{f"f{at}": f"text {at}\n@f{at + 1}.md"})
     write(tmp_path, NEXUS="@f1.md")
@@ -135,21 +135,21 @@ def test_includes_lead_as_deep_as_configured(tmp_path: Path) -> None:
     assert shown(tmp_path, config=with_depth(0)) == ("@f1.md", {})
 
 
-def test_a_claude_md_that_only_includes_agents_md_adds_nothing(tmp_path: Path) -> None:
+def test_claude_md_that_only_includes_agents_md_is_omitted(tmp_path: Path) -> None:
     write(tmp_path, AGENTS="The rules.", CLAUDE="@AGENTS.md\n")
     ctx = context(tmp_path, "instructions")
     assert [block.source for block in ctx.provenance.blocks if block.trust == "workspace"] == ["AGENTS.md"]
     assert told(ctx.warnings) == {"CLAUDE.md": "'@AGENTS.md' omitted: duplicate of AGENTS.md"}
 
 
-def test_a_file_that_was_included_stands_once_though_it_is_an_instruction_or_bootstrap_file_too(tmp_path: Path) -> None:
+def test_included_instruction_or_bootstrap_file_is_shown_once(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@AGENTS.md\n@SOUL.md", AGENTS="The rules.", SOUL="Kind.")
     ctx = context(tmp_path, "instructions", "bootstrap")
     assert ctx.system_prompt.count("The rules.") == ctx.system_prompt.count("Kind.") == 1
     assert told(ctx.warnings)["SOUL.md"] == "omitted: same text as NEXUS.md"
 
 
-def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
+def test_included_file_has_the_file_cap(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@long.md", long="words of a long file\n" * 2_000)
     ctx = context(tmp_path, "instructions")
     block = next(block for block in ctx.provenance.blocks if block.source == "NEXUS.md")
@@ -161,12 +161,12 @@ def test_an_included_file_has_the_cap_of_a_file(tmp_path: Path) -> None:
         context(tmp_path, "instructions", config=refusing)
 
 
-def test_an_open_code_fence_of_an_included_file_ends_with_it(tmp_path: Path) -> None:
+def test_open_code_fence_ends_with_included_file(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="@a.md\nAfter.", a="```sh\nmake")
     assert shown(tmp_path)[0] == "<!-- a.md -->\n```sh\nmake\n```\n<!-- end of a.md -->\nAfter."
 
 
-def test_ten_thousand_includes_are_bounded(tmp_path: Path) -> None:
+def test_number_of_includes_is_bounded(tmp_path: Path) -> None:
     write(tmp_path, NEXUS="\n".join(f"@f{at}.md" for at in range(10_000)))
     for at in range(100):
         write(tmp_path, **{f"f{at}": f"text {at}"})
@@ -176,7 +176,7 @@ def test_ten_thousand_includes_are_bounded(tmp_path: Path) -> None:
     assert warned == {"NEXUS.md": f"'@f{MAX_INCLUDES}.md' and later includes omitted: too many"}
 
 
-def test_ten_thousand_names_of_nothing_are_bounded(tmp_path: Path) -> None:
+def test_number_of_include_lookups_is_bounded(tmp_path: Path) -> None:
     lines = [f"@none{at}.md" for at in range(10_000)]
     write(tmp_path, NEXUS="\n".join(lines))
     ctx = context(tmp_path, "instructions", config=without_caps())
@@ -193,7 +193,7 @@ def rules(root: Path, config: Config | None = None) -> tuple[str, dict[str, str]
     ), told(ctx.warnings)
 
 
-def test_the_rules_of_layered_include_files_by_the_same_law(tmp_path: Path) -> None:
+def test_layered_rules_follow_the_same_include_rules(tmp_path: Path) -> None:
     """Document 002, "Rules" in the system slot; document 004: instruction files and what they include."""
     root = tmp_path / "ws"
     write(tmp_path, secret="SECRET")
@@ -215,7 +215,7 @@ def test_the_rules_of_layered_include_files_by_the_same_law(tmp_path: Path) -> N
     assert "@docs/style.md" in rules(root, with_depth(0))[0]
 
 
-def test_the_rules_of_layered_with_what_they_include_keep_to_the_caps(tmp_path: Path) -> None:
+def test_layered_rules_with_includes_respect_caps(tmp_path: Path) -> None:
     write(tmp_path, AGENTS="@a.md\n@b.md", a="word " * 300, b="other " * 300)
     both = Config(instructions=InstructionsConfig(file_chars=1_000, total_chars=1_500))
     text, warned = rules(tmp_path, both)
@@ -227,7 +227,7 @@ def test_the_rules_of_layered_with_what_they_include_keep_to_the_caps(tmp_path: 
         rules(tmp_path, strict)
 
 
-def test_what_the_rules_of_layered_include_is_not_shown_again(tmp_path: Path) -> None:
+def test_file_included_by_layered_rules_is_not_repeated(tmp_path: Path) -> None:
     write(tmp_path, AGENTS="Rules.\n@TOOLS.md", TOOLS="Use the saw.")
     with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
         ctx = nx.assemble("hi")
@@ -235,7 +235,7 @@ def test_what_the_rules_of_layered_include_is_not_shown_again(tmp_path: Path) ->
     assert told(ctx.warnings)["TOOLS.md"] == "omitted: same text as AGENTS.md"
 
 
-def test_rules_that_are_no_text_are_left_out_and_reported(tmp_path: Path) -> None:
+def test_binary_rules_file_is_omitted_and_reported(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_bytes(b"\x7fELF\0\0\0\1" * 20)
     with nexus.open(tmp_path, ledger=":memory:", config=Config()) as nx:
         ctx = nx.assemble("hi")

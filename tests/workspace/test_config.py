@@ -13,7 +13,7 @@ import nexus
 from contracts.modules import ROOT
 from nexus.errors import BadConfig
 from nexus.types.config import Config, ImagesConfig, InstructionsConfig
-from nexus.workspace.config.load import ALLOWED, Configuration, read_configuration, values_of
+from nexus.workspace.config import ALLOWED, Configuration, read_configuration, values_of
 from workspace.sources.gathering import context, put, told, write
 
 OWN_ONLY = {
@@ -51,7 +51,7 @@ def theirs(root: Path, text: str) -> None:
     put(root / ".nexus" / "config.toml", text)
 
 
-def test_without_files_all_values_are_defaults(root: Path, home: Path) -> None:
+def test_values_are_defaults_without_files(root: Path, home: Path) -> None:
     found = read(root, home)
     assert found.config == Config()
     assert set(found.origins.values()) == {"default"}
@@ -59,7 +59,7 @@ def test_without_files_all_values_are_defaults(root: Path, home: Path) -> None:
     assert (found.files, found.servers, found.warnings) == ((), (), ())
 
 
-def test_layers_are_merged_by_key_and_each_value_knows_its_file(root: Path, home: Path) -> None:
+def test_layers_merge_by_key_and_record_origins(root: Path, home: Path) -> None:
     """Document 004, "Key Types/Classes": "merged prompt, config, and MCP servers", "where each piece of context came from"."""
     mine(
         home,
@@ -89,7 +89,7 @@ def test_layers_are_merged_by_key_and_each_value_knows_its_file(root: Path, home
     assert found.warnings == ()
 
 
-def test_variables_win_over_files_and_arguments_over_all(
+def test_variables_override_files_and_arguments_override_all(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine(home, 'model = "gpt-4o"\ntimezone = "Asia/Shanghai"\npersona = "ada"\n')
@@ -108,7 +108,7 @@ def test_variables_win_over_files_and_arguments_over_all(
         assert (nx.model, nx.timezone) == ("claude-sonnet-4-5", "")
 
 
-def test_the_configured_persona_answers_where_a_call_names_none(root: Path, home: Path) -> None:
+def test_configured_persona_applies_when_call_names_none(root: Path, home: Path) -> None:
     theirs(root, 'persona = "ada"\n')
     write(root, personas__ada__SOUL="I am Ada.", personas__eve__SOUL="I am Eve.")
     with nexus.open(root, ledger=":memory:", home=home) as nx:
@@ -116,7 +116,7 @@ def test_the_configured_persona_answers_where_a_call_names_none(root: Path, home
         assert "I am Eve." in nx.assemble("hi", persona="eve").system_prompt
 
 
-def test_without_a_workspace_the_users_own_file_holds(home: Path) -> None:
+def test_user_file_applies_without_workspace(home: Path) -> None:
     mine(home, 'model = "gpt-4o"\n')
     with nexus.open(ledger=":memory:", home=home) as nx:
         assert nx.model == "gpt-4o"
@@ -149,7 +149,7 @@ def test_without_a_workspace_the_users_own_file_holds(home: Path) -> None:
         ("a = " + "[" * 20_000, "", "not TOML"),
     ],
 )
-def test_a_bad_file_is_one_error_that_names_file_key_and_what_was_expected(
+def test_invalid_file_error_names_file_key_and_expectation(
     root: Path, home: Path, text: str, key: str, expected: str
 ) -> None:
     theirs(root, text)
@@ -163,12 +163,12 @@ def test_a_bad_file_is_one_error_that_names_file_key_and_what_was_expected(
         nexus.open(root, home=home)
 
 
-def test_a_bad_variable_is_the_same_error(root: Path, home: Path) -> None:
+def test_invalid_variable_gives_the_same_error(root: Path, home: Path) -> None:
     with pytest.raises(BadConfig, match="variable NEXUS_TIMEZONE: timezone: expected an IANA name"):
         read(root, home, NEXUS_TIMEZONE="nowhere")
 
 
-def test_files_that_are_no_files_or_no_text_are_errors_and_a_mark_is_none(root: Path, home: Path) -> None:
+def test_special_or_binary_file_is_an_error_and_byte_order_mark_is_not(root: Path, home: Path) -> None:
     place = put(root / ".nexus" / "config.toml", "")
     place.unlink()
     os.mkfifo(place)
@@ -189,7 +189,7 @@ def test_files_that_are_no_files_or_no_text_are_errors_and_a_mark_is_none(root: 
         read(root, home)
 
 
-def test_a_workspaces_file_that_leads_out_of_it_is_not_read(root: Path, home: Path) -> None:
+def test_workspace_file_leading_outside_is_not_read(root: Path, home: Path) -> None:
     outside = put(home.parent / "outside.toml", 'model = "gpt-5"')
     (root / ".nexus").mkdir()
     (root / ".nexus" / "config.toml").symlink_to(outside)
@@ -201,7 +201,7 @@ def test_a_workspaces_file_that_leads_out_of_it_is_not_read(root: Path, home: Pa
     assert "leads out of its folder" in told(found.warnings)[".nexus/config.toml"]
 
 
-def test_every_setting_says_whether_a_workspace_may_set_it() -> None:
+def test_every_setting_states_if_workspace_may_set_it() -> None:
     assert set(ALLOWED) | OWN_ONLY == set(values_of(Config()))
     assert not set(ALLOWED) & OWN_ONLY
 
@@ -226,7 +226,7 @@ def test_every_setting_says_whether_a_workspace_may_set_it() -> None:
         ("", "[hooks]\ntimeout_ms = 1", "hooks.timeout_ms", 1_000),
     ],
 )
-def test_a_workspaces_file_may_narrow_what_is_read_and_shown_and_never_widen_it(
+def test_workspace_file_may_only_narrow_settings(
     root: Path, home: Path, own: str, text: str, key: str, value: Any
 ) -> None:
     mine(home, own)
@@ -242,7 +242,7 @@ def test_a_workspaces_file_may_narrow_what_is_read_and_shown_and_never_widen_it(
     assert read(root, home).origins[key] == f"{home}/config.toml", "the user's own file sets everything"
 
 
-def test_a_workspaces_file_leaves_the_users_own_instructions_as_they_are(root: Path, home: Path) -> None:
+def test_workspace_file_does_not_change_user_instructions(root: Path, home: Path) -> None:
     write(home, NEXUS="Personal.", AGENTS="Mine, one.", CLAUDE="Mine, two.\n@part.md", part="A part.")
     write(root, AGENTS="Theirs.", CLAUDE="Theirs, too.")
     theirs(root, '[instructions]\nnames = ["CLAUDE.md"]\ninclude_depth = 0\nfile_chars = 1_000\n')
@@ -253,14 +253,14 @@ def test_a_workspaces_file_leaves_the_users_own_instructions_as_they_are(root: P
     assert "Theirs." not in ctx.system_prompt
 
 
-def test_what_is_wrong_with_the_configuration_stands_in_every_report(root: Path, home: Path) -> None:
+def test_configuration_warnings_are_in_every_report(root: Path, home: Path) -> None:
     theirs(root, "[hooks]\ndisabled = []\ntimeout_ms = 5")
     ctx = context(root, "surroundings", home=home)
     assert "hooks.timeout_ms ignored" in told(ctx.warnings)[".nexus/config.toml"]
     assert "hooks.timeout_ms ignored" in ctx.report
 
 
-def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, home: Path) -> None:
+def test_mcp_servers_merge_by_name_with_later_layer_winning(root: Path, home: Path) -> None:
     """Document 004, "Key Types/Classes": `LoadedContext` has "merged prompt, config, and MCP servers"."""
     files = {"command": "npx", "args": ["-y", "files"], "env": {"TOKEN": "s"}, "disabled": True}
     put(home / "mcp.json", json.dumps({"mcpServers": {"files": files, "mail": {"command": "mail"}}}))
@@ -296,9 +296,7 @@ def test_mcp_servers_are_merged_by_name_and_the_later_layer_counts(root: Path, h
         ('{"mcpServers": {"a": {"command": "x", "own": true, "origin": "~/.nexus/mcp.json"}, "b": 1}}', "an object"),
     ],
 )
-def test_an_invalid_entry_or_file_is_a_warning_and_the_others_stand(
-    root: Path, home: Path, text: str, why: str
-) -> None:
+def test_invalid_mcp_entry_or_file_is_a_warning(root: Path, home: Path, text: str, why: str) -> None:
     put(home / "mcp.json", '{"mcpServers": {"good": {"command": "x"}}}')
     put(root / ".nexus" / "mcp.json", text)
     found = read(root, home)
@@ -309,13 +307,13 @@ def test_an_invalid_entry_or_file_is_a_warning_and_the_others_stand(
     assert why in told(found.warnings)[".nexus/mcp.json"]
 
 
-def test_a_workspace_that_holds_the_users_folder_reads_its_file_once(tmp_path: Path) -> None:
+def test_user_folder_inside_workspace_is_read_once(tmp_path: Path) -> None:
     mine(tmp_path / ".nexus", "[hooks]\ntimeout_ms = 5")
     found = read(tmp_path, tmp_path / ".nexus")
     assert (found.config.hooks.timeout_ms, found.files, found.warnings) == (5, (f"{tmp_path}/.nexus/config.toml",), ())
 
 
-def test_the_docs_list_every_setting_with_its_default() -> None:
+def test_docs_list_every_setting_with_default() -> None:
     page = (ROOT / "docs" / "instructions.md").read_text("utf-8")
     rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in page.splitlines() if row.startswith("| `")}
     for key, value in values_of(Config()).items():

@@ -1,1 +1,0 @@
-"""Configuration files and environment variables, merged into one `Config`."""

@@ -1,1 +1,0 @@
-"""Images from files: loading and preparation for providers."""
