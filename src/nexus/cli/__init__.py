@@ -50,7 +50,11 @@ COMMANDS: dict[str, str] = {
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }
 
-SHARED_MODULES = {"rewind": "fork", "redo": "undo", "unpin": "pin"}
+SHARED_MODULES = {
+    "init": "status", "config": "status", "plugin": "status", "validate": "import", "sessions": "session",
+    "search": "history", "context": "assemble", "record": "assemble", "explain": "replay", "diff": "replay",
+    "rewind": "fork", "undo": "compact", "redo": "compact", "pin": "compact", "unpin": "compact",
+}  # fmt: skip
 """Commands defined in another command's module, under their own name."""
 
 

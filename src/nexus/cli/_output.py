@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
+import msgspec
 
 from nexus.ledger.search_text import words
 from nexus.render.console import printable
@@ -85,7 +86,7 @@ def escape_json(text: str) -> str:
 
 
 def _json(value: object, indent: int | None) -> str:
-    return escape_json(json.dumps(value, ensure_ascii=False, indent=indent))
+    return escape_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent))
 
 
 def request_body(ctx: AssembledContext, provider_format: str) -> dict[str, Any]:
