@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from compat.nexus3.talks import AT, Clock, call, manager, problems
 from nexus.compat.nexus3.context import create_summary_message
-from nexus.compat.nexus3.context.stamps import moment_line, stamp, with_moment_line
+from nexus.compat.nexus3.context.view import moment_line, stamp, with_moment_line
 from nexus.errors import BadSetting
 
 LINE = "Current date: 2026-01-13, Current time: 14:30 (UTC)"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.clip import truncate_chars
 from nexus.assembly.fit.repair import repaired
 from nexus.assembly.record import unanswered_calls, with_sizes
-from nexus.broker.messages import build_history_messages
+from nexus.broker import build_history_messages
 from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
