@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nexus.render.tagged import parse_memory, parse_moment
 from nexus.services.context import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
-from nexus.services.context.reading import read_time
+from nexus.services.context.formatters import read_time
 from nexus.types.block import ContextWarning
 from render.tagged.making import HOSTILE, PIECES
 
