@@ -88,8 +88,24 @@ class CommandOptions:
         return path if path.suffix in (".toml", ".py") or path.name != self.profile else None
 
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
-        """Read the tool definitions, if a file was named. Raises UnreadableFile."""
-        return tuple(read_tools(self.tools)) if self.tools else ()
+        """Read the file with tool definitions, if one was named: a list, one definition, or `{"tools": […]}`.
+
+        Raises UnreadableFile.
+        """
+        from nexus.types.tool_definition import canonical
+
+        if not self.tools:
+            return ()
+        value = read_json(self.tools)
+        if isinstance(value, dict):
+            definition = cast("dict[str, object]", value)
+            value = definition.get("tools", [definition])
+        try:
+            definitions = msgspec.convert(value, tuple[dict[str, Any], ...])
+            canonical(definitions)
+        except (msgspec.ValidationError, BadTool) as error:
+            raise UnreadableFile(f"'{self.tools}' not readable as tool definitions: {error}") from error
+        return definitions
 
     def open(self, *, writes: bool = False, **engine_options: Any) -> Engine:
         """Open the engine.
@@ -203,22 +219,6 @@ def read_json(path: str) -> object:
         return json.loads(text)
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UnreadableFile(f"'{path}' not readable as JSON: {error}") from error
-
-
-def read_tools(path: str) -> list[dict[str, Any]]:
-    """Return the tool definitions of a JSON file: a list, one definition, or `{"tools": […]}`. Raises UnreadableFile."""
-    from nexus.types.tool_definition import canonical
-
-    value = read_json(path)
-    if isinstance(value, dict):
-        definition = cast("dict[str, object]", value)
-        value = definition.get("tools", [definition])
-    try:
-        definitions = msgspec.convert(value, list[dict[str, Any]])
-        canonical(definitions)
-    except (msgspec.ValidationError, BadTool) as error:
-        raise UnreadableFile(f"'{path}' not readable as tool definitions: {error}") from error
-    return definitions
 
 
 def read_input() -> str:

@@ -54,11 +54,7 @@ OUTLINE_HEAD_COLUMNS = 7 + 2 + ROLE_COLUMNS + 2
 
 
 def print_table(
-    names: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    numbers: Collection[str] = (),
-    wraps: Collection[str] = (),
+    names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = (), wraps: Collection[str] = ()
 ) -> None:
     """Print a table; columns in `numbers` are right-aligned, those in `wraps` may take several lines on a terminal."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

@@ -61,12 +61,7 @@ MISS_REASONS = {
 @TOOLS_OPTION
 @PROFILE_OPTION
 def command(
-    session: str,
-    provider: str | None,
-    ttl: str | None,
-    interval: int,
-    keep: int | None,
-    options: CommandOptions,
+    session: str, provider: str | None, ttl: str | None, interval: int, keep: int | None, options: CommandOptions
 ) -> None:
     """Simulate prompt-cache cost of SESSION under different truncation policies.
 

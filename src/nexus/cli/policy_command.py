@@ -133,12 +133,7 @@ def _read_policy(nx: Engine, file: str) -> tuple[Policy, ...]:
 @click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")
 def test(
-    principal: str,
-    role: str | None,
-    session: str | None,
-    toolset: str,
-    tool: str | None,
-    options: CommandOptions,
+    principal: str, role: str | None, session: str | None, toolset: str, tool: str | None, options: CommandOptions
 ) -> int:
     """Show the grant of a principal, and the reasons.
 

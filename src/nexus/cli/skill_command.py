@@ -121,7 +121,14 @@ def use(name: str, options: CommandOptions) -> None:
             click.echo(f"Missing here: {printable(', '.join(missing))}")
     if not skill.body:
         click.echo(f"Warning: {printable(skill.skill.origin)} has no text below its front matter", err=True)
-    _record_use(context, skill.skill.name, create=options.workspace is not None)
+    root = _root(context)
+    if options.workspace is None and not (root / USED).parent.is_dir():
+        click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
+        return
+    try:
+        record_use(root, skill.skill.name, time.time_ns() // 1_000_000)
+    except OSError as error:  # the instructions were printed, so this is only a warning
+        click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)
 
 
 @command.subcommand("lint")
@@ -271,15 +278,3 @@ def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[s
         if len(paths) > MAX_FILES:
             break
     return str(folder), [path for path in paths if path != FILE][:MAX_FILES]
-
-
-def _record_use(context: WorkspaceContext, name: str, *, create: bool) -> None:
-    """Record the use in the workspace. A failure is a warning, because the instructions were printed."""
-    root = _root(context)
-    if not create and not (root / USED).parent.is_dir():
-        click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
-        return
-    try:
-        record_use(root, name, time.time_ns() // 1_000_000)
-    except OSError as error:
-        click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)

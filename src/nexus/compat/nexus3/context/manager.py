@@ -150,10 +150,7 @@ class ContextManager:
         self._messages = []
 
     def apply_compaction(
-        self,
-        summary_message: Message,
-        preserved_messages: Sequence[Message],
-        new_system_prompt: str | None = None,
+        self, summary_message: Message, preserved_messages: Sequence[Message], new_system_prompt: str | None = None
     ) -> None:
         """Replace all messages after the session's first line by the summary and the preserved messages.
 
