@@ -117,9 +117,7 @@ def test_a_conversation_that_grew_adds_just_the_rest(empty: Path, talk: Path) ->
     assert texts(empty, "talk")[-3:] == ["GIN.", "Sure?", "Yes."]
 
 
-def test_new_messages_become_separate_session_after_local_continuation(
-    empty: Path, talk: Path, tmp_path: Path
-) -> None:
+def test_new_messages_become_separate_session_after_local_continuation(empty: Path, talk: Path, tmp_path: Path) -> None:
     run("import", talk, folder=empty)
     run("assemble", "Here", "-s", "talk", "--save", "ctx.json", folder=empty)
     from support.sdk_replies import openai_reply
@@ -245,9 +243,7 @@ def test_two_files_of_one_name_are_two_conversations_and_never_mixed(empty: Path
     assert ["alpha", "A"] in histories
 
 
-def test_unrelated_file_with_known_session_name_is_not_appended(
-    empty: Path, talk: Path, tmp_path: Path
-) -> None:
+def test_unrelated_file_with_known_session_name_is_not_appended(empty: Path, talk: Path, tmp_path: Path) -> None:
     run("import", talk, "-s", "main", folder=empty)
     other = write_json(tmp_path / "other.json", {"messages": [{"role": "user", "content": "beta"}]})
     run("import", other, "-s", "main", folder=empty)

@@ -188,9 +188,7 @@ def test_a_fork_that_was_deleted_gets_nothing_and_the_others_get_theirs(empty: P
 # copies --------------------------------------------------------------------------------------------------------------
 
 
-def test_original_imported_after_resumed_copy_is_alias_of_copy(
-    empty: Path, tmp_path: Path
-) -> None:
+def test_original_imported_after_resumed_copy_is_alias_of_copy(empty: Path, tmp_path: Path) -> None:
     run("import", written(tmp_path / "copy.jsonl", "later", "u1 a1 u2 a2 u3 a3"), folder=empty)
     ran = run("import", written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2"), folder=empty)
     assert ran.out.startswith("later (claude_code): added 0 steps")
@@ -212,9 +210,7 @@ def test_what_only_the_original_has_is_added_beside_the_copy(
     assert (one["messages"], one["parent_session"]) == ((4, "") if "fork" in parts else (2, "later"))
 
 
-def test_diverged_original_becomes_session_sharing_the_beginning(
-    empty: Path, tmp_path: Path
-) -> None:
+def test_diverged_original_becomes_session_sharing_the_beginning(empty: Path, tmp_path: Path) -> None:
     run("import", written(tmp_path / "copy.jsonl", "later", "u1 a1 u2 a2 u3 a3"), folder=empty)
     path = written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2 u4 a4")
     assert "first (claude_code): added 2 steps" in run("import", path, folder=empty).out

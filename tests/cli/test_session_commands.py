@@ -623,9 +623,7 @@ def of_sessions() -> dict[str, click.Command]:
 
 
 @pytest.mark.parametrize(("name", "command"), of_sessions().items(), ids=of_sessions())
-def test_every_command_has_help_line_example_and_shared_options(
-    name: str, command: click.Command
-) -> None:
+def test_every_command_has_help_line_example_and_shared_options(name: str, command: click.Command) -> None:
     line = command.get_short_help_str(limit=60)
     assert line.endswith(".")
     assert not line.endswith("...")

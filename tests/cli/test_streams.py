@@ -133,9 +133,7 @@ READING = [("sessions",), ("history", "main"), ("search", "index"), ("session", 
 
 
 @pytest.mark.parametrize("command", READING, ids=" ".join)
-def test_reading_commands_work_with_read_only_ledger_file(
-    example: Path, command: tuple[str, ...]
-) -> None:
+def test_reading_commands_work_with_read_only_ledger_file(example: Path, command: tuple[str, ...]) -> None:
     (example / ".nexus" / "ledger.db").chmod(0o444)
     ran = program_without_rights(*command, folder=example)
     assert ran.returncode == 0, ran.stderr

@@ -102,7 +102,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         _abandon_output()
         if error.errno != errno.EPIPE:
             click.echo(f"nexus: output not written: {error.strerror or error}", err=True)
-        code = 0 if error.errno == errno.EPIPE else 1
+        code = 0 if error.errno == errno.EPIPE else 1  # a reader such as `head` that left is not an error
     except KeyboardInterrupt:
         _abandon_output()
         click.echo("nexus: stopped", err=True)
@@ -114,6 +114,7 @@ def _run(args: list[str] | None) -> int:
     from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
     from nexus.errors import NexusError
 
+    # Read from the arguments themselves: an error in parsing them must be reported as JSON too.
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
         result = cli.main(args, prog_name="nexus", standalone_mode=False)

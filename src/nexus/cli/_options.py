@@ -180,7 +180,7 @@ class NexusGroup(click.Group):
         """Run the subcommand with the options that were given before its name."""
         defaults = {name: value for name, value in ctx.params.items() if value not in (None, False)}
         ctx.default_map = dict.fromkeys(self.commands, defaults)
-        ctx.params.clear()
+        ctx.params.clear()  # the group's function takes no options
         return super().invoke(ctx)
 
     def subcommand(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -208,13 +208,14 @@ def resolve_session(nx: Engine, name: str) -> str:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )
-    nx.ledger.thread(name)
+    nx.ledger.thread(name)  # raises NoSuchSession
     return label or name
 
 
 def read_json(path: str) -> object:
     """Return a JSON file's value; `-` reads standard input. Raises UnreadableFile."""
     try:
+        # A file may begin with a byte order mark.
         text = read_input() if path == "-" else Path(path).read_text("utf-8-sig")
         return json.loads(text)
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:

@@ -63,6 +63,7 @@ def print_table(
     block = [tuple(names), *islice(remaining, ROWS_PER_BLOCK)]
     widths, heading = [0] * len(names), True
     while block:
+        # Printed rows cannot be laid out again, so columns only become wider from block to block.
         widths = [max(width, *(cell_width(row[at]) for row in block)) for at, width in enumerate(widths)]
         fitted = _fit_widths(widths, [name in wraps for name in names], columns)
         if fitted is None:  # each row as lines of name and value, without empty cells
@@ -82,7 +83,7 @@ def print_table(
 
 def cell_width(text: str) -> int:
     """Return the terminal columns of a text; Chinese, Japanese, Korean and emoji characters take two."""
-    if text.isascii():
+    if text.isascii():  # most cells; rich is imported only for the others
         return len(text)
     from rich.cells import cell_len
 
@@ -109,6 +110,7 @@ def _fit_widths(widths: list[int], wraps: list[bool], columns: int) -> list[int]
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - columns
     if not columns or excess <= 0:
         return widths
+    # Narrow columns are served first: what they do not need is left for the wider ones.
     wrapped = sorted((at for at, wrap in enumerate(wraps) if wrap), key=lambda at: widths[at])
     available = sum(widths[at] for at in wrapped) - excess
     if available < sum(min(widths[at], MIN_WRAPPED_COLUMNS) for at in wrapped) or not wrapped:

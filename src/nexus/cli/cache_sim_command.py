@@ -9,14 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import (
-    BUDGET_OPTION,
-    MODEL_OPTION,
-    PROFILE_OPTION,
-    TOOLS_OPTION,
-    CommandOptions,
-    nexus_command,
-)
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, TOOLS_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit, print_lines, progress_bar, quoted
 from nexus.cli._tables import print_table
 from nexus.engine import Engine

@@ -167,7 +167,7 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
                 f"entry {seq} of session {label!r} {problem} (show the references: nexus history NAME --refs)"
             )
         pinned = nx.ledger.live(label).pins
-        refs = [ref for ref in refs if reason or ref not in pinned]
+        refs = [ref for ref in refs if reason or ref not in pinned]  # a reason is stored for existing pins too
         for ref in refs:
             nx.ledger.pin(label, ref, reason)
         _report_pins(nx, label, "pinned", refs, options)

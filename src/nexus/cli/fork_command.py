@@ -55,7 +55,7 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
     if not _check_one(turn=turn, entry=entry, move=move):
         raise click.UsageError("missing position: --turn, --entry or --move")
     with options.session(name) as (nx, label):
-        before = nx.ledger.ref_updates(label)[-1]
+        before = nx.ledger.ref_updates(label)[-1]  # the move to go back to
         if move is None:
             nx.ledger.rewind(label, turn=turn, seq=entry)
         else:

@@ -38,7 +38,6 @@ from nexus.ledger.sessions import SearchHit
 from nexus.render.console import markdown_lines, printable
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
-from nexus.render.turnlog.entries import LogEntry
 from nexus.render.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
@@ -92,7 +91,12 @@ def command(
             messages = _with_summary(entries) if from_summary else entries
             emit(as_openai(messages) if output_format == "openai" else as_anthropic(messages))
         elif output_format == "turnlog":
-            _print_log(log_entries(entries, nx.ledger.live(label).undone), strict=strict)
+            log = log_entries(entries, nx.ledger.live(label).undone)
+            omitted: Counter[str] = Counter()  # content that the format does not define
+            for text in log_texts(strict_entries(log, omitted) if strict else log):
+                click.echo(escape_json(text), nl=False)
+            for content, count in sorted(omitted.items()):
+                click.echo(f"omitted: {content} ({count:,})", err=True)
         elif options.as_json:
             emit_each(value for entry in entries for value in as_values((entry,)))
         elif output_format == "markdown":
@@ -159,15 +163,6 @@ def _signs() -> Signs:
     return signs
 
 
-def _print_log(log: Iterator[LogEntry], *, strict: bool) -> None:
-    """Print a turn log; with `strict`, count on standard error the content that the format does not define."""
-    omitted: Counter[str] = Counter()
-    for text in log_texts(strict_entries(log, omitted) if strict else log):
-        click.echo(escape_json(text), nl=False)
-    for content, count in sorted(omitted.items()):
-        click.echo(f"omitted: {content} ({count:,})", err=True)
-
-
 def _with_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:
     """Yield the entries, after writing their images as `REFERENCE-NUMBER.TYPE` and naming the files on standard error.
 
@@ -188,7 +183,7 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
     try:
         data = base64.b64decode(image.data, validate=True)
         folder.mkdir(parents=True, exist_ok=True)
-        with file.open("xb") as target:
+        with file.open("xb") as target:  # fails if the file exists
             target.write(data)
     except ValueError:
         return f"Image {name} not written: its data is damaged"

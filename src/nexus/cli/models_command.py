@@ -12,7 +12,7 @@ from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.render.console import printable
-from nexus.tokens.model import Model, all_models, resolve, snapshot_date
+from nexus.tokens.model import all_models, resolve, snapshot_date
 from nexus.tokens.model_names import same_model
 
 
@@ -34,7 +34,13 @@ def command(name: str | None, calibrated: bool, options: CommandOptions) -> None
         emit({"date": snapshot_date(), "models": all_models()})
     else:
         names = ("model", "provider", "window", "output", "in", "cached", "out")
-        print_table(names, map(_row, all_models()), numbers=names[2:], wraps=names[:1])
+        rows: list[tuple[str, ...]] = []
+        for model in all_models():
+            prices = (model.prices.input, model.prices.cache_read, model.prices.output) if model.prices else ()
+            figures = [f"{price:g}" for price in prices] or ["", "", ""]
+            limits = (f"{model.context_tokens:,}", f"{model.max_output_tokens:,}")
+            rows.append((model.name, model.provider, *limits, *figures))
+        print_table(names, rows, numbers=names[2:], wraps=names[:1])
         click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
 
 
@@ -72,12 +78,6 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
     options.report_table(values, names, rows, empty=empty, numbers=names[2:5], wraps=names[:1])
     if values and not options.as_json:
         click.echo("factor: the model's tokens per base token; initial: the factor without reports")
-
-
-def _row(model: Model) -> tuple[str, ...]:
-    prices = model.prices
-    figures = [f"{price:g}" for price in (prices.input, prices.cache_read, prices.output)] if prices else ["", "", ""]
-    return model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *figures
 
 
 def _display(value: object) -> str:

@@ -14,7 +14,6 @@ from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
 from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
-from nexus.engine import Engine
 from nexus.errors import BadPolicy
 from nexus.policy import Policy, decide
 from nexus.policy.decision import unmatched_patterns
@@ -92,7 +91,15 @@ def check(file: str | None, options: CommandOptions) -> None:
     Example: nexus policy check policy.toml --tools tools.json
     """
     with options.open() as nx:
-        policies = nx.policies.read() if file is None else _read_policy(nx, file)
+        if file is None:
+            policies = nx.policies.read()
+        else:
+            policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
+            try:  # the file may refer to the user's toolsets, as a workspace's policy may
+                user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
+            except BadPolicy:  # the file can be checked while the policies in force are invalid
+                user_policies = ()
+            policies = merge_policies((*user_policies, policy))[-1:]
     warnings: list[str] = []
     if options.tools:
         definitions = iter_definitions(options.tool_definitions())
@@ -113,16 +120,6 @@ def check(file: str | None, options: CommandOptions) -> None:
         *(lines or ["No policy."]),
         *(f"Warning: {printable(warning)}" for warning in warnings),
     )
-
-
-def _read_policy(nx: Engine, file: str) -> tuple[Policy, ...]:
-    """Return the policy of a file, which may refer to the user's toolsets as a workspace's policy may."""
-    policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
-    try:
-        user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
-    except BadPolicy:  # the file can be checked while the policies in force are invalid
-        user_policies = ()
-    return merge_policies((*user_policies, policy))[-1:]
 
 
 @command.subcommand("test")

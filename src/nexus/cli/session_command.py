@@ -191,6 +191,7 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     entries: list[Entry] = []
     newest = 0
     for entry in nx.ledger.iter_entries(label, after):
+        # A block ends between two turns, because a turn is read from all of its entries.
         if entry.turn > newest and len(entries) >= operations.READ_ENTRIES:
             result += replay.turns(entries)
             entries = []
@@ -418,7 +419,7 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         _set_status(name, "deleted", options)
         return
     with options.session(name) as (nx, label):
-        if label != name:
+        if label != name:  # erasing cannot be undone, so it takes no alias
             raise BadReference(f"{quoted(name)} is an alias of {quoted(label)} (name the session itself to erase it)")
         if not yes:
             _confirm_erasure(nx, [label, *(nx.ledger.dependents(label) if with_forks else ())])

@@ -56,9 +56,7 @@ def test_the_summary_is_the_list_that_a_context_shows(loader: SkillsLoader, tmp_
     assert loader.build_skills_summary() == index(opened(tmp_path).assemble("hi", tools=[READ_FILE]))
 
 
-def test_files_are_read_per_call_and_unchanged_templates_are_omitted(
-    loader: SkillsLoader, tmp_path: Path
-) -> None:
+def test_files_are_read_per_call_and_unchanged_templates_are_omitted(loader: SkillsLoader, tmp_path: Path) -> None:
     skill(tmp_path, "later")
     assert loader.load_skill("later")
     path = skill(tmp_path, "note-taking")

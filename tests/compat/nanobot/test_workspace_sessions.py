@@ -134,9 +134,7 @@ def test_runtime_metadata_before_images_are_kept_apart_too(sessions: SessionMana
     assert [message.text() for message in sessions.engine.history(session.key)][-1] == "And this?"
 
 
-def test_large_results_are_truncated_in_history_but_not_in_ledger(
-    sessions: SessionManager, session: Session
-) -> None:
+def test_large_results_are_truncated_in_history_but_not_in_ledger(sessions: SessionManager, session: Session) -> None:
     """Document 003, "Architecture Notes": "Large tool results (>500 chars) are truncated when saving to session history".
 
     Decided: a view setting; the ledger keeps the whole and says how to get it.

@@ -76,9 +76,7 @@ def test_what_is_not_sent_counts_nothing_and_an_image_counts_by_formula() -> Non
     assert 100 < counter.count_messages([Message("user", (image,))]) < 2_000
 
 
-def test_exact_counter_matches_vocabulary_without_download(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_exact_counter_matches_vocabulary_without_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Decided on 004: `TiktokenCounter` "never downloads"."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     counter = TiktokenCounter()
