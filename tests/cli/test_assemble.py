@@ -39,7 +39,7 @@ def used_total(report: Ran) -> int:
     return report.json["tokenBudget"]["used"]["total"]
 
 
-def test_the_report_says_budget_what_is_in_what_is_out_and_the_cache_boundary(example: Path) -> None:
+def test_report_prints_budget_contents_omissions_and_cache_boundary(example: Path) -> None:
     ran = run("assemble", "What did we decide about the index?", folder=example)
     assert (ran.code, ran.err) == (0, "")
     for word in (
@@ -134,7 +134,7 @@ def test_standard_input_that_is_not_utf_8_is_no_traceback(empty: Path) -> None:
     assert "caf" in ran.out or "UTF-8" in ran.err
 
 
-def test_platform_and_actions_stand_with_the_message_and_an_action_needs_its_platform(empty: Path) -> None:
+def test_platform_and_actions_precede_message_and_action_requires_platform(empty: Path) -> None:
     """Document 002, "Current Event Assembly": `Platform:`, then `Available actions:` joined by a comma; not for workers."""
     there = ("--platform", "imessage", "--action", "reply", "--action", "react")
     ran = run("assemble", "Hello", *AT, *there, "--json", folder=empty)

@@ -85,7 +85,7 @@ def test_an_empty_session_is_said_to_have_no_calls(empty: Path, tmp_path: Path) 
     assert (value["calls"], value["cheapest_marks"]) == (0, None)
 
 
-def test_a_budget_that_nothing_fits_refuses_every_call_but_those_of_no_trimming(talk: Path, empty: Path) -> None:
+def test_cache_sim_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: Path, empty: Path) -> None:
     assert run("import", talk, "--session", "s", folder=empty).code == 0
     ran = run("cache-sim", "s", "--budget", "1", folder=empty)
     assert ran.code == 0

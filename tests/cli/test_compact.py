@@ -48,7 +48,7 @@ def test_what_cannot_be_compacted_is_said_in_one_line(tmp_path: Path) -> None:
     assert run("compact", "main", "-w", "w", "--budget", "0", folder=folder).code == 2
 
 
-def test_a_server_that_is_not_there_is_told_and_the_summary_is_made_by_rule(tmp_path: Path) -> None:
+def test_unreachable_summarizer_is_reported_and_summary_is_extractive(tmp_path: Path) -> None:
     folder = talked(tmp_path)
     assert run("init", "w", folder=folder).code == 0
     assert run("import", "talk.json", "-w", "w", "--session", "main", folder=folder).code == 0

@@ -45,9 +45,7 @@ def nexus_here(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rin
     return nexus
 
 
-def test_a_value_is_read_from_standard_input_and_its_last_line_end_is_none_of_it(
-    nexus_here: Nexus, ring: Working
-) -> None:
+def test_credential_value_from_stdin_excludes_last_line_break(nexus_here: Nexus, ring: Working) -> None:
     for given in (CANARY, f"{CANARY}\n", f"{CANARY}\r\n", f"\ufeff{CANARY}\n"):
         done = nexus_here("credential", "set", "twitter", stdin=given.encode())
         assert (done.code, done.out, done.err) == (0, "Credential twitter: stored in the system's keyring.\n", "")

@@ -31,7 +31,7 @@ def talk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_replay_prints_the_body_and_says_on_standard_error_that_it_is_proven(talk: Path) -> None:
+def test_replay_prints_body_and_reports_verification_on_stderr(talk: Path) -> None:
     done = run("replay", "main", "15", "--call", "1", folder=talk)
     assert done.code == 0
     assert json.loads(done.out)["messages"][-1]["content"][-1]["text"].endswith("go \x1b[31m")
@@ -83,7 +83,7 @@ def test_diff_names_the_cause_and_the_first_byte(talk: Path) -> None:
     assert run("diff", "main", "3", "--later-call", "1", folder=talk).code == 2
 
 
-def test_a_past_call_is_tried_under_other_conditions_and_nothing_is_written(talk: Path) -> None:
+def test_assemble_rebuilds_recorded_call_with_changes_and_writes_nothing(talk: Path) -> None:
     ledger = talk / ".nexus" / "ledger.db"
     before = ledger.read_bytes()
     body = json.loads(run("assemble", "--turn", "10", "--as", "anthropic", folder=talk).out)
@@ -101,7 +101,7 @@ def test_a_past_call_is_tried_under_other_conditions_and_nothing_is_written(talk
     assert ledger.read_bytes() == before
 
 
-def test_a_call_that_cannot_be_proven_ends_with_5_and_is_shown_when_asked_for(talk: Path) -> None:
+def test_unverified_call_exits_5_and_is_printed_with_unverified(talk: Path) -> None:
     with nexus.open(talk, models={}) as nx:
         call = recorded_call(nx.store, "main", 3)
         records = [r for r in nx.store.dump() if getattr(r, "sha256", "") != call.row.manifest["inputs"]["blocks"]]

@@ -105,7 +105,7 @@ def test_an_unknown_session_is_refused_with_what_to_do(example: Path) -> None:
     assert run("history", "nope", "--json", folder=example).json["error"]["type"] == "NoSuchSession"
 
 
-def test_in_a_folder_without_a_ledger_no_session_is_known_and_no_file_is_made(tmp_path: Path) -> None:
+def test_commands_create_no_file_in_folder_without_ledger(tmp_path: Path) -> None:
     assert run("history", "main", folder=tmp_path).code == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -117,9 +117,7 @@ def test_a_conversation_that_grew_adds_just_the_rest(empty: Path, talk: Path) ->
     assert texts(empty, "talk")[-3:] == ["GIN.", "Sure?", "Yes."]
 
 
-def test_what_is_new_after_the_session_went_on_here_becomes_a_session_beside_it(
-    empty: Path, talk: Path, tmp_path: Path
-) -> None:
+def test_new_messages_become_separate_session_after_local_continuation(empty: Path, talk: Path, tmp_path: Path) -> None:
     run("import", talk, folder=empty)
     run("assemble", "Here", "-s", "talk", "--save", "ctx.json", folder=empty)
     from support.sdk_replies import openai_reply
@@ -139,7 +137,7 @@ def test_an_import_by_a_forced_format_can_be_shown_in_every_form(empty: Path, fo
     assert run("history", "forced", "--as", form, folder=empty).code == 0
 
 
-def test_a_folder_imports_all_its_session_files_and_names_those_that_are_none(empty: Path, tmp_path: Path) -> None:
+def test_folder_import_reads_all_sessions_and_lists_other_files(empty: Path, tmp_path: Path) -> None:
     box = tmp_path / "box" / "deeper"
     box.mkdir(parents=True)
     write_json(box / "one.json", {"messages": TALK})
@@ -245,9 +243,7 @@ def test_two_files_of_one_name_are_two_conversations_and_never_mixed(empty: Path
     assert ["alpha", "A"] in histories
 
 
-def test_another_file_under_the_name_of_a_session_does_not_become_its_continuation(
-    empty: Path, talk: Path, tmp_path: Path
-) -> None:
+def test_unrelated_file_with_known_session_name_is_not_appended(empty: Path, talk: Path, tmp_path: Path) -> None:
     run("import", talk, "-s", "main", folder=empty)
     other = write_json(tmp_path / "other.json", {"messages": [{"role": "user", "content": "beta"}]})
     run("import", other, "-s", "main", folder=empty)

@@ -69,7 +69,7 @@ FILES = {"plain": {}, "fork": {"fork": "u8 a8"}, "side": {"side": "u7 a7"}, "bot
 
 @pytest.mark.parametrize("write", ["commit", "fork"])
 @pytest.mark.parametrize("kind", FILES)
-def test_of_two_imports_at_once_one_adds_and_the_other_says_that_it_added_nothing(
+def test_concurrent_imports_add_once_and_report_nothing_added(
     two: tuple[Engine, Engine], tmp_path: Path, kind: str, write: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "log.jsonl", "s", "u1 a1 u2 a2", **FILES[kind])
@@ -87,7 +87,7 @@ def test_of_two_imports_at_once_one_adds_and_the_other_says_that_it_added_nothin
     )
 
 
-def test_an_import_that_another_one_of_a_shorter_file_overtook_adds_the_rest(
+def test_import_adds_rest_after_concurrent_import_of_shorter_file(
     two: tuple[Engine, Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = written(tmp_path / "short.jsonl", "s", "u1 a1")
@@ -97,7 +97,7 @@ def test_an_import_that_another_one_of_a_shorter_file_overtook_adds_the_rest(
     assert [message.text() for message in two[0].history("s")] == ["say u1", "said a1", "say u2", "said a2"]
 
 
-def test_an_import_into_a_session_that_others_write_to_all_the_time_gives_up_and_says_so(
+def test_import_gives_up_with_error_when_session_changes_constantly(
     two: tuple[Engine, Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.jsonl"
@@ -128,7 +128,7 @@ def grown(folder: Path, tmp_path: Path, status: str) -> Path:
     return written(path, "s", "u1 a1 u2 a2", fork="u8 a8", side="u7 a7")
 
 
-def test_an_import_into_an_archived_session_adds_and_says_that_it_is_archived(empty: Path, tmp_path: Path) -> None:
+def test_import_into_archived_session_adds_and_notes_status(empty: Path, tmp_path: Path) -> None:
     path = grown(empty, tmp_path, "archive")
     dry = run("import", path, "--dry-run", folder=empty)
     ran = run("import", path, folder=empty)
@@ -140,7 +140,7 @@ def test_an_import_into_an_archived_session_adds_and_says_that_it_is_archived(em
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=str)
-def test_nothing_is_added_to_a_deleted_session_or_beside_it_and_that_is_said(
+def test_import_into_deleted_session_adds_nothing_and_reports_it(
     empty: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     path = grown(empty, tmp_path, "delete")
@@ -188,9 +188,7 @@ def test_a_fork_that_was_deleted_gets_nothing_and_the_others_get_theirs(empty: P
 # copies --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_original_that_comes_after_its_resumed_copy_is_known_under_the_name_of_the_copy(
-    empty: Path, tmp_path: Path
-) -> None:
+def test_original_imported_after_resumed_copy_is_alias_of_copy(empty: Path, tmp_path: Path) -> None:
     run("import", written(tmp_path / "copy.jsonl", "later", "u1 a1 u2 a2 u3 a3"), folder=empty)
     ran = run("import", written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2"), folder=empty)
     assert ran.out.startswith("later (claude_code): added 0 steps")
@@ -212,9 +210,7 @@ def test_what_only_the_original_has_is_added_beside_the_copy(
     assert (one["messages"], one["parent_session"]) == ((4, "") if "fork" in parts else (2, "later"))
 
 
-def test_an_original_that_went_on_by_itself_gets_a_session_that_shares_the_beginning(
-    empty: Path, tmp_path: Path
-) -> None:
+def test_diverged_original_becomes_session_sharing_the_beginning(empty: Path, tmp_path: Path) -> None:
     run("import", written(tmp_path / "copy.jsonl", "later", "u1 a1 u2 a2 u3 a3"), folder=empty)
     path = written(tmp_path / "original.jsonl", "first", "u1 a1 u2 a2 u4 a4")
     assert "first (claude_code): added 2 steps" in run("import", path, folder=empty).out

@@ -79,7 +79,7 @@ def test_the_ledger_is_named_before_or_after_the_job_or_found_here(example: Path
     assert ran.json["damages"] == []
 
 
-def test_verify_says_that_a_ledger_is_sound_or_lists_all_damage_with_exit_code_5(example: Path) -> None:
+def test_verify_reports_intact_ledger_or_lists_damage_with_exit_code_5(example: Path) -> None:
     ran = run("ledger", "verify", folder=example)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.endswith("is intact.\n")
@@ -152,7 +152,7 @@ def test_figures_are_printed_and_the_same_as_json(example: Path) -> None:
 
 
 @pytest.mark.parametrize("at_ms", [-1, -(10**17), 10**17, 2**62], ids=str)
-def test_a_time_that_no_calendar_has_is_shown_as_its_number_by_every_command(empty: Path, at_ms: int) -> None:
+def test_commands_print_number_of_time_outside_calendar(empty: Path, at_ms: int) -> None:
     with nexus.open(workspace=empty) as nx:
         said = with_sizes([user("Hi", at_ms=at_ms), assistant("", ToolCall("c", "ping", "{}"))], nx.counter)
         nx.store.commit("old", Commit((NewEntry(messages=said, at_ms=at_ms, starts_turn=True),)))
@@ -229,7 +229,7 @@ def test_a_ledger_of_this_version_needs_no_migration(example: Path) -> None:
     assert run("ledger", "migrate", "--dry-run", "--json", folder=example).json["dryRun"] is True
 
 
-def test_the_doctor_prints_a_line_for_each_finding_and_fails_only_for_bad_ones(example: Path) -> None:
+def test_doctor_prints_findings_and_fails_only_for_bad_ones(example: Path) -> None:
     ran = run("ledger", "doctor", folder=example)
     assert ran.code == 0, ran.out
     assert {line.split()[0] for line in ran.out.splitlines() if not line.startswith(" ")} <= {"ok", "warn"}
@@ -314,7 +314,7 @@ def test_a_tenants_data_is_taken_elsewhere_and_then_deleted_for_good(tmp_path: P
     assert run("ledger", "stats", "--tenant", "acme", "--json", *place, folder=tmp_path).json["messages"] == 1
 
 
-def test_vacuum_gives_back_the_space_of_what_was_deleted_and_leaves_the_rest(example: Path) -> None:
+def test_vacuum_frees_space_of_deleted_rows_and_keeps_the_rest(example: Path) -> None:
     run("session", "delete", "main", "--for-good", "--yes", folder=example)
     done = run("ledger", "vacuum", "--json", folder=example).json
     assert 0 < done["after_bytes"] <= done["before_bytes"]

@@ -76,7 +76,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize(("make", "says"), FILES.values(), ids=FILES)
-def test_a_file_that_is_no_ledger_is_refused_by_every_command_and_left_as_it_is(
+def test_every_command_rejects_foreign_file_as_ledger_unchanged(
     tmp_path: Path, make: Callable[[Path], None], says: str
 ) -> None:
     make(tmp_path / "given.db")

@@ -51,7 +51,7 @@ def test_a_secret_needs_force_and_is_then_warned_of_on_standard_error(empty: Pat
     assert "warning: text may contain a secret" in forced.err
 
 
-def test_several_facts_that_could_be_meant_are_listed_and_nothing_is_changed(empty: Path) -> None:
+def test_forget_lists_ambiguous_facts_and_changes_nothing(empty: Path) -> None:
     (empty / "MEMORY.md").write_text("- twin\n- 2026-01-01: twin\n")
     ran = run("memory", "forget", "twin", folder=empty)
     assert (ran.code, "facts match: 1, 2 (nothing was changed" in ran.err) == (2, True)
@@ -89,7 +89,7 @@ def test_hostile_text_has_no_power_over_a_terminal_and_stays_one_fact(empty: Pat
     assert len(run("memory", "show", "--json", folder=empty).json["facts"]) == 1
 
 
-def test_a_zone_that_does_not_exist_and_files_that_cannot_be_used_are_one_line(empty: Path) -> None:
+def test_unknown_zone_and_unusable_files_are_reported_in_one_line(empty: Path) -> None:
     (empty / "MEMORY.md").mkdir()
     for code, args in ((2, ("--timezone", "Mars/Base")), (4, ())):
         ran = run("memory", "add", "x", *args, folder=empty)

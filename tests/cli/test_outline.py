@@ -40,7 +40,7 @@ def outline(root: Path, *options: str, asked: str = "what now?") -> list[str]:
     return done.out.splitlines()
 
 
-def test_each_block_and_message_has_a_line_with_tokens_and_role_and_the_middle_is_counted(root: Path) -> None:
+def test_outline_has_line_per_block_and_message_and_counts_the_middle(root: Path) -> None:
     talked(root, 3, "layered")
     head, *lines = outline(root)
     assert head.startswith("layered: ") and head.endswith(" of 176,000 tokens")

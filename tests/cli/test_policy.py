@@ -54,7 +54,7 @@ def test_show_lists_every_rule(bound: Path) -> None:
     assert run("policy", "show", "--json", folder=bound).json[0]["default"]["toolset"] == "look"
 
 
-def test_check_says_that_a_policy_is_fine_and_warns_of_patterns_that_match_nothing(bound: Path) -> None:
+def test_policy_check_reports_ok_and_warns_of_unmatched_patterns(bound: Path) -> None:
     ran = run("policy", "check", "--tools", "tools.json", folder=bound)
     assert ran.out.splitlines() == [
         ".nexus/policy.toml: ok (2 toolsets, 1 principals, 1 roles)",
@@ -72,7 +72,7 @@ def test_check_judges_a_file_before_it_holds(bound: Path) -> None:
     assert run("policy", "check", "new.toml", folder=bound).code == 0
 
 
-def test_a_broken_policy_is_one_line_that_names_the_key_and_no_context_is_made(bound: Path) -> None:
+def test_invalid_policy_is_reported_with_key_and_prevents_assembly(bound: Path) -> None:
     (bound / ".nexus" / "policy.toml").write_text("[toolsets.full]\ntools = '*'\n")
     for command in (("policy", "check"), ("policy", "show"), ("assemble", "hi"), ("context",)):
         ran = run(*command, folder=bound)
@@ -82,7 +82,7 @@ def test_a_broken_policy_is_one_line_that_names_the_key_and_no_context_is_made(b
     assert run("sessions", folder=bound).code == 0
 
 
-def test_test_shows_role_session_toolset_permissions_and_each_tool_with_its_reason(bound: Path) -> None:
+def test_policy_test_prints_grant_and_each_tool_with_reason(bound: Path) -> None:
     out = run("policy", "test", "--as", "telegram:42", "--role", "worker", "--tools", "tools.json", folder=bound).out
     rows = [line.split(maxsplit=1) for line in out.splitlines()]
     assert rows[:5] == [
@@ -119,7 +119,7 @@ def test_promote_renames_and_says_so(bound: Path) -> None:
     assert run("policy", "link", "telegram:42", "bob", folder=bound).code == 2
 
 
-def test_assemble_takes_who_speaks_and_goes_to_their_session_with_their_tools(bound: Path) -> None:
+def test_assemble_uses_session_and_tools_of_principal(bound: Path) -> None:
     ctx = run("assemble", "hi", "--principal", "telegram:42", "--tools", "tools.json", "--json", folder=bound).json
     assert (ctx["sessionLabel"], ctx["role"], ctx["toolsetName"]) == ("dm:ann", "manager", "full")
     assert ctx["permissionsGranted"] == ["read"]

@@ -61,7 +61,7 @@ def test_show_prints_sources_in_order_with_slot_volatility_and_tokens(mine: Path
     assert rows[2] == {"slot": "system", "source": "rules", "changes": "files", "tokens": 938, "origins": ["AGENTS.md"]}
 
 
-def test_check_warns_of_a_volatile_block_before_stable_ones_and_says_what_that_costs(mine: Path) -> None:
+def test_profile_check_reports_cost_of_volatile_block_before_stable_ones(mine: Path) -> None:
     ran = run("profile", "check", "mine", folder=mine)
     assert ran.code == 0
     first, warning, *_ = ran.out.splitlines()
@@ -79,7 +79,7 @@ def test_check_warns_of_a_volatile_block_before_stable_ones_and_says_what_that_c
     assert dear["profiles"][0]["findings"][0]["dollars"] > found["dollars"]
 
 
-def test_check_without_a_name_checks_all_files_and_fails_where_one_is_broken(mine: Path) -> None:
+def test_profile_check_without_name_fails_when_any_file_is_invalid(mine: Path) -> None:
     assert run("profile", "check", folder=mine).code == 0
     put(mine / ".nexus" / "profiles" / "bad.toml", "system = 3")
     ran = run("profile", "check", folder=mine)
@@ -121,7 +121,7 @@ def test_a_name_leads_to_no_file_beside_the_folders_of_profiles(example: Path) -
     assert "is a built-in profile" in run("assemble", "hi", "--profile", ready, folder=example).err
 
 
-def test_a_recorded_call_is_replayed_when_its_file_is_broken_and_tried_under_another_profile(mine: Path) -> None:
+def test_replay_works_when_profile_file_became_invalid(mine: Path) -> None:
     put(mine / "small.toml", 'system = ["rules"]\ncurrent = ["moment", "attachments"]\n')
     assert run("assemble", "hi", "-s", "new", "--profile", "mine", "--save", "turn.json", folder=mine).code == 0
     write_json(

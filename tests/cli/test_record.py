@@ -107,7 +107,7 @@ def test_the_next_call_extends_the_recorded_one(example: Path) -> None:
     assert "extend the last call" in run("assemble", "Next", folder=example).out
 
 
-def test_a_context_that_the_session_has_left_behind_is_refused_or_its_prefix_is_not_called_kept(empty: Path) -> None:
+def test_record_rejects_outdated_context_or_reports_moved_prefix(empty: Path) -> None:
     """Two contexts from one head: the second was never sent with the first one's turn in it."""
     run("record", saved(empty, "Start"), reply(empty), folder=empty)
     one, two = saved(empty, "One", name="one.json"), saved(empty, "Two", name="two.json")
@@ -182,7 +182,7 @@ def test_a_file_that_is_no_saved_context_is_refused_in_one_clear_line(empty: Pat
 @pytest.mark.parametrize(
     "content", ["{bad", "", "[]", "3", "{}", '{"choices": []}', '{"choices": 3}', '{"error": {"message": "x"}}']
 )
-def test_a_file_that_is_no_reply_is_refused_in_one_clear_line_and_nothing_is_stored(empty: Path, content: str) -> None:
+def test_record_rejects_invalid_reply_and_stores_nothing(empty: Path, content: str) -> None:
     ctx = saved(empty)
     (empty / "response.json").write_text(content)
     ran = run("record", ctx, "response.json", folder=empty)

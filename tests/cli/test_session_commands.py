@@ -180,7 +180,7 @@ def test_ancestry_goes_from_the_root_to_the_turn_that_was_asked_for(folder: Path
     refused(run("session", "ancestry", "b", "--turn", "9", folder=folder), "3 turns")
 
 
-def test_the_list_shows_what_is_hidden_only_when_asked_and_then_with_its_status(folder: Path) -> None:
+def test_sessions_lists_inactive_ones_with_status_only_with_all(folder: Path) -> None:
     with opened(folder) as nx:
         said(nx, "old", ("a", "b"))
         said(nx, "gone", ("a", "b"))
@@ -210,7 +210,7 @@ def test_the_list_shows_the_parent_of_a_session_that_another_one_spawned(folder:
 # names and facts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_archived_and_restored_and_doing_it_twice_adds_nothing(folder: Path) -> None:
+def test_archive_and_restore_are_idempotent(folder: Path) -> None:
     for command, listed in (
         ("archive", []),
         ("archive", []),
@@ -285,7 +285,7 @@ def stored_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((folder / ".nexus").iterdir()))
 
 
-def test_delete_for_good_erases_the_text_from_the_file_and_prints_the_proof(folder: Path) -> None:
+def test_delete_for_good_erases_text_from_file_and_reports_search(folder: Path) -> None:
     with opened(folder) as nx:
         said(nx, "secret", ("The word is xylophone.", "Noted: xylophone."))
     assert b"xylophone" in stored_bytes(folder)
@@ -342,7 +342,7 @@ def test_a_fork_shares_the_history_up_to_a_turn_or_an_entry(folder: Path) -> Non
     refused(run("fork", "", "main", folder=folder), "empty")
 
 
-def test_rewind_says_what_is_left_behind_and_the_command_that_it_prints_goes_back(folder: Path) -> None:
+def test_rewind_prints_command_that_restores_abandoned_entries(folder: Path) -> None:
     shown = done("rewind", "main", "--turn", "1", folder=folder)
     assert "at entry 2 now (the end of turn 1)" in shown
     assert "entries 3 to 6, up to turn 3" in shown
@@ -377,7 +377,7 @@ def test_a_rewind_that_says_no_place_or_one_that_is_not_there_is_refused(folder:
 # undo and redo -------------------------------------------------------------------------------------------------------
 
 
-def test_undo_shows_again_what_a_compaction_covered_and_redo_takes_that_back(folder: Path) -> None:
+def test_undo_shows_covered_messages_again_and_redo_hides_them(folder: Path) -> None:
     compacted(folder)
     undone = done("undo", "main", folder=folder)
     assert "undone the compaction at entry 7, a summary of entries 1 to 4." in undone
@@ -399,7 +399,7 @@ def test_there_is_nothing_to_undo_or_redo_where_nothing_holds_or_is_undone(folde
     refused(run("redo", "main", folder=folder), "no undo")
 
 
-def test_undo_of_the_newer_of_two_compactions_names_the_older_one_that_is_shown_now(folder: Path) -> None:
+def test_undo_of_newer_compaction_names_older_current_one(folder: Path) -> None:
     compacted(folder)
     with opened(folder) as nx:
         nx.ledger.compact("main", Compaction(1, 6, 8, "All of it."), after_checkpoint=7)
@@ -447,7 +447,7 @@ def places(folder: Path, *args: str) -> list[tuple[str, int, int]]:
     return [(hit["sessions"][0], hit["place"]["seq"], hit["place"]["ord"]) for hit in hits]
 
 
-def test_search_finds_words_and_shows_session_entry_role_and_what_stands_around(folder: Path) -> None:
+def test_search_prints_session_entry_role_and_excerpt(folder: Path) -> None:
     first, excerpt = done("search", "REBUILD", folder=folder).splitlines()
     assert first.split()[:6] == ["main", "entry", "5.0", "turn", "3", "user"]
     assert excerpt.strip() == "And the nightly rebuild?"
@@ -497,7 +497,7 @@ def test_the_excerpt_has_the_words_wherever_they_stand_in_a_message(folder: Path
             assert len(hit["excerpt"]) < 300
 
 
-def test_messages_that_a_session_has_from_another_thread_are_found_under_it(folder: Path) -> None:
+def test_search_finds_messages_shared_from_other_thread(folder: Path) -> None:
     done("fork", "b", "main", "--turn", "2", folder=folder)
     assert places(folder, "bigrams", "-s", "b") == [("b", 3, 1)]
     done("rewind", "main", "--turn", "1", folder=folder)
@@ -508,7 +508,7 @@ def test_messages_that_a_session_has_from_another_thread_are_found_under_it(fold
     assert "without a session" in done("search", "nightly", folder=folder)
 
 
-def test_a_hit_in_a_session_that_is_not_listed_says_so_and_deleted_ones_are_asked_for(folder: Path) -> None:
+def test_search_marks_archived_hits_and_finds_deleted_only_with_all(folder: Path) -> None:
     done("session", "archive", "main", folder=folder)
     assert "main (archived)" in done("search", "bigrams", folder=folder)
     done("session", "delete", "main", folder=folder)
@@ -519,7 +519,7 @@ def test_a_hit_in_a_session_that_is_not_listed_says_so_and_deleted_ones_are_aske
 # history -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_compacted_history_begins_with_the_summary_and_has_only_what_it_kept(folder: Path) -> None:
+def test_history_from_summary_has_summary_and_kept_messages_only(folder: Path) -> None:
     compacted(folder)
     lines = done("history", "main", "--from-summary", folder=folder).splitlines()
     assert lines[:2] == ["── compacted: a summary replaces entries 1 to 4 ──", f"> {SUMMARY}"]
@@ -583,7 +583,7 @@ def test_no_command_makes_a_file_where_there_is_no_ledger(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_with_control_characters_has_no_power_over_the_terminal_in_any_command(folder: Path) -> None:
+def test_session_commands_escape_control_characters_in_names(folder: Path) -> None:
     name = "ev\x1b[31mil\nna\x07me"
     with opened(folder) as nx:
         nx.ledger.create("spawned", SessionMetadata(task=name))
@@ -623,9 +623,7 @@ def of_sessions() -> dict[str, click.Command]:
 
 
 @pytest.mark.parametrize(("name", "command"), of_sessions().items(), ids=of_sessions())
-def test_every_command_has_one_line_of_help_an_example_and_the_options_of_all(
-    name: str, command: click.Command
-) -> None:
+def test_every_command_has_help_line_example_and_shared_options(name: str, command: click.Command) -> None:
     line = command.get_short_help_str(limit=60)
     assert line.endswith(".")
     assert not line.endswith("...")
@@ -635,7 +633,7 @@ def test_every_command_has_one_line_of_help_an_example_and_the_options_of_all(
     assert [option.opts for option in options if not (option.help or "").endswith(".")] == []
 
 
-def test_options_may_stand_before_or_after_the_name_of_a_command_of_the_group(folder: Path, tmp_path: Path) -> None:
+def test_shared_options_work_before_and_after_subcommand_name(folder: Path, tmp_path: Path) -> None:
     after = run("session", "turns", "main", "--json", "-w", folder, folder=tmp_path)
     before = run("session", "--json", "-w", folder, "turns", "main", folder=tmp_path)
     assert before.json == after.json

@@ -81,9 +81,7 @@ def test_a_very_long_name_leaves_the_other_columns_readable(empty: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "esc\x1b[31m\x07", "tab\tx", "cr\rx"], ids=repr)
-def test_a_name_with_control_characters_stays_on_its_line_and_has_no_power_over_the_terminal(
-    empty: Path, name: str
-) -> None:
+def test_control_characters_in_names_are_escaped_on_one_line(empty: Path, name: str) -> None:
     session(empty, name)
     shown = run("sessions", folder=empty).out
     assert len(shown.splitlines()) == 2

@@ -104,7 +104,7 @@ def test_an_unknown_name_is_an_error_that_names_what_is_near(ws: Path, command: 
     assert "the first line is not ---" in nexus(ws, command, "broken").err
 
 
-def test_use_works_where_nothing_can_be_noted_and_says_so_on_standard_error(ws: Path, tmp_path: Path) -> None:
+def test_skill_use_warns_when_use_cannot_be_recorded(ws: Path, tmp_path: Path) -> None:
     ran = run("skill", "use", "past-conversations", folder=tmp_path)
     assert (ran.code, "no workspace" in ran.err) == (0, True)
     assert not (tmp_path / ".nexus").exists()
@@ -196,7 +196,7 @@ def test_new_can_be_the_users_own_and_says_which_skill_it_stands_before(
     assert "nexus:skills/past-conversations/SKILL.md is not used" in ran.err
 
 
-def test_lint_names_file_line_and_severity_and_ends_with_1_if_a_rule_is_broken(ws: Path) -> None:
+def test_skill_lint_prints_file_line_severity_and_exits_1_for_errors(ws: Path) -> None:
     written(ws, "bad", "---\nlicense: MIT\nname: Bad\ndescription: " + "d" * 1_025 + "\nversion: 2\n---\nText.\n")
     skill(ws, "good")
     ran = nexus(ws, "lint")

@@ -115,7 +115,7 @@ def test_closed_standard_input_is_no_traceback(empty: Path) -> None:
     assert ran.returncode in (2, 4)
 
 
-def test_reading_works_in_a_workspace_that_cannot_be_written_or_says_in_one_line_that_it_does_not(
+def test_reading_commands_work_or_report_one_line_in_read_only_workspace(
     example: Path,
 ) -> None:
     with read_only(example), read_only(example / ".nexus"):
@@ -133,16 +133,14 @@ READING = [("sessions",), ("history", "main"), ("search", "index"), ("session", 
 
 
 @pytest.mark.parametrize("command", READING, ids=" ".join)
-def test_reading_works_where_the_ledger_cannot_be_written_but_its_folder_can(
-    example: Path, command: tuple[str, ...]
-) -> None:
+def test_reading_commands_work_with_read_only_ledger_file(example: Path, command: tuple[str, ...]) -> None:
     (example / ".nexus" / "ledger.db").chmod(0o444)
     ran = program_without_rights(*command, folder=example)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
 
 
-def test_writing_commands_say_in_one_line_that_a_workspace_cannot_be_written(example: Path, talk: Path) -> None:
+def test_writing_commands_report_read_only_workspace_in_one_line(example: Path, talk: Path) -> None:
     run("assemble", "Hi", "--save", talk.parent / "ctx.json", folder=example)
     from support.sdk_replies import openai_reply
 
@@ -156,7 +154,7 @@ def test_writing_commands_say_in_one_line_that_a_workspace_cannot_be_written(exa
             assert b"ledger.db" in ran.stderr
 
 
-def test_a_workspace_without_a_ledger_that_cannot_be_written_is_one_clear_line(tmp_path: Path, talk: Path) -> None:
+def test_read_only_workspace_without_ledger_is_reported_in_one_line(tmp_path: Path, talk: Path) -> None:
     with read_only(tmp_path / "locked") as folder:
         ran = program_without_rights("import", talk, folder=folder)
     assert ran.returncode == 5

@@ -51,7 +51,7 @@ def test_a_terminal_that_is_too_narrow_breaks_long_texts_between_words(
     assert [line for line in lines if line.endswith(("会議の記録 and more", "short"))] == [lines[1], lines[2]]
 
 
-def test_a_terminal_that_is_much_too_narrow_gets_each_row_as_lines_of_its_own(
+def test_table_prints_rows_as_records_on_very_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = printed(monkeypatch, 20)

@@ -158,7 +158,7 @@ def test_json_on_a_terminal_is_indented_and_the_same_value(example: Path) -> Non
 
 
 @pytest.mark.parametrize("width", [40, 71, 72, 100])
-def test_the_picture_of_a_window_fits_and_names_every_block_on_any_terminal(example: Path, width: int) -> None:
+def test_context_grid_fits_and_names_every_block_at_any_width(example: Path, width: int) -> None:
     from rich.console import Console
 
     with nexus.open(workspace=example) as nx:

@@ -102,7 +102,7 @@ def test_finish_request_has_its_own_sign(logged: Path) -> None:
     assert on_a_terminal("history", "log", folder=logged).endswith("✅ finishRequest\n   └─ Reason: Done\n")
 
 
-def test_a_session_of_another_form_comes_back_from_its_turn_log_with_nothing_lost(example: Path) -> None:
+def test_turn_log_round_trip_keeps_session_of_other_format(example: Path) -> None:
     shown = run("history", "main", "--as", "turnlog", folder=example)
     (example / "main.json").write_text(shown.out, "utf-8")
     assert run("validate", "main.json", folder=example).code == 0

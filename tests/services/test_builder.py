@@ -183,7 +183,7 @@ def test_a_registry_of_your_own_will_do_and_what_is_none_is_an_error() -> None:
             build(ContextBuilder(tool_registry=Mine(given)))
 
 
-def test_rows_of_the_current_run_are_left_out_and_what_is_left_out_is_counted() -> None:
+def test_rows_of_current_run_are_omitted_and_counted() -> None:
     """Decided on 000: rows of the current run are left out; `system` and `command` rows are counted in the report."""
     rows = [row("human", "now", "run_3"), row("command", "/x"), *example(PLAIN)]
     built = build(ContextBuilder(persistence_service=Stored(rows)), current_run_id="run_3")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nexus.render.tagged import parse_memory, parse_moment
 from nexus.services.context import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
-from nexus.services.context.reading import read_time
+from nexus.services.context.formatters import read_time
 from nexus.types.block import ContextWarning
 from render.tagged.making import HOSTILE, PIECES
 
@@ -79,7 +79,7 @@ def test_long_messages_end_with_three_dots_within_500_characters() -> None:
     assert entry.text == "x" * 497 + "..."  # type: ignore[union-attr]
 
 
-def test_messages_are_merged_by_run_with_annotations_as_the_document_names_it() -> None:
+def test_messages_are_merged_by_run_with_annotations() -> None:
     """Document 000, "Formatters": `_merge_messages_by_run_id`: "Human messages: kept unchanged"."""
     given = example(OPENAI)[::-1]
     found = MemoryFormatter._merge_messages_by_run_id(given)
@@ -246,7 +246,7 @@ def test_the_moment_is_printed_to_the_character() -> None:
         (None, "08:00:00+00:00"),
     ],
 )
-def test_the_offset_is_that_of_a_browser_as_number_or_text_or_the_name_of_a_zone(offset: Any, shown: str) -> None:
+def test_offset_is_browser_minutes_as_number_or_text_or_zone_name(offset: Any, shown: str) -> None:
     """Document 000: `timezone_offset`. Decided: minutes as `getTimezoneOffset` gives them (-480 is +08:00), also as text."""
     warned: list[ContextWarning] = []
     block = MomentFormatter.format_this_moment("x", "2025-12-10T08:00:00Z", offset, warned=warned)

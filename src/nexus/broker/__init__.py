@@ -1,17 +1,46 @@
-"""The interface of document 002: the broker's functions as free functions."""
+"""The interface of document 002: the broker's functions as free functions.
+
+System prompts consist of the sources of the profile `layered`, in its order, joined by a blank line. They do not depend
+on model, provider, platform or time. Messages are those of `buildHistoryMessages` and `buildCurrentMessage`. Budgets
+are context windows of models, and compaction when a context is full or too large.
+"""
 
 from __future__ import annotations
 
-from nexus.broker.budget import (
-    MODEL_LIMITS,
-    ensure_budget,
-    get_model_limit,
-    handle_overflow,
-    retry_overflow,
-    trigger_compaction,
-)
-from nexus.broker.messages import build_current_message, build_history_messages
-from nexus.broker.prompts import PersonaContext, WorkspaceContext, build_system_prompt, build_worker_system_prompt
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from nexus.assembly.gather import event_messages
+from nexus.compaction import CompactionOutcome
+from nexus.context import AssembledContext
+from nexus.engine import Engine
+from nexus.errors import EmptyEvent, EmptyTask, WorkspaceMissing
+from nexus.ledger.operations import visible_messages
+from nexus.profiles.builtin import LAYERED
+from nexus.recovery import Answer, recover
+from nexus.text.frames import escape
+from nexus.tokens.budget import TokenBudget
+from nexus.tokens.model import resolve
+from nexus.types.block import Block
+from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, RECOVER_TO, Trigger
+from nexus.types.environment import Environment
+from nexus.types.history import SUMMARY_MARKER
+from nexus.types.message import Message, Text
+from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
+from nexus.types.sanitize import sanitize_text
+from nexus.workspace.environment.machine import EnvironmentSnapshot
+from nexus.workspace.files.reader import Files, home_folder
+from nexus.workspace.prompts import template_texts
+from nexus.workspace.source_context import SourceContext
+from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
+from nexus.workspace.sources.registry import SOURCES
+from nexus.workspace.sources.session_blocks import subagent_instructions
 
 __all__ = [
     "MODEL_LIMITS",
@@ -27,3 +56,193 @@ __all__ = [
     "retry_overflow",
     "trigger_compaction",
 ]
+
+_HOST_LABELS = {"host": "Host", "os": "OS", "arch": "Arch"}
+
+MODEL_LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "claude-sonnet-4": 200_000,
+        "claude-opus-4": 200_000,
+        "gpt-4o": 128_000,
+        "o1": 200_000,
+        "o3": 200_000,
+    }
+)
+"""Context windows that document 002 prints, in tokens."""
+
+_DATE = re.compile(r"-\d{8}\Z")
+
+
+class WorkspaceContext(Struct, frozen=True):
+    """A workspace: its folder, and the user's folder (by default `NEXUS_HOME`, else `~/.nexus`)."""
+
+    folder: str
+    home: str = ""
+
+
+class PersonaContext(Struct, frozen=True):
+    """The persona's name (empty: SOUL.md and IDENTITY.md of the workspace's root) and permissions."""
+
+    name: str = ""
+    permissions: Permissions = Permissions()
+
+
+def build_system_prompt(
+    workspace: str | Path | WorkspaceContext,
+    persona: str | PersonaContext = "",
+    nexus_env: Environment | None = None,
+    runtime: Mapping[str, str] | None = None,
+    role: AgentRole = "unified",
+) -> str:
+    """Return the system prompt: rules, persona, permissions, environment, host, and the role's instructions.
+
+    A worker's instructions are at the end and name no task, as the document prints them; `build_worker_system_prompt`
+    names the task.
+
+    Args:
+        workspace: A folder, or folder and user's folder.
+        persona: A name, or name and permissions.
+        nexus_env: The environment, if any.
+        runtime: `host`, `os` and `arch`.
+        role: The agent's role.
+
+    Raises:
+        WorkspaceMissing: The folder does not exist.
+    """
+    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role=role))
+    texts = _texts(context, (name for name in LAYERED.system if name != "subagent"))
+    return "\n\n".join([*texts, subagent_instructions("")] if role == "worker" else texts)
+
+
+def build_worker_system_prompt(
+    workspace: str | Path | WorkspaceContext,
+    persona: str | PersonaContext = "",
+    task: str = "",
+    nexus_env: Environment | None = None,
+    runtime: Mapping[str, str] | None = None,
+) -> str:
+    """Return the worker's opening with its task, then rules, identity and environment, then the runtime information.
+
+    `persona` is the manager's. Raises EmptyTask, WorkspaceMissing.
+    """
+    if not task.strip():
+        raise EmptyTask("worker task missing (give a task, or build the prompt of another role)")
+    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role="worker", task=task))
+    return "\n\n".join(_texts(context, LAYERED.system))
+
+
+def _source_context(
+    workspace: str | Path | WorkspaceContext,
+    persona: str | PersonaContext,
+    nexus_env: Environment | None,
+    runtime: Mapping[str, str] | None,
+    routing: Routing,
+) -> SourceContext:
+    paths = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
+    answering = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
+    folder = Path(paths.folder).expanduser()
+    if not folder.is_dir():
+        raise WorkspaceMissing(f"folder {folder} not found (make a workspace: nexus init {folder})")
+    home = Path(paths.home).expanduser() if paths.home else home_folder()
+    host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
+    workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
+    request = Request(Event(), routing, Identity(persona=answering.name), answering.permissions)
+    return SourceContext(request, workspace_context, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
+
+
+def _texts(context: SourceContext, names: Iterable[str]) -> list[str]:
+    """Return the texts of sources, without empty ones."""
+    return [sanitize_text(block.text) for name in names for block in SOURCES[name].function(context)[0] if block.text]
+
+
+def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
+    """Return the message of an event: time, zone, platform, actions (not for workers) and hook data, then its content.
+
+    Without a time the event happens now. The metadata are notes of the message, which are joined with its content by
+    a blank line in the request. Raises EmptyEvent for an event of tool results only, which are messages themselves.
+    """
+    if event.results and not (event.content or event.attachments):
+        raise EmptyEvent("event has no current message: tool results are messages themselves")
+    at_ms = event.at_ms or time.time_ns() // 1_000_000
+    context = SourceContext(Request(event, Routing(role=role)), EngineWorkspace(), at_ms, str(event.timezone))
+    notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(context)[0]]
+    return event_messages(event, notes, at_ms)[-1]
+
+
+def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
+    """Return the history of a session, or of a thread by its number: the live summary, and all messages that it kept.
+
+    Without a compaction it is the whole history. Leading system messages belong to the system prompt and are omitted.
+    Unlike in `nx.assemble` the history is not cut to a budget. Raises NoSuchSession, LedgerError.
+    """
+    with nx.store.snapshot():
+        number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
+        visible = visible_messages(nx.store, number)
+        opening = {row.ref for row in nx.store.instructions(number)}
+    summary = [Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))] if visible.summary else []
+    return [*summary, *(row.message for row in visible.rows if row.ref not in opening)]
+
+
+def get_model_limit(model: str) -> int:
+    """Return the context window of a model in tokens (document 002).
+
+    The printed number for a printed name, with or without a date at its end; else the shipped model table's; else
+    128,000.
+    """
+    printed = MODEL_LIMITS.get(_DATE.sub("", model))
+    return printed if printed is not None else resolve(model).context_tokens
+
+
+def ensure_budget(
+    nx: Engine, budget: TokenBudget, session_label: str, *, high_mark: float = COMPACT_AT, **request: Any
+) -> dict[str, bool]:
+    """Compact the session to 60 % of the available tokens if it takes more than `high_mark` of them (document 002).
+
+    The size that counts is the context's without omissions: assembly has already cut one that was too large, so its own
+    `remaining` is never below zero.
+
+    Args:
+        nx: The engine.
+        budget: The token budget of a context.
+        session_label: The session's label.
+        high_mark: Share of the available tokens. 1.0 is the document's rule: only when no token would remain.
+        **request: Arguments of `nx.assemble`, such as model, tools and profile.
+
+    Returns:
+        Whether it compacted, under the key `compacted`.
+    """
+    if budget.wanted <= high_mark * budget.available and budget.wanted < budget.available:
+        return {"compacted": False}
+    outcome = trigger_compaction(
+        nx, session_label, int(COMPACT_TO * budget.available), "context_limit", **_budget_argument(budget), **request
+    )
+    return {"compacted": bool(outcome)}
+
+
+def handle_overflow(
+    nx: Engine, session_label: str, budget: TokenBudget, *, trigger: Trigger = "overflow_recovery", **request: Any
+) -> CompactionOutcome:
+    """Compact the session to 40 % of the available tokens for a retry (document 002)."""
+    return trigger_compaction(
+        nx, session_label, int(RECOVER_TO * budget.available), trigger, **_budget_argument(budget), **request
+    )
+
+
+def retry_overflow(
+    nx: Engine, ctx: AssembledContext, error: object, send: Callable[[AssembledContext], Any], **request: Any
+) -> Answer:
+    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.recovery.recover`."""
+    return recover(nx, ctx, error, send, **request)
+
+
+def trigger_compaction(
+    nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Any
+) -> CompactionOutcome:
+    """Compact a session so that its context takes at most `target_tokens` provider tokens (document 002)."""
+    available = nx.available(**request)
+    return nx.compact(session_label, share=min(target_tokens / available, 1.0), trigger=trigger, **request)
+
+
+def _budget_argument(budget: TokenBudget) -> dict[str, int]:
+    """Return the available tokens as an argument of `assemble`, if the caller had set them."""
+    return {"budget": budget.available} if budget.direct else {}

@@ -50,7 +50,11 @@ COMMANDS: dict[str, str] = {
     "ledger": "Check, copy, restore, repair, export and import a ledger.",
 }
 
-SHARED_MODULES = {"rewind": "fork", "redo": "undo", "unpin": "pin"}
+SHARED_MODULES = {
+    "init": "status", "config": "status", "plugin": "status", "validate": "import", "sessions": "session",
+    "search": "history", "context": "assemble", "record": "assemble", "explain": "replay", "diff": "replay",
+    "rewind": "fork", "undo": "compact", "redo": "compact", "pin": "compact", "unpin": "compact",
+}  # fmt: skip
 """Commands defined in another command's module, under their own name."""
 
 
@@ -98,7 +102,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         _abandon_output()
         if error.errno != errno.EPIPE:
             click.echo(f"nexus: output not written: {error.strerror or error}", err=True)
-        code = 0 if error.errno == errno.EPIPE else 1
+        code = 0 if error.errno == errno.EPIPE else 1  # a reader such as `head` that left is not an error
     except KeyboardInterrupt:
         _abandon_output()
         click.echo("nexus: stopped", err=True)
@@ -110,6 +114,7 @@ def _run(args: list[str] | None) -> int:
     from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
     from nexus.errors import NexusError
 
+    # Read from the arguments themselves: an error in parsing them must be reported as JSON too.
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
         result = cli.main(args, prog_name="nexus", standalone_mode=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -65,9 +64,14 @@ def context_grid(ctx: AssembledContext, *, plain: bool = False, width: int = 100
     )
     share = 100 * budget.used.total / max(budget.available, 1)
     used = Text(f"{budget.used.total:,} of {budget.available:,} available tokens used ({share:.1f} %)\n")
-    columns = COLUMNS if width >= NARROW else COLUMNS // 2
-    grid = _grid(ctx, columns, plain=plain)
-    return Group(title, used, grid, Text(), _table(ctx, narrow=width < NARROW), *_notes(ctx))
+    grid = _grid(ctx, COLUMNS if width >= NARROW else COLUMNS // 2, plain=plain)
+    notes = [f"The prefix moved because {cause}." for cause in ctx.accounting.prefix.causes]
+    if ctx.cut:
+        omitted = f"{ctx.cut.omitted_messages:,} older messages (about {ctx.cut.omitted_tokens:,} tokens)"
+        notes.append(f"This call omits {omitted}.")
+    notes += [f"{warning.source}: {warning.message}" for warning in ctx.warnings]
+    table = _table(ctx, narrow=width < NARROW)
+    return Group(title, used, grid, Text(), table, *(_text(note, "yellow") for note in notes))
 
 
 def grid_svg(ctx: AssembledContext) -> str:
@@ -85,59 +89,57 @@ def _text(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
-def _window_tokens(ctx: AssembledContext) -> list[tuple[str, int]]:
-    """Return kind and tokens of the window's parts in sending order: layers, then free space and the reserves."""
-    budget = ctx.token_budget
+def _grid(ctx: AssembledContext, columns: int, *, plain: bool) -> Text:
+    """Return the grid and its legend: layers in sending order, then free space and the reserves."""
+    budget, cells = ctx.token_budget, _LETTERS if plain else _CELLS
     lines = sorted(ctx.accounting.token_breakdown, key=lambda line: SLOTS.index(line.slot))
     reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
-    return [*((line.layer, line.tokens) for line in lines), ("free", max(budget.remaining, 0)), ("reserve", reserve)]
-
-
-def _grid(ctx: AssembledContext, columns: int, *, plain: bool) -> Text:
-    parts = _window_tokens(ctx)
+    parts = [*((line.layer, line.tokens) for line in lines), ("free", max(budget.remaining, 0)), ("reserve", reserve)]
     total = max(sum(tokens for _, tokens in parts), 1)
     out, tokens_before, drawn = Text(), 0, 0
     for kind, tokens in parts:
         tokens_before += tokens
+        # Rounding the running total, not each part, always fills exactly all cells.
         end = round(CELLS * tokens_before / total)
-        for _ in range(drawn, end):
-            out.append((_LETTERS if plain else _CELLS)[kind], None if plain else _COLORS[kind])
-            drawn += 1
-            if drawn % columns == 0 and drawn < CELLS:
+        for at in range(drawn + 1, end + 1):
+            out.append(cells[kind], None if plain else _COLORS[kind])
+            if at % columns == 0 and at < CELLS:
                 out.append("\n")
+        drawn = end
     out.append("\n\n")
-    for kind, cell in (_LETTERS if plain else _CELLS).items():
-        if kind == "reserve" and ctx.token_budget.direct:
-            continue
-        out.append(cell, None if plain else _COLORS[kind])
-        out.append(f" {kind}  ")
+    for kind, cell in cells.items():
+        if kind != "reserve" or not budget.direct:
+            out.append(cell, None if plain else _COLORS[kind])
+            out.append(f" {kind}  ")
     return out
 
 
 def _table(ctx: AssembledContext, *, narrow: bool) -> Table:
+    """Return the blocks in sending order, with the cache boundary, then free space and reserves."""
     table = Table(box=None, pad_edge=False)
     for name in ("layer", "block", "source", "tokens", "share"):
         fixed, right = name not in ("block", "source"), name in ("tokens", "share")
         if name != "source" or not narrow:
             table.add_column(name, justify="right" if right else "left", no_wrap=fixed, overflow="fold")
-    for layer, block, source, *figures in _rows(ctx):
-        table.add_row(layer, block, *([] if narrow else [source]), *figures)
-    return table
 
+    def add(layer: Text, block: Text, source: Text, tokens: str, share: str = "") -> None:
+        table.add_row(layer, block, *([] if narrow else [source]), tokens, share)
 
-def _rows(ctx: AssembledContext) -> Iterator[tuple[Text, Text, Text, str, str]]:
-    """Yield the rows of the table in sending order, with the cache boundary; then free space and reserves."""
     budget, empty, prefix = ctx.token_budget, Text(), ctx.accounting.prefix
     available, lines = max(budget.available, 1), ctx.accounting.token_breakdown
-    yield from (_row(line, available) for slot in SLOTS[:-1] for line in lines if line.slot == slot)
-    state = {"first": "first call", "extends": "extends the last call", "broken": "moved"}[prefix.state]
-    boundary = f"cache boundary: {prefix.stable_tokens:,} tokens above"
-    yield empty, Text(boundary, "dim"), Text(state, "dim"), "", ""
-    yield from (_row(line, available) for line in lines if line.slot == "current")
-    yield empty, Text("free"), empty, f"{budget.remaining:,}", f"{100 * budget.remaining / available:.1f} %"
+    for slot in SLOTS:
+        if slot == "current":
+            state = {"first": "first call", "extends": "extends the last call", "broken": "moved"}[prefix.state]
+            boundary = f"cache boundary: {prefix.stable_tokens:,} tokens above"
+            add(empty, Text(boundary, "dim"), Text(state, "dim"), "")
+        for line in lines:
+            if line.slot == slot:
+                add(*_row(line, available))
+    add(empty, Text("free"), empty, f"{budget.remaining:,}", f"{100 * budget.remaining / available:.1f} %")
     if not budget.direct:
-        yield empty, Text("reserved for the response"), empty, f"{budget.reserve_response:,}", ""
-        yield empty, Text("reserved for tool results"), empty, f"{budget.reserve_tools:,}", ""
+        add(empty, Text("reserved for the response"), empty, f"{budget.reserve_response:,}")
+        add(empty, Text("reserved for tool results"), empty, f"{budget.reserve_tools:,}")
+    return table
 
 
 def _row(line: TokenLine, available: int) -> tuple[Text, Text, Text, str, str]:
@@ -146,12 +148,3 @@ def _row(line: TokenLine, available: int) -> tuple[Text, Text, Text, str, str]:
     share = f"{100 * line.tokens / available:.1f} %"
     layer = Text(line.layer, _COLORS[line.layer])
     return layer, _text(line.name + messages), _text(line.source), f"{line.tokens:,}", share
-
-
-def _notes(ctx: AssembledContext) -> list[Text]:
-    notes = [_text(f"The prefix moved because {cause}.", "yellow") for cause in ctx.accounting.prefix.causes]
-    if ctx.cut:
-        omitted = f"{ctx.cut.omitted_messages:,} older messages (about {ctx.cut.omitted_tokens:,} tokens)"
-        notes.append(Text(f"This call omits {omitted}.", "yellow"))
-    notes.extend(_text(f"{warning.source}: {warning.message}", "yellow") for warning in ctx.warnings)
-    return notes

@@ -5,58 +5,27 @@ from __future__ import annotations
 from nexus import errors
 from nexus.errors import NexusError
 
-OTHER_ERROR = 1
-WRONG_INPUT = 2
-OVER_BUDGET = 3
-UNREADABLE = 4
-LEDGER_ERROR = 5
+OTHER_ERROR, WRONG_INPUT, OVER_BUDGET, UNREADABLE, LEDGER_ERROR = 1, 2, 3, 4, 5
 STOPPED = 130
 """128 + SIGINT, as shells report an interrupted program."""
 
 _CODES: dict[int, tuple[type[NexusError], ...]] = {
     OTHER_ERROR: (NexusError,),
     WRONG_INPUT: (
-        errors.BadArguments,
-        errors.BadBudget,
-        errors.BadCall,
-        errors.BadConfig,
-        errors.BadCredential,
-        errors.BadEntry,
-        errors.BadEvent,
-        errors.BadFact,
-        errors.BadModelEntry,
-        errors.BadReference,
-        errors.BadSessionKey,
-        errors.BadSetting,
-        errors.EmptyEvent,
-        errors.EmptyTask,
-        errors.ForksDepend,
-        errors.NoCredential,
-        errors.NoSuchFact,
-        errors.NoSuchSession,
-        errors.NoSuchSkill,
-        errors.NotAllowed,
-        errors.PackageMissing,
-        errors.UnknownProfile,
-        errors.UnknownTool,
+        errors.BadArguments, errors.BadBudget, errors.BadCall, errors.BadConfig, errors.BadCredential, errors.BadEntry,
+        errors.BadEvent, errors.BadFact, errors.BadModelEntry, errors.BadReference, errors.BadSessionKey,
+        errors.BadSetting, errors.EmptyEvent, errors.EmptyTask, errors.ForksDepend, errors.NoCredential,
+        errors.NoSuchFact, errors.NoSuchSession, errors.NoSuchSkill, errors.NotAllowed, errors.PackageMissing,
+        errors.UnknownProfile, errors.UnknownTool,
     ),
     OVER_BUDGET: (errors.BudgetTooSmall, errors.ContextOverflow),
     UNREADABLE: (
-        errors.BadContext,
-        errors.BadImage,
-        errors.BadPolicy,
-        errors.BadProfile,
-        errors.BadReply,
-        errors.BadSkill,
-        errors.BadTool,
-        errors.CredentialsDamaged,
-        errors.OverCap,
-        errors.UnknownFormat,
-        errors.UnreadableFile,
+        errors.BadContext, errors.BadImage, errors.BadPolicy, errors.BadProfile, errors.BadReply, errors.BadSkill,
+        errors.BadTool, errors.CredentialsDamaged, errors.OverCap, errors.UnknownFormat, errors.UnreadableFile,
         errors.WorkspaceMissing,
     ),
     LEDGER_ERROR: (errors.LedgerError,),
-}
+}  # fmt: skip
 _BY_CLASS = {kind: code for code, kinds in _CODES.items() for kind in kinds}
 
 

@@ -1,23 +1,24 @@
-"""Options that every command takes, and readers for option values: workspace, ledger, profile, files, session names."""
+"""The shared side of every command: its options, the engine and session they select, and JSON or text as output."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import click
 import msgspec
 
+from nexus.cli._output import emit, emit_each
+from nexus.cli._tables import print_table
 from nexus.engine import LEDGER_FILE, NEXT_MESSAGE, Engine, open_engine
 from nexus.errors import BadTool, NoSuchSession, UnreadableFile
 from nexus.ledger.sqlite import SqliteLedger
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -37,24 +38,74 @@ TOOLS_OPTION = click.option(
 MESSAGE_OPTION = click.option("--message", default=NEXT_MESSAGE, help="The next message, which is counted too.")
 CALL_OPTION = click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [the last].")
 
+SHARED_OPTIONS = (
+    click.Option(
+        ["-w", "--workspace"],
+        type=click.Path(file_okay=False),
+        help="Workspace folder [the current folder or its nearest parent with a .nexus folder].",
+    ),
+    click.Option(["--ledger"], type=click.Path(dir_okay=False), help="Ledger file [WORKSPACE/.nexus/ledger.db]."),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """Values of --workspace, --ledger and --json, and the engine and files that they select."""
+    """Values of the options with these names, and the engine, files and output that they select."""
 
-    workspace: str | None
-    ledger: str | None
-    as_json: bool
+    workspace: str | None = None
+    ledger: str | None = None
+    as_json: bool = False
+    model: str = ""
+    budget: int | None = None
+    profile: str = ""
+    """A profile's name, or its file."""
+    tools: str | None = None
+    """A file with tool definitions."""
 
     @property
     def root(self) -> Path:
         """The workspace: the one that was named, else the nearest one around the current folder."""
-        return Path(self.workspace).expanduser() if self.workspace else nearest_workspace(Path.cwd())
+        if self.workspace:
+            return Path(self.workspace).expanduser()
+        here = Path.cwd()
+        return next((folder for folder in (here, *here.parents) if (folder / ".nexus").is_dir()), here)
 
     @property
     def ledger_file(self) -> Path:
         """The ledger: the one that was named, else the workspace's."""
         return Path(self.ledger).expanduser() if self.ledger else self.root / LEDGER_FILE
+
+    @property
+    def profile_name(self) -> str:
+        """The profile's name, under which `open` registers it if it is a file."""
+        file = self._profile_file()
+        return file.stem if file else self.profile
+
+    def _profile_file(self) -> Path | None:
+        # Only the command line turns a profile's name into a path: names that reach a program must not run a file.
+        path = Path(self.profile).expanduser()
+        return path if path.suffix in (".toml", ".py") or path.name != self.profile else None
+
+    def tool_definitions(self) -> tuple[dict[str, Any], ...]:
+        """Read the file with tool definitions, if one was named: a list, one definition, or `{"tools": […]}`.
+
+        Raises UnreadableFile.
+        """
+        from nexus.types.tool_definition import canonical
+
+        if not self.tools:
+            return ()
+        value = read_json(self.tools)
+        if isinstance(value, dict):
+            definition = cast("dict[str, object]", value)
+            value = definition.get("tools", [definition])
+        try:
+            definitions = msgspec.convert(value, tuple[dict[str, Any], ...])
+            canonical(definitions)
+        except (msgspec.ValidationError, BadTool) as error:
+            raise UnreadableFile(f"'{self.tools}' not readable as tool definitions: {error}") from error
+        return definitions
 
     def open(self, *, writes: bool = False, **engine_options: Any) -> Engine:
         """Open the engine.
@@ -62,53 +113,85 @@ class CommandOptions:
         Commands that only read create no file: without a ledger file they see an empty ledger, and an empty file stays
         empty.
         """
-        root, file = self.root, self.ledger_file
-        if writes or not root.is_dir():
-            return open_engine(root, ledger=file, **engine_options)
-        store = SqliteLedger(str(file.absolute()), create=False) if file.exists() else NO_LEDGER
-        return open_engine(root, ledger=store, **engine_options)
+        root, file, profile = self.root, self.ledger_file, self._profile_file()
+        profiles = {"profiles": {profile.stem: profile}} if profile else {}
+        store: SqliteLedger | str | Path = file
+        if not writes and root.is_dir():
+            store = SqliteLedger(str(file.absolute()), create=False) if file.exists() else NO_LEDGER
+        return open_engine(root, ledger=store, **profiles, **engine_options)
 
-    def pass_on(self, ctx: click.Context, names: Iterable[str]) -> None:
-        """Make options given before a subcommand's name the defaults of the subcommands with these names."""
-        values = {"workspace": self.workspace, "ledger": self.ledger, "as_json": self.as_json or None}
-        defaults = {name: value for name, value in values.items() if value is not None}
-        ctx.default_map = dict.fromkeys(names, defaults)
+    @contextmanager
+    def session(self, name: str) -> Generator[tuple[Engine, str]]:
+        """Open the engine for a session, and return it with the session's label. Raises NoSuchSession."""
+        with self.open() as nx:
+            yield nx, resolve_session(nx, name)
+
+    def report(self, value: object, *lines: str) -> None:
+        """Print the value as JSON, or the lines."""
+        if self.as_json:
+            emit(value)
+        elif lines:
+            click.echo("\n".join(lines))
+
+    def report_table(
+        self,
+        values: Collection[object],
+        names: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        empty: str = "",
+        numbers: Collection[str] = (),
+        wraps: Collection[str] = (),
+    ) -> None:
+        """Print the list of values as JSON, or its rows as a table, or `empty` if there are none."""
+        if self.as_json:
+            emit_each(values)
+        elif empty and not values:
+            click.echo(empty)
+        else:
+            print_table(names, rows, numbers=numbers, wraps=wraps)
 
 
-def command_options(command: F) -> F:
-    """Add --workspace, --ledger and --json to a command, which receives them as `options` (`CommandOptions`)."""
+def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command with --workspace, --ledger and --json; its function receives all of `CommandOptions` as `options`."""
+    shared = [field.name for field in fields(CommandOptions)]
 
-    @wraps(command)
-    def with_options(*args: Any, workspace: str | None, ledger: str | None, as_json: bool, **values: Any) -> Any:
-        return command(*args, options=CommandOptions(workspace, ledger, as_json), **values)
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
+        def run(*args: Any, **values: Any) -> Any:
+            options = CommandOptions(**{field: values.pop(field) for field in shared if field in values})
+            return function(*args, options=options, **values)
 
-    wrapped = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(with_options)
-    wrapped = click.option(
-        "--ledger", type=click.Path(dir_okay=False), help="Ledger file [WORKSPACE/.nexus/ledger.db]."
-    )(wrapped)
-    wrapped = click.option(
-        "-w",
-        "--workspace",
-        type=click.Path(file_okay=False),
-        help="Workspace folder [the current folder or its nearest parent with a .nexus folder].",
-    )(wrapped)
-    return cast("F", wrapped)
+        command = click.command(name, **attributes)(run)
+        command.params += SHARED_OPTIONS
+        return command
+
+    return decorate
 
 
-def nearest_workspace(folder: Path) -> Path:
-    """Return the folder or its nearest parent that has `.nexus`; the folder itself if none has."""
-    return next((parent for parent in (folder, *folder.parents) if (parent / ".nexus").is_dir()), folder)
+class NexusGroup(click.Group):
+    """A group of commands. --workspace, --ledger and --json before a subcommand's name are the subcommand's defaults."""
 
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params += SHARED_OPTIONS
 
-def profile_option(value: str) -> tuple[str, dict[str, Any]]:
-    """Return the profile's name for a `--profile` value, and the engine options that register a profile file.
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand with the options that were given before its name."""
+        defaults = {name: value for name, value in ctx.params.items() if value not in (None, False)}
+        ctx.default_map = dict.fromkeys(self.commands, defaults)
+        ctx.params.clear()  # the group's function takes no options
+        return super().invoke(ctx)
 
-    Only the command line turns a profile's name into a path: names that reach a program must not run a file.
-    """
-    path = Path(value).expanduser()
-    if path.suffix not in (".toml", ".py") and path.name == value:
-        return value, {}
-    return path.stem, {"profiles": {path.stem: path}}
+    def subcommand(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+        """Make a command of this group, as `nexus_command` does."""
+
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            command = nexus_command(name, **attributes)(function)
+            self.add_command(command)
+            return command
+
+        return decorate
 
 
 def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -125,33 +208,18 @@ def resolve_session(nx: Engine, name: str) -> str:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )
-    nx.ledger.thread(name)
+    nx.ledger.thread(name)  # raises NoSuchSession
     return label or name
 
 
 def read_json(path: str) -> object:
     """Return a JSON file's value; `-` reads standard input. Raises UnreadableFile."""
     try:
+        # A file may begin with a byte order mark.
         text = read_input() if path == "-" else Path(path).read_text("utf-8-sig")
         return json.loads(text)
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UnreadableFile(f"'{path}' not readable as JSON: {error}") from error
-
-
-def read_tools(path: str) -> list[dict[str, Any]]:
-    """Return the tool definitions of a JSON file: a list, one definition, or `{"tools": […]}`. Raises UnreadableFile."""
-    from nexus.types.tool_definition import canonical
-
-    value = read_json(path)
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        value = fields.get("tools", [fields])
-    try:
-        definitions = msgspec.convert(value, list[dict[str, Any]])
-        canonical(definitions)
-    except (msgspec.ValidationError, BadTool) as error:
-        raise UnreadableFile(f"'{path}' not readable as tool definitions: {error}") from error
-    return definitions
 
 
 def read_input() -> str:

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
+import msgspec
 
 from nexus.ledger.search_text import words
 from nexus.render.console import printable
@@ -70,6 +71,7 @@ def emit_each(values: Iterable[object]) -> None:
 
 def emit_with_list(head: dict[str, Any], name: str, values: Iterable[object]) -> None:
     """Print an object with the fields of `head`, and under `name` the list of these values, one at a time."""
+    # The head without its closing brace: the list is streamed, so the object is never in memory as a whole.
     click.echo(f"{_json(head, None)[:-1]}, {_json(name, None)}: ", nl=False)
     emit_each(values)
     click.echo("}")
@@ -85,7 +87,7 @@ def escape_json(text: str) -> str:
 
 
 def _json(value: object, indent: int | None) -> str:
-    return escape_json(json.dumps(value, ensure_ascii=False, indent=indent))
+    return escape_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent))
 
 
 def request_body(ctx: AssembledContext, provider_format: str) -> dict[str, Any]:
@@ -167,6 +169,7 @@ def format_ref(ref: MessageRef) -> str:
 
 def beginning(text: str, size: int = EXCERPT_CHARS) -> str:
     """Return the beginning of a text on one line."""
+    # Four times the size leaves room for runs of spaces without reading a long text as a whole.
     line = _SPACES.sub(" ", text[: 4 * size]).strip()
     return printable(line if len(line) <= size and len(text) <= 4 * size else f"{line[:size]}…")
 
@@ -177,7 +180,9 @@ def excerpt(text: str, phrases: list[list[str]]) -> Pieces:
     match = next(_matches(normalized, phrases), None)
     if match is None:
         return [(beginning(text), False)]
+    # An excerpt is longer than its limit only if the first match is.
     start, end = max(0, match[0] - CONTEXT_CHARS), match[0] + EXCERPT_CHARS
+    # The excerpt begins at a word, not within one.
     partial = _PARTIAL_WORD.match(normalized, start, match[0]) if start else None
     start = partial.end() if partial else start
     pieces: Pieces = [("… " if start else "", False)]

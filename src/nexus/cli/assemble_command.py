@@ -1,11 +1,10 @@
-"""`nexus assemble`: the context of the next call. Writes nothing to the ledger."""
+"""`nexus assemble`, `context` and `record`: the next call's context, what fills its window, and the stored reply."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -17,22 +16,26 @@ from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
     BUDGET_OPTION,
     CALL_OPTION,
+    MESSAGE_OPTION,
     MODEL_OPTION,
+    PROFILE_OPTION,
     TOOLS_OPTION,
     CommandOptions,
-    command_options,
-    profile_option,
+    nexus_command,
     read_input,
-    read_tools,
+    read_json,
     write_text,
 )
-from nexus.cli._output import PROVIDER_FORMATS, emit, print_warning, request_body
+from nexus.cli._output import PROVIDER_FORMATS, console, emit, plain_output, print_warning, quoted, request_body
 from nexus.cli._tables import print_explanation, print_outline
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.errors import BadContext
 from nexus.render.console import context_text, printable_lines
+from nexus.render.context_json import from_json
+from nexus.render.renderers import RENDERERS
 from nexus.tokens.counter import TokenCounter
-from nexus.types.message import Image, Message, Part, Text
+from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
 
@@ -40,14 +43,16 @@ ROLES = ("manager", "worker", "unified")
 FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
 
 
-@click.command("assemble")
+@nexus_command("assemble")
 @click.argument("message", required=False)
 @click.option(
     "-s", "--session", help="Session; an unknown name is a new, empty one [the policy's for the principal, else main]."
 )
 @MODEL_OPTION
 @BUDGET_OPTION
-@click.option("--profile", help="Profile: a name, or a .toml or .py file [layered, or the recorded call's].")
+@click.option(
+    "--profile", default="", help="Profile: a name, or a .toml or .py file [layered, or the recorded call's]."
+)
 @click.option(
     "--as",
     "output_format",
@@ -85,26 +90,20 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
     "--clock", type=click.Choice(["message", "system"]), help="Where the profile repl shows the time [message]."
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context to this file, for `nexus record`.")
-@command_options
 def command(
     message: str | None,
     session: str | None,
-    model: str,
-    budget: int | None,
-    profile: str | None,
     output_format: str | None,
     images: tuple[str, ...],
     files: tuple[str, ...],
-    tools: str | None,
     turn: int | None,
     call: int | None,
     strategy: Strategy | None,
     skills: tuple[str, ...],
     save: str | None,
-    options: CommandOptions,
-    *,
     explain: bool,
     every: bool,
+    options: CommandOptions,
     **fields: Any,
 ) -> None:
     """Assemble the context of the next call for MESSAGE (`-` reads it from standard input).
@@ -113,13 +112,21 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000 --explain
     """
-    engine = {"mode": fields.pop("mode"), "clock": fields.pop("clock"), "strategy": strategy}
+    engine: dict[str, Any] = {"mode": fields.pop("mode"), "clock": fields.pop("clock"), "strategy": strategy}
     event = _event(fields)
-    _check_combination(message, turn, call, save, fields)
+    if turn is None:
+        if message is None:
+            raise click.UsageError("Missing argument 'MESSAGE': a text, `-`, or --turn for a recorded one.")
+        if call is not None:
+            raise click.UsageError("--call requires --turn")
+    elif save:
+        raise click.UsageError("--save cannot be combined with --turn: a rebuilt call cannot be recorded")
+    elif new_only := next((name for name, value in fields.items() if value), None):
+        raise click.UsageError(f"--{new_only.removesuffix('s')} cannot be combined with --turn: it is for new calls")
     text = read_input() if message == "-" else message
-    definitions = tuple(read_tools(tools)) if tools else None
-    profile, profile_file = profile_option(profile or "")
-    with options.open(**{name: value for name, value in engine.items() if value}, **profile_file) as nx:
+    definitions = options.tool_definitions() if options.tools else None
+    model, budget, profile = options.model, options.budget, options.profile_name
+    with options.open(**{name: value for name, value in engine.items() if value}) as nx:
         attachments = tuple(_attachment(nx, file) for file in files)
         event = replace(event, content=_content(nx, text, images, model), attachments=attachments)
         explanation = None
@@ -154,42 +161,22 @@ def _event(fields: dict[str, Any]) -> Event:
     metadata = {name: fields.pop(name) for name in ("timezone", "channel", "chat_id", "platform")}
     if actions and not metadata["platform"]:
         raise click.UsageError("--action requires --platform")
-    return Event(at_ms=_parse_time(at) if at else 0, platform_actions=actions, **metadata)
-
-
-def _parse_time(at: str) -> int:
     try:
-        return int(datetime.fromisoformat(at).astimezone().timestamp() * 1000)
+        at_ms = int(datetime.fromisoformat(at).astimezone().timestamp() * 1000) if at else 0
     except (ValueError, OverflowError, OSError) as error:
         raise click.BadParameter(f"'{at}' is not an ISO 8601 time, such as 2026-03-06T14:30:00Z") from error
-
-
-def _check_combination(
-    message: str | None, turn: int | None, call: int | None, save: str | None, fields: Mapping[str, Any]
-) -> None:
-    """Raise UsageError for options that exclude or require each other."""
-    if turn is None:
-        if message is None:
-            raise click.UsageError("Missing argument 'MESSAGE': a text, `-`, or --turn for a recorded one.")
-        if call is not None:
-            raise click.UsageError("--call requires --turn")
-        return
-    if save:
-        raise click.UsageError("--save cannot be combined with --turn: a rebuilt call cannot be recorded")
-    new_only = next((name for name, value in fields.items() if value), None)
-    if new_only is not None:
-        raise click.UsageError(f"--{new_only.removesuffix('s')} cannot be combined with --turn: it is for new calls")
+    return Event(at_ms=at_ms, platform_actions=actions, **metadata)
 
 
 def _content(nx: Engine, text: str | None, images: tuple[str, ...], model: str) -> tuple[Part, ...]:
     """Return the user's text and images. Raises BadImage: the user can name another file."""
-    parts: list[Image] = []
+    parts: list[Part] = [Text(text)] if text is not None else []
     for name in images:
         image, warning = read_image(name, model=model or nx.model, config=nx.workspace_context.config.images)
         parts.append(image)
         if warning is not None:
             print_warning(warning)
-    return (*((Text(text),) if text is not None else ()), *parts)
+    return tuple(parts)
 
 
 def _blocks(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -220,8 +207,58 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
             print_outline(ctx, counter)
         case "messages":
             system = [Message("system", (Text(ctx.system_prompt),))] if ctx.system_prompt else []
-            emit(msgspec.to_builtins([*system, *ctx.messages]))
+            emit([*system, *ctx.messages])
         case "text":
             click.echo(context_text(ctx))
         case _:
             emit(request_body(ctx, output_format))
+
+
+@nexus_command("context")
+@click.argument("session", default="main")
+@MODEL_OPTION
+@BUDGET_OPTION
+@PROFILE_OPTION
+@MESSAGE_OPTION
+@TOOLS_OPTION
+@click.option("--svg", type=click.Path(dir_okay=False), help="Also write the image to this SVG file.")
+def context(session: str, message: str, svg: str | None, options: CommandOptions) -> None:
+    """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary."""
+    from nexus.cli._context_grid import context_grid, grid_svg, window_report
+
+    with options.open() as nx:
+        ctx = nx.assemble(
+            message,
+            session=session,
+            model=options.model,
+            budget=options.budget,
+            profile=options.profile_name,
+            tools=options.tool_definitions(),
+        )
+    if svg:
+        write_text(svg, grid_svg(ctx))
+    if options.as_json:
+        emit(window_report(ctx))
+        return
+    out = console(width=100)
+    out.print(context_grid(ctx, plain=plain_output(), width=out.width))
+
+
+@nexus_command("record")
+@click.argument("context", type=click.Path(dir_okay=False))
+@click.argument("reply", type=click.Path(dir_okay=False))
+def record(context: str, reply: str, options: CommandOptions) -> None:
+    """Store a turn: CONTEXT (from `assemble --save`) and REPLY (a provider's complete response, as JSON)."""
+    saved = read_json(context)
+    if not isinstance(saved, dict):
+        raise BadContext(f"'{context}' not readable as a context (save one with `nexus assemble --save`)")
+    ctx = from_json(cast("dict[str, Any]", saved), RENDERERS)
+    with options.open(writes=True) as nx:
+        committed = nx.record(ctx, read_json(reply))
+    cut = " and the cut" if ctx.cut else ""
+    options.report(
+        {"session": ctx.session_label, **msgspec.to_builtins(committed)},
+        f"Recorded turn {committed.turn}{cut} in session {quoted(ctx.session_label)}; its head is entry {committed.head}."
+        if committed.added
+        else "Nothing new: this context and reply were recorded before.",
+    )

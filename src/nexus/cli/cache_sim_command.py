@@ -9,18 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import (
-    BUDGET_OPTION,
-    MODEL_OPTION,
-    PROFILE_OPTION,
-    TOOLS_OPTION,
-    CommandOptions,
-    command_options,
-    profile_option,
-    read_tools,
-    resolve_session,
-)
-from nexus.cli._output import emit, progress_bar, quoted
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, TOOLS_OPTION, CommandOptions, nexus_command
+from nexus.cli._output import emit, print_lines, progress_bar, quoted
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import dollars
@@ -47,7 +37,7 @@ MISS_REASONS = {
 }
 
 
-@click.command("cache-sim")
+@nexus_command("cache-sim")
 @click.argument("session", default="main")
 @click.option("--provider", type=click.Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
 @MODEL_OPTION
@@ -63,18 +53,8 @@ MISS_REASONS = {
 @click.option("--keep", type=click.IntRange(min=0), help="History that a cut must keep [a quarter of the budget].")
 @TOOLS_OPTION
 @PROFILE_OPTION
-@command_options
 def command(
-    session: str,
-    provider: str | None,
-    model: str,
-    budget: int | None,
-    ttl: str | None,
-    interval: int,
-    keep: int | None,
-    tools: str | None,
-    profile: str,
-    options: CommandOptions,
+    session: str, provider: str | None, ttl: str | None, interval: int, keep: int | None, options: CommandOptions
 ) -> None:
     """Simulate prompt-cache cost of SESSION under different truncation policies.
 
@@ -83,30 +63,27 @@ def command(
 
     Example: nexus cache-sim main --budget 16000
     """
-    definitions = read_tools(tools) if tools else ()
-    profile, profile_file = profile_option(profile)
-    with options.open(**profile_file) as nx, progress_bar("Simulating") as progress:
+    definitions = options.tool_definitions()
+    with options.session(session) as (nx, label), progress_bar("Simulating") as progress:
         simulation = simulate_session(
             nx,
-            resolve_session(nx, session),
-            _model(nx, provider, model, ttl),
-            budget=budget,
+            label,
+            _model(nx, provider, options.model, ttl),
+            budget=options.budget,
             hour=ttl == "1h",
             interval_ms=interval * 1000,
             tools=definitions,
             least_kept=keep,
-            profile=profile,
+            profile=options.profile_name,
             progress=progress,
         )
     if options.as_json:
         emit(_json_value(simulation))
         return
-    for line in _heading(simulation):
-        click.echo(printable(line))
+    print_lines(map(printable, _heading(simulation)))
     if simulation.calls:
         print_table(COLUMNS, (_row(simulation, result) for result in simulation.rows), numbers=COLUMNS[1:])
-        for line in _notes(simulation):
-            click.echo(printable(line))
+        print_lines(map(printable, _notes(simulation)))
 
 
 def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Model:
@@ -169,19 +146,18 @@ def _notes(simulation: Simulation) -> Iterator[str]:
         if result.over_window:
             limit = simulation.model.max_input_tokens
             yield f"{result.policy}: {_count_calls(result.over_window)} over the window of {limit:,} tokens, which would fail"
-        misses = [
-            f"{_count_calls(count)} {text}"
-            for reason, text in MISS_REASONS.items()
-            for kind, count in totals.misses.items()
-            if kind == reason
-        ]
+        counts = dict(totals.misses)
+        misses = [f"{_count_calls(counts[why])} {text}" for why, text in MISS_REASONS.items() if why in counts]
         if misses:
             yield f"{result.policy}: {', '.join(misses)}"
         if breaks.count:
             price = "" if breaks.dollars is None else f", {_format_usd(breaks.dollars)} USD"
+            payback = "never" if breaks.paid_back is None else "at once"
+            if breaks.paid_back:
+                payback = f"after {breaks.paid_back:,} more {'call' if breaks.paid_back == 1 else 'calls'}"
             yield (
                 f"{result.policy}: a break rewrites {breaks.rewritten:,} tokens{price}, drops {breaks.dropped:,} "
-                f"and pays for itself {_describe_payback(breaks.paid_back)}; one in {totals.calls / breaks.count:.1f} calls"
+                f"and pays for itself {payback}; one in {totals.calls / breaks.count:.1f} calls"
             )
     points = simulation.marks
     if points is not None and points.boundary:
@@ -193,12 +169,6 @@ def _notes(simulation: Simulation) -> Iterator[str]:
 
 def _count_calls(number: int) -> str:
     return "1 call" if number == 1 else f"{number:,} calls"
-
-
-def _describe_payback(calls: int | None) -> str:
-    if calls is None:
-        return "never"
-    return f"after {calls:,} more {'call' if calls == 1 else 'calls'}" if calls else "at once"
 
 
 def _format_usd(amount: Decimal) -> str:
@@ -219,7 +189,34 @@ def _json_value(simulation: Simulation) -> dict[str, Any]:
         "cache": {key: value for key, value in msgspec.to_builtins(simulation.rule).items() if "rates" not in key},
         "growth": simulation.growth,
         "least_kept": simulation.least_kept,
-        "policies": [_policy_value(simulation, result) for result in simulation.rows],
+        "policies": [
+            {
+                "policy": result.policy,
+                "calls": result.totals.calls,
+                "input": result.totals.prompt,
+                "read": result.totals.read,
+                "written": result.totals.written,
+                "fresh": result.totals.uncached,
+                "output": result.totals.output,
+                "cached_share": result.totals.share,
+                "input_dollars": float(result.totals.input_dollars) if priced else None,
+                "output_dollars": float(result.totals.output_dollars) if priced else None,
+                "relative_cost": simulation.relative(result),
+                "mean_prompt": result.mean_prompt,
+                "largest_prompt": result.totals.largest_prompt,
+                "refused": result.refused,
+                "over_window": result.over_window,
+                "outcomes": dict(result.totals.misses),
+                "breaks": {
+                    "count": result.breaks.count,
+                    "rewritten": result.breaks.rewritten,
+                    "dropped": result.breaks.dropped,
+                    "dollars": None if result.breaks.dollars is None else float(result.breaks.dollars),
+                    "paid_back_after_calls": result.breaks.paid_back,
+                },
+            }
+            for result in simulation.rows
+        ],
         "cheapest_marks": points
         and {
             "low": points.low,
@@ -227,34 +224,5 @@ def _json_value(simulation: Simulation) -> dict[str, Any]:
             "calls": points.calls,
             "dollars_per_new_token": float(points.cost) * float(dollars(1)) if priced else None,
             "over_high_mark": points.now,
-        },
-    }
-
-
-def _policy_value(simulation: Simulation, result: PolicyResult) -> dict[str, Any]:
-    totals, breaks, priced = result.totals, result.breaks, simulation.rule.priced
-    return {
-        "policy": result.policy,
-        "calls": totals.calls,
-        "input": totals.prompt,
-        "read": totals.read,
-        "written": totals.written,
-        "fresh": totals.uncached,
-        "output": totals.output,
-        "cached_share": totals.share,
-        "input_dollars": float(totals.input_dollars) if priced else None,
-        "output_dollars": float(totals.output_dollars) if priced else None,
-        "relative_cost": simulation.relative(result),
-        "mean_prompt": result.mean_prompt,
-        "largest_prompt": totals.largest_prompt,
-        "refused": result.refused,
-        "over_window": result.over_window,
-        "outcomes": dict(totals.misses),
-        "breaks": {
-            "count": breaks.count,
-            "rewritten": breaks.rewritten,
-            "dropped": breaks.dropped,
-            "dollars": None if breaks.dollars is None else float(breaks.dollars),
-            "paid_back_after_calls": breaks.paid_back,
         },
     }

@@ -1,25 +1,26 @@
-"""`nexus compact`: a summary in place of older messages, which stay in the ledger."""
+"""`nexus compact`, `undo`, `redo`, `pin` and `unpin`: a summary in place of older messages, and messages that stay."""
 
 from __future__ import annotations
+
+import re
+from typing import Any
 
 import click
 import msgspec
 
-from nexus.cli._options import (
-    BUDGET_OPTION,
-    MODEL_OPTION,
-    PROFILE_OPTION,
-    CommandOptions,
-    command_options,
-    profile_option,
-    resolve_session,
-)
-from nexus.cli._output import emit, format_ref, progress_bar, quoted
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, CommandOptions, nexus_command
+from nexus.cli._output import beginning, format_ref, progress_bar, quoted
 from nexus.compaction import NOTHING
+from nexus.engine import Engine
+from nexus.errors import BadEntry
+from nexus.ledger.search_text import all_text
 from nexus.render.console import printable, printable_lines
+from nexus.types.ledger_entries import Entry, MessageRef
+
+_REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 
 
-@click.command("compact")
+@nexus_command("compact")
 @click.argument("session")
 @click.argument("focus", default="")
 @MODEL_OPTION
@@ -38,19 +39,8 @@ from nexus.render.console import printable, printable_lines
 )
 @click.option("--base-url", default="", help="Server of the summarizer [OpenAI's].")
 @click.option("--dry-run", is_flag=True, help="Show what would be summarized; write nothing.")
-@command_options
 def command(
-    session: str,
-    focus: str,
-    model: str,
-    budget: int | None,
-    profile: str,
-    percent: int,
-    summarizer: str,
-    base_url: str,
-    options: CommandOptions,
-    *,
-    dry_run: bool,
+    session: str, focus: str, percent: int, summarizer: str, base_url: str, dry_run: bool, options: CommandOptions
 ) -> None:
     """Replace older messages of SESSION with a summary. FOCUS names topics that the summary should keep.
 
@@ -59,18 +49,15 @@ def command(
 
     Example: nexus compact main "focus on decisions"
     """
-    profile, profile_file = profile_option(profile)
-    with options.open(**profile_file) as nx:
-        label = resolve_session(nx, session)
+    model, budget, profile = options.model, options.budget, options.profile_name
+    with options.session(session) as (nx, label):
         plan = nx.plan(label, share=percent / 100, model=model, budget=budget, profile=profile)
-        if dry_run and options.as_json:
-            emit({"session": label, "plan": msgspec.to_builtins(plan)})
-            return
-        if dry_run and plan is not None:
-            click.echo(
+        if dry_run and (options.as_json or plan is not None):
+            text = plan and (
                 f"Session {quoted(label)}: {plan.messages:,} messages, up to message {format_ref(plan.until)}, would "
                 f"become a summary of at most {plan.summary_tokens:,} tokens."
             )
+            options.report({"session": label, "plan": plan}, text or "")
             return
         if summarizer:
             from nexus.compaction.openai_summarizer import OpenAISummarizer
@@ -80,17 +67,157 @@ def command(
         if plan is not None:
             with progress_bar("Summarizing") as progress:
                 outcome = nx.compact(label, focus=focus, plan=plan, progress=progress)
-    if options.as_json:
-        emit({"session": label, **msgspec.to_builtins(outcome)})
-        return
-    if not outcome:
-        click.echo(f"Session {quoted(label)} not compacted: {outcome.reason}.")
-        return
-    for attempt in outcome.attempts:
-        click.echo(f"Summary by {printable(attempt.method)} rejected: {printable(attempt.reason.rstrip('.'))}.")
-    click.echo(
-        f"Session {quoted(label)}: {outcome.messages:,} messages are now a summary of {outcome.summary_tokens:,} tokens "
-        f"(by {printable(outcome.method)}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} tokens "
-        f"before, {outcome.tokens_after:,} now. Revert it: nexus undo"
+    lines = [f"Session {quoted(label)} not compacted: {outcome.reason}."]
+    if outcome:
+        lines = [
+            f"Summary by {printable(attempt.method)} rejected: {printable(attempt.reason.rstrip('.'))}."
+            for attempt in outcome.attempts
+        ]
+        lines.append(
+            f"Session {quoted(label)}: {outcome.messages:,} messages are now a summary of {outcome.summary_tokens:,} "
+            f"tokens (by {printable(outcome.method)}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
+            f"tokens before, {outcome.tokens_after:,} now. Revert it: nexus undo"
+        )
+        lines += ["", printable_lines(outcome.summary)]
+    options.report({"session": label, **msgspec.to_builtins(outcome)}, *lines)
+
+
+@nexus_command("undo")
+@click.argument("name")
+def undo(name: str, options: CommandOptions) -> None:
+    """Undo the current compaction of session NAME. The messages it covers are shown again; nothing is deleted.
+
+    Example: nexus undo main
+    """
+    with options.session(name) as (nx, label):
+        _report_visible(nx, label, nx.ledger.undo(label), "undone", options)
+
+
+@nexus_command("redo")
+@click.argument("name")
+def redo(name: str, options: CommandOptions) -> None:
+    """Redo the compaction of session NAME that was undone last.
+
+    Example: nexus redo main
+    """
+    with options.session(name) as (nx, label):
+        _report_visible(nx, label, nx.ledger.redo(label), "redone", options)
+
+
+def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, options: CommandOptions) -> None:
+    """Print the compaction that was undone or redone, and what later calls see now."""
+    with nx.ledger.snapshot():
+        visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).checkpoint
+    state: dict[str, Any] = {"first_entry": visible.first_seq, "messages": len(visible.rows)}
+    text = f"{len(visible.rows):,} messages"
+    if checkpoint is None:
+        text = f"all {text}"
+    elif checkpoint.kind == "clear":
+        state["clear"] = checkpoint.seq
+        text += f" since the clear at entry {checkpoint.seq}"
+    else:
+        covers = {name: checkpoint.body[name] for name in ("covers_from", "covers_to")}
+        state["compaction"] = {"entry": checkpoint.seq, **covers, "summary": visible.summary}
+        text = (
+            f"the summary of entries {covers['covers_from']} to {covers['covers_to']} (compaction at entry "
+            f"{checkpoint.seq}), then {text} from entry {visible.first_seq} on"
+        )
+    first, last = int(compaction.body["covers_from"]), int(compaction.body["covers_to"])
+    summary = f"a summary of entries {first} to {last}"
+    options.report(
+        {"session": label, change: {"entry": compaction.seq, "covers_from": first, "covers_to": last}, "shown": state},
+        f"Session {quoted(label)}: {change} the compaction at entry {compaction.seq}, {summary}.",
+        f"Shown now: {text}.",
     )
-    click.echo(f"\n{printable_lines(outcome.summary)}")
+
+
+def _parse_ref(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, int | None] | None:
+    """Return the entry and message of a reference; the message is None for a whole entry. Raises BadParameter."""
+    if value is None:
+        return None
+    match = _REF.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a message reference: 12 is an entry, 12.0 its first message")
+    return int(match[1]), int(match[2]) if match[2] else None
+
+
+@nexus_command("pin")
+@click.argument("name")
+@click.argument("entry", required=False, callback=_parse_ref)
+@click.option("--reason", default="", help="Reason, shown in the list of pins.")
+def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: CommandOptions) -> None:
+    """Pin a message of session NAME. ENTRY is an entry with all its messages (12), or one message (12.0).
+
+    Forks inherit pins. Without ENTRY, list the pins. `nexus history NAME --refs` shows the references.
+
+    Example: nexus pin main 12.0 --reason "the user's requirements"
+    """
+    if entry is None and reason:
+        raise click.UsageError("--reason requires an ENTRY")
+    with options.session(name) as (nx, label):
+        if entry is None:
+            _list_pins(nx, label, options)
+            return
+        seq, order = entry
+        entries = nx.ledger.entries(label, seq - 1, seq) if seq else []
+        refs = [row.ref for entry in entries for row in entry.rows if order in (None, row.ref.ord)]
+        if not refs:
+            problem = "not found" if not entries else f"has no {'messages' if order is None else f'message {order}'}"
+            raise BadEntry(
+                f"entry {seq} of session {label!r} {problem} (show the references: nexus history NAME --refs)"
+            )
+        pinned = nx.ledger.live(label).pins
+        refs = [ref for ref in refs if reason or ref not in pinned]  # a reason is stored for existing pins too
+        for ref in refs:
+            nx.ledger.pin(label, ref, reason)
+        _report_pins(nx, label, "pinned", refs, options)
+
+
+@nexus_command("unpin")
+@click.argument("name")
+@click.argument("entry", callback=_parse_ref)
+@click.option("--reason", default="", help="Reason, stored in the history.")
+def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommandOptions) -> None:
+    """Remove a pin of session NAME. ENTRY without a message removes all pins of the entry.
+
+    Example: nexus unpin main 12.0
+    """
+    seq, order = entry
+    with options.session(name) as (nx, label):
+        pins = [ref for ref in nx.ledger.live(label).pins if ref.seq == seq]
+        refs = pins if order is None else [MessageRef(seq, order)]
+        if not refs:
+            raise BadEntry(f"entry {seq} of session {label!r} has no pins (list the pins: nexus pin NAME)")
+        for ref in refs:
+            nx.ledger.unpin(label, ref, reason)
+        _report_pins(nx, label, "unpinned", refs, options)
+
+
+def _list_pins(nx: Engine, label: str, options: CommandOptions) -> None:
+    reasons: dict[MessageRef, str] = {}
+    for checkpoint in nx.ledger.checkpoints(label):  # newest first: the last reason counts
+        if checkpoint.kind == "pin":
+            ref = MessageRef(checkpoint.body["seq"], checkpoint.body["ord"])
+            reasons.setdefault(ref, str(checkpoint.body.get("reason", "")))
+    pinned = [
+        (row.ref, entry.turn, row.message.role, all_text(row.message.parts), reasons[row.ref])
+        for ref in nx.ledger.live(label).pins
+        for entry in nx.ledger.entries(label, ref.seq - 1, ref.seq)
+        for row in entry.rows
+        if row.ref == ref
+    ]
+    keys = ("seq", "ord", "turn", "role", "text", "reason")
+    options.report_table(
+        [dict(zip(keys, (ref.seq, ref.ord, *rest), strict=True)) for ref, *rest in pinned],
+        ("entry", "turn", "role", "text", "reason"),
+        ((format_ref(ref), f"{turn:,}", role, beginning(text), reason) for ref, turn, role, text, reason in pinned),
+        empty=f"Session {quoted(label)} has no pins.",
+        numbers=("turn",),
+        wraps=("text", "reason"),
+    )
+
+
+def _report_pins(nx: Engine, label: str, change: str, refs: list[MessageRef], options: CommandOptions) -> None:
+    pins = nx.ledger.live(label).pins
+    changed = f"{change} {', '.join(map(format_ref, refs))}. Pins now: {len(pins):,}." if refs else "already pinned."
+    options.report({"session": label, change: refs, "pins": pins}, f"Session {quoted(label)}: {changed}")

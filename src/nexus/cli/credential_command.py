@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommandOptions, command_options
-from nexus.cli._output import emit, format_time
-from nexus.cli._tables import print_table
+from nexus.cli._options import CommandOptions, NexusGroup
+from nexus.cli._output import format_time
 from nexus.engine import Engine
 from nexus.render.console import printable
 from nexus.workspace.credentials.index import CredentialEntry, check_name, variable_of
@@ -23,21 +22,17 @@ FAILED = 1
 """Exit code of a check that finds a missing value or a broken credential."""
 
 
-@click.group("credential")
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@click.group("credential", cls=NexusGroup)
+def command() -> None:
     """Set, list, check and remove credentials. Values are in variables or the system's keyring, and are never shown.
 
     Example: nexus credential list
     """
-    options.pass_on(ctx, command.commands)
 
 
-@command.command("set", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@command.subcommand("set", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("name")
 @click.option("--variable", help="Environment variable that has the value; nothing is stored.")
-@command_options
 @click.pass_context
 def set_(ctx: click.Context, name: str, variable: str | None, options: CommandOptions) -> None:
     """Store the value of credential NAME in the system's keyring. It is prompted for, or read from standard input.
@@ -52,18 +47,23 @@ def set_(ctx: click.Context, name: str, variable: str | None, options: CommandOp
     check_name(name)
     with options.open() as nx:
         store = nx.credentials
-        entry = store.refer(name, variable) if variable else store.set(name, _read_secret(name))
+        if variable:
+            entry = store.refer(name, variable)
+        elif sys.stdin is None:
+            entry = store.set(name, Secret(""))
+        elif sys.stdin.isatty():
+            entry = store.set(name, Secret(click.prompt(f"Value of {name}", hide_input=True, err=True)))
+        else:
+            # Three bytes more than allowed: room for a line break, and one to detect a value that is too long.
+            text = sys.stdin.buffer.read(MAX_BYTES + 3).decode("utf-8-sig", "surrogateescape")
+            entry = store.set(name, Secret(text.removesuffix("\n").removesuffix("\r")))
         shadowed = entry.variable != variable_of(name) and store.has_variable(variable_of(name))
-    if options.as_json:
-        emit(_json_value(entry))
-        return
-    click.echo(f"Credential {name}: stored in {_place(entry)}.")
-    if shadowed:
+    options.report(_json_value(entry), f"Credential {name}: stored in {_place(entry)}.")
+    if shadowed and not options.as_json:
         click.echo(f"The variable {variable_of(name)} is set too and takes precedence.", err=True)
 
 
-@command.command("list")
-@command_options
+@command.subcommand("list")
 def list_(options: CommandOptions) -> None:
     """List the credentials.
 
@@ -74,19 +74,14 @@ def list_(options: CommandOptions) -> None:
     with options.open() as nx:
         declared, users = _declared(nx)
         entries = list(nx.credentials.entries(declared).values())
-    if options.as_json:
-        emit([{**_json_value(entry), "skills": users.get(entry.name, [])} for entry in entries])
-    elif not entries:
-        click.echo("No credentials yet (store one: nexus credential set NAME).")
-    else:
-        _print(entries, users)
+    values = [{**_json_value(entry), "skills": users.get(entry.name, [])} for entry in entries]
+    _report(entries, values, users, "No credentials yet (store one: nexus credential set NAME).", options)
 
 
-@command.command("check")
+@command.subcommand("check")
 @click.argument("name", required=False)
 @click.option("--ok", "state", flag_value="ok", help="Record that the value was accepted.")
 @click.option("--broken", "state", flag_value="broken", help="Record that the value was rejected.")
-@command_options
 def check(name: str | None, state: Any, options: CommandOptions) -> int:
     """Check whether the value of NAME [all] exists, and record it. The value is not shown and not used.
 
@@ -103,41 +98,22 @@ def check(name: str | None, state: Any, options: CommandOptions) -> int:
         else:
             names = [name] if name else list(nx.credentials.entries(declared))
             entries = nx.credentials.check(names, nx.clock_ms(), declared)
-    if options.as_json:
-        emit([_json_value(entry) for entry in entries])
-    elif entries:
-        _print(entries, users)
-    else:
-        click.echo("No credentials to check.")
+    _report(entries, list(map(_json_value, entries)), users, "No credentials to check.", options)
     return FAILED if not state and any(entry.state in ("missing", "broken") for entry in entries) else 0
 
 
-@command.command("remove")
+@command.subcommand("remove")
 @click.argument("name")
 @click.option("--keep-value", is_flag=True, help="Only remove the name from the list; leave the keyring as it is.")
-@command_options
-def remove(name: str, options: CommandOptions, *, keep_value: bool) -> None:
+def remove(name: str, keep_value: bool, options: CommandOptions) -> None:
     """Remove credential NAME and its value in the keyring.
 
     Example: nexus credential remove twitter
     """
     with options.open() as nx:
         deleted = nx.credentials.remove(name, keep_value=keep_value)
-    if options.as_json:
-        emit({"name": name, "valueDeleted": deleted})
-    else:
-        click.echo(f"Credential {name}: removed{'; its value is deleted' if deleted else ''}.")
-
-
-def _read_secret(name: str) -> Secret:
-    """Return the value from a hidden prompt on a terminal, else standard input without its last line break."""
-    if sys.stdin is None:
-        return Secret("")
-    if sys.stdin.isatty():
-        return Secret(click.prompt(f"Value of {name}", hide_input=True, err=True))
-    # Three bytes more than allowed: room for a line break, and one to detect a value that is too long.
-    data = sys.stdin.buffer.read(MAX_BYTES + 3)
-    return Secret(data.decode("utf-8-sig", "surrogateescape").removesuffix("\n").removesuffix("\r"))
+    text = f"Credential {name}: removed{'; its value is deleted' if deleted else ''}."
+    options.report({"name": name, "valueDeleted": deleted}, text)
 
 
 def _declared(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
@@ -148,8 +124,14 @@ def _declared(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
     return declared, users
 
 
-def _print(entries: Sequence[CredentialEntry], users: dict[str, list[str]]) -> None:
-    rows = [
+def _report(
+    entries: Sequence[CredentialEntry],
+    values: Sequence[object],
+    users: dict[str, list[str]],
+    empty: str,
+    options: CommandOptions,
+) -> None:
+    rows = (
         (
             entry.name,
             _place(entry),
@@ -158,8 +140,9 @@ def _print(entries: Sequence[CredentialEntry], users: dict[str, list[str]]) -> N
             ", ".join(users.get(entry.name, ())),
         )
         for entry in entries
-    ]
-    print_table(("credential", "where", "state", "checked", "for skills"), rows, wraps=("where", "for skills"))
+    )
+    names = ("credential", "where", "state", "checked", "for skills")
+    options.report_table(values, names, rows, empty=empty, wraps=("where", "for skills"))
 
 
 def _place(entry: CredentialEntry) -> str:

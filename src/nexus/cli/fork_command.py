@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommandOptions, check_new_name, command_options, resolve_session
-from nexus.cli._output import emit, quoted
+from nexus.cli._options import CommandOptions, check_new_name, nexus_command
+from nexus.cli._output import quoted
+from nexus.ledger.sessions import Thread
 from nexus.render.console import printable
 
 
-@click.command("fork")
+@nexus_command("fork")
 @click.argument("new", callback=check_new_name)
 @click.argument("source")
 @click.option("--turn", type=click.IntRange(min=0), help="Share up to the end of this turn [everything].")
 @click.option("--entry", type=click.IntRange(min=0), help="Share up to this entry [everything].")
-@command_options
 def command(new: str, source: str, turn: int | None, entry: int | None, options: CommandOptions) -> None:
     """Start a new session from an earlier message.
 
@@ -28,27 +28,23 @@ def command(new: str, source: str, turn: int | None, entry: int | None, options:
     Example: nexus fork plan-b main --turn 12
     """
     _check_one(turn=turn, entry=entry)
-    with options.open() as nx:
-        label = resolve_session(nx, source)
+    with options.session(source) as (nx, label):
         nx.ledger.fork(new, label, turn=turn, seq=entry)
         thread = nx.ledger.thread_info(new)
-    if options.as_json:
-        emit({"session": new, "source": label, "thread": thread.id, "entry": thread.fork_seq, "turn": thread.turn})
-        return
-    click.echo(
+    options.report(
+        {"session": new, "source": label, "thread": thread.id, "entry": thread.fork_seq, "turn": thread.turn},
         f"Created session {quoted(new)}: it shares {quoted(label)} up to entry {thread.fork_seq} "
-        f"({_describe_turn(thread.turn, open_turn=thread.open_turn)})."
+        f"({_describe_turn(thread)}).",
     )
 
 
-@click.command("rewind")
+@nexus_command("rewind")
 @click.argument("name")
 @click.option("--turn", type=click.IntRange(min=0), help="Move back to the end of this turn (0: the beginning).")
 @click.option("--entry", type=click.IntRange(min=0), help="Move back to this entry.")
 @click.option(
     "--move", type=click.IntRange(min=1), help="Move to where NAME pointed after this move: reverts a rewind."
 )
-@command_options
 def rewind(name: str, turn: int | None, entry: int | None, move: int | None, options: CommandOptions) -> None:
     """Move session NAME back to an earlier message. The next turn continues from there, and nothing is deleted.
 
@@ -58,9 +54,8 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
     """
     if not _check_one(turn=turn, entry=entry, move=move):
         raise click.UsageError("missing position: --turn, --entry or --move")
-    with options.open() as nx:
-        label = resolve_session(nx, name)
-        before = nx.ledger.ref_updates(label)[-1]
+    with options.session(name) as (nx, label):
+        before = nx.ledger.ref_updates(label)[-1]  # the move to go back to
         if move is None:
             nx.ledger.rewind(label, turn=turn, seq=entry)
         else:
@@ -69,6 +64,7 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
             thread, old = nx.ledger.thread_info(label), nx.ledger.thread_info(before.thread or 0)
             shared = nx.ledger.last_shared_entry(thread.id, old.id)
     abandoned: dict[str, Any] | None = None
+    left = "No entries are left behind."
     if shared < old.head_seq:
         abandoned = {
             "thread": old.id,
@@ -77,18 +73,16 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
             "turn": old.turn,
             "move": before.number,
         }
-    if options.as_json:
-        position = {"entry": thread.head_seq, "turn": thread.turn, "open_turn": thread.open_turn}
-        emit({"session": label, "thread": thread.id, **position, "left_behind": abandoned})
-        return
-    position = f"entry {thread.head_seq} now ({_describe_turn(thread.turn, open_turn=thread.open_turn)})"
-    click.echo(f"Session {quoted(label)} is at {position}, on thread {thread.id}.")
-    if abandoned is None:
-        click.echo("No entries are left behind.")
-        return
-    entries = f"entries {abandoned['first_entry']} to {abandoned['last_entry']}, up to turn {abandoned['turn']}"
-    undo = f"nexus rewind {shlex.quote(printable(label))} --move {abandoned['move']}"
-    click.echo(f"Left behind on thread {abandoned['thread']}: {entries}. Move back to them: {undo}")
+        entries = f"entries {shared + 1} to {old.head_seq}, up to turn {old.turn}"
+        undo = f"nexus rewind {shlex.quote(printable(label))} --move {before.number}"
+        left = f"Left behind on thread {old.id}: {entries}. Move back to them: {undo}"
+    position = {"entry": thread.head_seq, "turn": thread.turn, "open_turn": thread.open_turn}
+    now = f"entry {thread.head_seq} now ({_describe_turn(thread)})"
+    options.report(
+        {"session": label, "thread": thread.id, **position, "left_behind": abandoned},
+        f"Session {quoted(label)} is at {now}, on thread {thread.id}.",
+        left,
+    )
 
 
 def _check_one(**positions: int | None) -> bool:
@@ -99,7 +93,7 @@ def _check_one(**positions: int | None) -> bool:
     return bool(options)
 
 
-def _describe_turn(turn: int, *, open_turn: bool) -> str:
-    if not turn:
+def _describe_turn(thread: Thread) -> str:
+    if not thread.turn:
         return "before the first turn"
-    return f"inside turn {turn}, which is open" if open_turn else f"the end of turn {turn}"
+    return f"inside turn {thread.turn}, which is open" if thread.open_turn else f"the end of turn {thread.turn}"

@@ -1,4 +1,7 @@
-"""`nexus history`: all messages of a session, also those that were cut or compacted, and its images as files."""
+"""`nexus history` and `search`: all messages of a session with its images as files, and messages by their words.
+
+Both include messages that were cut or compacted.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,42 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.truncate import images_of
-from nexus.cli._options import CommandOptions, command_options, resolve_session
-from nexus.cli._output import emit, emit_each, escape_json, format_ref, plain_output, print_lines, quoted
+from nexus.cli._options import NO_LEDGER, CommandOptions, nexus_command, resolve_session
+from nexus.cli._output import (
+    emit,
+    emit_each,
+    escape_json,
+    excerpt,
+    format_ref,
+    format_time,
+    plain_output,
+    print_lines,
+    quoted,
+)
 from nexus.engine import Engine
 from nexus.errors import BadReference, UnreadableFile
 from nexus.ledger.replay import visible_start
+from nexus.ledger.search_text import parse_query
+from nexus.ledger.sessions import SearchHit
 from nexus.render.console import markdown_lines, printable
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
-from nexus.render.turnlog.entries import LogEntry
 from nexus.render.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
-from nexus.types.message import Image, Message, TokenSize, user
+from nexus.types.message import Image, TokenSize, user
 
 FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 
-@click.command("history")
+@nexus_command("history")
 @click.argument("session")
 @click.option(
     "--as",
@@ -49,18 +64,16 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 @click.option("--full", is_flag=True, help="Show system texts, values and results in full (format console).")
 @click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
 @click.option("--refs", is_flag=True, help="Show the references that fork, rewind and pin take (format console).")
-@command_options
 def command(
     session: str,
     output_format: str,
     call_id: str,
     folder: str | None,
-    options: CommandOptions,
-    *,
     from_summary: bool,
     full: bool,
     strict: bool,
     refs: bool,
+    options: CommandOptions,
 ) -> None:
     """Show all messages of SESSION.
 
@@ -68,18 +81,22 @@ def command(
     """
     if strict and output_format != "turnlog":
         raise click.UsageError("--strict requires --as turnlog")
-    with options.open() as nx:
-        label = resolve_session(nx, session)
+    with options.session(session) as (nx, label):
         entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
             entries = _entries_of_call(entries, call_id, label)
         if folder is not None:
-            entries = _write_images(entries, Path(folder))
+            entries = _with_images(entries, Path(folder))
         if output_format in ("openai", "anthropic"):
             messages = _with_summary(entries) if from_summary else entries
             emit(as_openai(messages) if output_format == "openai" else as_anthropic(messages))
         elif output_format == "turnlog":
-            _print_log(log_entries(entries, nx.ledger.live(label).undone), strict=strict)
+            log = log_entries(entries, nx.ledger.live(label).undone)
+            omitted: Counter[str] = Counter()  # content that the format does not define
+            for text in log_texts(strict_entries(log, omitted) if strict else log):
+                click.echo(escape_json(text), nl=False)
+            for content, count in sorted(omitted.items()):
+                click.echo(f"omitted: {content} ({count:,})", err=True)
         elif options.as_json:
             emit_each(value for entry in entries for value in as_values((entry,)))
         elif output_format == "markdown":
@@ -121,7 +138,12 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
     """Return the messages with a tool call or its result. Raises BadReference if there are none."""
     matching: list[Entry] = []
     for entry in entries:
-        rows = tuple(row for row in entry.rows if _has_call(row.message, call_id))
+        rows = tuple(
+            row
+            for row in entry.rows
+            if call_id
+            in (*(call.id for call in row.message.calls()), *(part.call_id for part in row.message.results()))
+        )
         if rows:
             matching.append(replace(entry, rows=rows))
     if not matching:
@@ -129,12 +151,6 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
             f"tool call {call_id!r} not found in session {label!r} (list the calls: nexus session calls)"
         )
     return iter(matching)
-
-
-def _has_call(message: Message, call_id: str) -> bool:
-    return any(call.id == call_id for call in message.calls()) or any(
-        result.call_id == call_id for result in message.results()
-    )
 
 
 def _signs() -> Signs:
@@ -147,16 +163,7 @@ def _signs() -> Signs:
     return signs
 
 
-def _print_log(log: Iterator[LogEntry], *, strict: bool) -> None:
-    """Print a turn log; with `strict`, count on standard error the content that the format does not define."""
-    omitted: Counter[str] = Counter()
-    for text in log_texts(strict_entries(log, omitted) if strict else log):
-        click.echo(escape_json(text), nl=False)
-    for content, count in sorted(omitted.items()):
-        click.echo(f"omitted: {content} ({count:,})", err=True)
-
-
-def _write_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:
+def _with_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:
     """Yield the entries, after writing their images as `REFERENCE-NUMBER.TYPE` and naming the files on standard error.
 
     Existing files are not overwritten. Raises UnreadableFile if a file cannot be written.
@@ -176,7 +183,7 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
     try:
         data = base64.b64decode(image.data, validate=True)
         folder.mkdir(parents=True, exist_ok=True)
-        with file.open("xb") as target:
+        with file.open("xb") as target:  # fails if the file exists
             target.write(data)
     except ValueError:
         return f"Image {name} not written: its data is damaged"
@@ -185,3 +192,82 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
     except OSError as error:
         raise UnreadableFile(f"'{file}' not written: {error.strerror or error}") from error
     return f"Wrote {printable(str(file))}"
+
+
+@nexus_command("search")
+@click.argument("words", nargs=-1, required=True)
+@click.option("-s", "--session", default="", help="Only in this session.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=click.Choice(["user", "assistant", "tool", "system"]),
+    help="Only messages of this role; repeatable.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")
+@click.option("--newest", is_flag=True, help="Newest first instead of best first.")
+@click.option("--all", "every", is_flag=True, help="Also search deleted sessions.")
+def search(
+    words: tuple[str, ...],
+    session: str,
+    roles: tuple[Any, ...],
+    limit: int,
+    newest: bool,
+    every: bool,
+    options: CommandOptions,
+) -> None:
+    """Find the messages that have all WORDS.
+
+    Compacted messages are searched too. Case and accents are ignored. Words in double quotes form a phrase; in a shell: nexus search '"index rebuild" nightly'. Chinese, Japanese and
+    Korean need no spaces.
+
+    Example: nexus search index rebuild --session main --role user
+    """
+    text = " ".join(words)
+    phrases = parse_query(text)
+    if not phrases:
+        raise click.UsageError("no words in the query: punctuation alone is not searched")
+    with options.open() as nx, nx.ledger.snapshot():
+        label = resolve_session(nx, session) if session else ""
+        order = "newest" if newest else "relevance"
+        hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
+        names = {name for hit in hits for name in _hit_sessions(hit, label)}
+        statuses = {name: nx.ledger.metadata(name).status for name in names}
+        has_ledger = nx.ledger.place != NO_LEDGER
+    if options.as_json:
+        emit(
+            [
+                {
+                    **msgspec.to_builtins(hit),
+                    "sessions": _hit_sessions(hit, label),
+                    "excerpt": "".join(piece for piece, _ in excerpt(hit.text, phrases)),
+                }
+                for hit in hits[:limit]
+            ]
+        )
+        return
+    if not hits:
+        where = f" in session {quoted(label)}" if label else ""
+        click.echo(f"No matches{where} for: {printable(text)}" if has_ledger else "No ledger yet.")
+    plain = plain_output()
+    for hit in hits[:limit]:
+        names = [
+            f"{printable(name)} ({statuses[name]})" if statuses.get(name, "active") != "active" else printable(name)
+            for name in _hit_sessions(hit, label)
+        ]
+        also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
+        head = f"{also}  entry {format_ref(hit.place)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
+        first = names[0] if names else f"(thread {hit.thread} without a session)"
+        pieces = (
+            piece if plain or not matches else click.style(piece, fg="yellow", bold=True)
+            for piece, matches in excerpt(hit.text, phrases)
+        )
+        click.echo(f"{first if plain else click.style(first, fg='cyan', bold=True)}{head.rstrip()}")
+        click.echo(f"    {''.join(pieces)}")
+    if len(hits) > limit:
+        click.echo(f"More than {limit:,} messages match (--limit shows more).")
+
+
+def _hit_sessions(hit: SearchHit, label: str) -> tuple[str, ...]:
+    """Return the sessions that have a message, first the one that was searched, which has every hit on its path."""
+    return (label, *(name for name in hit.sessions if name != label)) if label else hit.sessions

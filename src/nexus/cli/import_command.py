@@ -1,22 +1,23 @@
-"""`nexus import`: sessions of other tools into the ledger."""
+"""`nexus import` and `validate`: sessions of other tools into the ledger, and violations of the turn-log format."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
-from nexus.cli._options import CommandOptions, check_new_name, command_options
-from nexus.cli._output import emit
+from nexus.cli._options import CommandOptions, check_new_name, nexus_command
+from nexus.cli._output import emit, emit_with_list, print_lines
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
-from nexus.interop.detect import READERS, read
+from nexus.interop.detect import READERS, detect, read
 from nexus.interop.importing import ImportReport, import_transcript
+from nexus.interop.turnlog import Violation, read_text, violations
 from nexus.render.console import printable
 
 SHOWN_PROBLEMS = 10
@@ -28,16 +29,18 @@ STATUS_NOTES = {
     "deleted": f"session deleted ({RESTORE})",
 }
 
+INVALID = 1
+"""Exit code of `validate` for a file with errors."""
 
-@click.command("import")
+
+@nexus_command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
 @click.option("--format", "file_format", type=click.Choice(sorted(READERS)), help="Format of the files [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
-@command_options
 def command(
-    files: tuple[str, ...], session: str | None, file_format: str | None, options: CommandOptions, *, dry_run: bool
-) -> None:
+    files: tuple[str, ...], session: str | None, file_format: str | None, dry_run: bool, options: CommandOptions
+) -> int:
     """Import sessions of other tools from FILES. For a folder, import all its .json and .jsonl files.
 
     Importing a file again adds only new messages.
@@ -48,20 +51,26 @@ def command(
     with options.open(writes=not dry_run) as nx, _progress(len(paths)) as advance:
         for path in paths:
             try:
-                reports.extend(_import_file(nx, path, file_format, session, len(paths), dry_run=dry_run))
+                reports += _import_file(nx, path, file_format, session, len(paths), dry_run=dry_run)
             except NexusError as error:
                 if len(paths) == 1:
                     raise
                 failures.append({"file": str(path), "error": str(error)})
             advance(path)
+    rejected = [report for report in reports if report.rejected]
     if options.as_json:
-        emit({"imported": msgspec.to_builtins(reports), "failed": failures, "dryRun": dry_run})
+        emit({"imported": reports, "failed": failures, "dryRun": dry_run})
     else:
-        _print(reports, failures, dry_run=dry_run)
-    if failures:
-        click.get_current_context().exit(UNREADABLE)
-    if any(report.rejected for report in reports):
-        click.get_current_context().exit(WRONG_INPUT)
+        added = "would add" if dry_run else "added"
+        print_lines(line for report in reports for line in _report_lines(report, added))
+        for report in rejected:
+            text = f"{report.rejected:,} steps are new in the file, but the session was deleted"
+            click.echo(f"not imported: {printable(report.session)}: {text} ({RESTORE}, then import again)", err=True)
+        for failure in failures:
+            click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
+        if len(reports) > 1:
+            click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
+    return UNREADABLE if failures else WRONG_INPUT if rejected else 0
 
 
 def _import_file(
@@ -105,20 +114,6 @@ def _progress(total: int) -> Generator[Callable[[Path], None]]:
         yield lambda path: bar.update(task, advance=1, description=escape(printable(path.name)))
 
 
-def _print(reports: list[ImportReport], failures: list[dict[str, str]], *, dry_run: bool) -> None:
-    added = "would add" if dry_run else "added"
-    for report in reports:
-        click.echo("\n".join(_report_lines(report, added)))
-    for report in reports:
-        if report.rejected:
-            text = f"{report.rejected:,} steps are new in the file, but the session was deleted"
-            click.echo(f"not imported: {printable(report.session)}: {text} ({RESTORE}, then import again)", err=True)
-    for failure in failures:
-        click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
-    if len(reports) > 1:
-        click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
-
-
 def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     stored = f"{report.messages:,} messages, {report.calls:,} calls, {report.results:,} results"
     compactions = f", {report.compactions:,} compactions" if report.compactions else ""
@@ -137,3 +132,58 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
         yield f"  line {problem.line}: {printable(problem.text)}"
     if len(report.problems) > SHOWN_PROBLEMS:
         yield f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)"
+
+
+@nexus_command("validate")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["anthropic", "claude_code", "openai", "turnlog"]),
+    help="Format of the file [detected, else turnlog].",
+)
+def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:
+    """Check FILE, a turn log, against the requirements of its format, with entry, index and reason of each violation.
+
+    For a file in another format, show what an import would report. Nothing is stored.
+
+    Example: nexus validate log.json
+    """
+    file = file.expanduser()
+    try:
+        file_format = file_format or detect(file)
+    except NexusError:  # a file in no known format is checked as a turn log
+        file_format = "turnlog"
+    counts: Counter[str] = Counter()
+    # The file is read twice for JSON, whose head says if it is valid, so that memory does not follow its length.
+    for violation in _violations(file, file_format, counts):
+        counts[violation.level] += 1
+        if not options.as_json:
+            index = "" if violation.index is None else f", index {violation.index}"
+            entry = f"entry {violation.position}{index}, " if violation.position >= 0 else ""
+            number = f"requirement {violation.requirement}: " if violation.requirement else ""
+            click.echo(printable(f"{violation.level}: {entry}line {violation.line}: {number}{violation.reason}"))
+    errors, name = counts["error"], printable(str(file))
+    if options.as_json:
+        head = {"file": str(file), "format": file_format, "valid": not errors}
+        emit_with_list(head, "violations", _violations(file, file_format, Counter()))
+    elif file_format != "turnlog":
+        content = f"{counts['conversations']:,} conversations, {counts['messages']:,} messages"
+        click.echo(f"{name} is not a turn log but {file_format}: {content}, {errors:,} problems")
+    else:
+        validity = "not a valid" if errors else "a valid"
+        click.echo(f"{name} is {validity} turn log: {errors:,} errors, {counts['warning']:,} warnings")
+    return INVALID if errors else 0
+
+
+def _violations(file: Path, file_format: str, counts: Counter[str]) -> Iterator[Violation]:
+    """Yield a turn log's violations, or an import's problems by line for other formats, which have no entries."""
+    if file_format == "turnlog":
+        text, damaged = read_text(file)
+        yield from violations(text, damaged=damaged)
+        return
+    for transcript in read(file, file_format):
+        counts["conversations"] += 1
+        counts["messages"] += sum(len(step.messages) for step in transcript.all_steps())
+        for problem in transcript.problems:
+            yield Violation(-1, None, problem.line, 0, "error", problem.text)

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import LEDGER_ERROR
-from nexus.cli._options import CommandOptions, command_options
-from nexus.cli._output import emit, format_time, progress_bar
+from nexus.cli._options import CommandOptions, NexusGroup
+from nexus.cli._output import format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.damage import Damage
@@ -42,101 +42,77 @@ TENANT_OPTION = click.option("--tenant", default="local", show_default=True, hel
 FORCE_OPTION = click.option("--force", is_flag=True, help="Overwrite TARGET.")
 
 
-@click.group("ledger", epilog=EXAMPLES)
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@click.group("ledger", cls=NexusGroup, epilog=EXAMPLES)
+def command() -> None:
     """Check, copy, restore, repair, export and import a ledger."""
-    options.pass_on(ctx, command.commands)
 
 
-@command.command("verify", epilog="Example: nexus ledger verify --ledger old.db")
-@command_options
-def verify(options: CommandOptions) -> None:
+@command.subcommand("verify", epilog="Example: nexus ledger verify --ledger old.db")
+def verify(options: CommandOptions) -> int:
     """Check every hash, reference, index and total. Exit code 5 if anything is damaged."""
     file = options.ledger_file
     with progress_bar("Checking") as progress:
         damages = maintenance.verify(file, progress)
-    if options.as_json:
-        emit({"ledger": str(file), "sound": not damages, "damages": msgspec.to_builtins(damages)})
-    elif not damages:
-        click.echo(f"{printable(str(file))} is intact.")
-    else:
-        click.echo(f"{printable(str(file))} is damaged:")
-        _print_damages(damages)
-        click.echo(
-            "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
-        )
+    lines = [f"{printable(str(file))} is intact."]
     if damages:
-        click.get_current_context().exit(LEDGER_ERROR)
+        advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
+        lines = [f"{printable(str(file))} is damaged:", *_damage_lines(damages), advice]
+    options.report({"ledger": str(file), "sound": not damages, "damages": damages}, *lines)
+    return LEDGER_ERROR if damages else 0
 
 
-@command.command("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
+@command.subcommand("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
 @click.argument("target", type=click.Path(dir_okay=False))
 @FORCE_OPTION
-@command_options
-def repair(target: str, options: CommandOptions, *, force: bool) -> None:
+def repair(target: str, force: bool, options: CommandOptions) -> None:
     """Save the intact parts of a damaged ledger to TARGET.
 
     The damaged ledger is only read. A damaged entry becomes one of kind `lost`; the entries after it can still be verified.
     """
     with progress_bar("Reading pages") as progress:
         result = maintenance.repair(options.ledger_file, target, force=force, progress=progress)
-    if options.as_json:
-        emit(msgspec.to_builtins(result))
-        return
     saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
-    click.echo(f"{printable(result.path)}: {saved}, {result.lost:,} entries lost.")
-    for session in result.sessions:
-        losses = f", {session.lost:,} lost" if session.lost else ""
-        click.echo(
-            f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages{losses}"
-        )
-    _print_damages(result.damages)
+    sessions = [
+        f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages"
+        + (f", {session.lost:,} lost" if session.lost else "")
+        for session in result.sessions
+    ]
+    head = f"{printable(result.path)}: {saved}, {result.lost:,} entries lost."
+    options.report(result, head, *sessions, *_damage_lines(result.damages))
 
 
-@command.command("backup", epilog="Example: nexus ledger backup ~/backups/monday.db")
+@command.subcommand("backup", epilog="Example: nexus ledger backup ~/backups/monday.db")
 @click.argument("target", type=click.Path(dir_okay=False))
 @FORCE_OPTION
-@command_options
-def backup(target: str, options: CommandOptions, *, force: bool) -> None:
+def backup(target: str, force: bool, options: CommandOptions) -> None:
     """Copy the ledger into one file TARGET and verify the copy.
 
     The copy is one consistent state; other programs may continue to write.
     """
     with progress_bar("Copying") as progress:
         result = maintenance.backup(options.ledger_file, target, force=force, progress=progress)
-    if options.as_json:
-        emit(msgspec.to_builtins(result))
-    else:
-        click.echo(f"{printable(result.path)}: {result.bytes:,} bytes, verified.")
+    options.report(result, f"{printable(result.path)}: {result.bytes:,} bytes, verified.")
 
 
-@command.command("restore", epilog="Example: nexus ledger restore ~/backups/monday.db")
+@command.subcommand("restore", epilog="Example: nexus ledger restore ~/backups/monday.db")
 @click.argument("backup", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Also if the ledger is open elsewhere, or too damaged to be closed.")
-@command_options
-def restore(backup: str, options: CommandOptions, *, force: bool) -> None:
+def restore(backup: str, force: bool, options: CommandOptions) -> None:
     """Verify BACKUP and replace the ledger with it.
 
     The previous ledger is kept next to it as NAME.before-restore-TIME.
     """
     with progress_bar("Copying") as progress:
         result = maintenance.restore(backup, options.ledger_file, force=force, progress=progress)
-    if options.as_json:
-        emit(msgspec.to_builtins(result))
-        return
-    click.echo(f"{printable(result.path)}: restored from {printable(backup)}.")
-    if result.aside:
-        click.echo(f"Previous ledger: {printable(result.aside)}")
+    previous = [f"Previous ledger: {printable(result.aside)}"] if result.aside else []
+    options.report(result, f"{printable(result.path)}: restored from {printable(backup)}.", *previous)
 
 
-@command.command("export", epilog="Example: nexus ledger export - | gzip > talks.jsonl.gz")
+@command.subcommand("export", epilog="Example: nexus ledger export - | gzip > talks.jsonl.gz")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True))
 @FORCE_OPTION
 @TENANT_OPTION
-@command_options
-def export(target: str, tenant: str, options: CommandOptions, *, force: bool) -> None:
+def export(target: str, tenant: str, force: bool, options: CommandOptions) -> None:
     """Write all records to TARGET as JSON, one per line.
 
     `-` is standard output. A damaged ledger is not exported.
@@ -144,16 +120,16 @@ def export(target: str, tenant: str, options: CommandOptions, *, force: bool) ->
     to_output = target == jsonl.STANDARD
     with _existing_ledger(options.ledger_file, tenant) as store, progress_bar("Writing") as progress:
         result = jsonl.export(store, target, force=force, progress=progress)
-    if options.as_json and not to_output:
-        emit({"file": target, **msgspec.to_builtins(result)})
+    text = f"{printable(target)}: {_count_records(result.records)}; {result.bytes:,} bytes."
+    if to_output:
+        click.echo(text, err=True)
     else:
-        click.echo(f"{printable(target)}: {_count_records(result.records)}; {result.bytes:,} bytes.", err=to_output)
+        options.report({"file": target, **msgspec.to_builtins(result)}, text)
 
 
-@command.command("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
+@command.subcommand("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @TENANT_OPTION
-@command_options
 def load(source: str, tenant: str, options: CommandOptions) -> None:
     """Store the records of an export, SOURCE.
 
@@ -168,36 +144,30 @@ def load(source: str, tenant: str, options: CommandOptions) -> None:
         raise LedgerError(f"ledger '{file}' not created: {error.strerror or error}") from error
     with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, progress_bar("Reading") as progress:
         result = jsonl.load(store, source, progress=progress)
-    if options.as_json:
-        emit({"file": source, "ledger": str(file), **msgspec.to_builtins(result)})
-    else:
-        click.echo(f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new.")
+    text = f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new."
+    options.report({"file": source, "ledger": str(file), **msgspec.to_builtins(result)}, text)
 
 
-@command.command("migrate", epilog="Example: nexus ledger migrate --dry-run")
+@command.subcommand("migrate", epilog="Example: nexus ledger migrate --dry-run")
 @click.option("--dry-run", is_flag=True, help="Migrate a temporary copy only.")
-@command_options
-def migrate(options: CommandOptions, *, dry_run: bool) -> None:
+def migrate(dry_run: bool, options: CommandOptions) -> None:
     """Migrate the ledger to this version of Nexus.
 
     The old file is kept next to it as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
     """
     with progress_bar("Copying") as progress:
         result = maintenance.migrate(options.ledger_file, dry_run=dry_run, progress=progress)
-    name = printable(result.path)
-    if options.as_json:
-        emit({**msgspec.to_builtins(result), "dryRun": dry_run})
-    elif result.from_version == result.to_version:
-        click.echo(f"{name} has the current version, {result.to_version}.")
+    name, versions = printable(result.path), f"from version {result.from_version} to {result.to_version}."
+    if result.from_version == result.to_version:
+        lines = [f"{name} has the current version, {result.to_version}."]
     elif dry_run:
-        click.echo(f"{name} would be migrated from version {result.from_version} to {result.to_version}.")
+        lines = [f"{name} would be migrated {versions}"]
     else:
-        click.echo(f"{name}: migrated from version {result.from_version} to {result.to_version}.")
-        click.echo(f"Backup: {printable(result.backup)}")
+        lines = [f"{name}: migrated {versions}", f"Backup: {printable(result.backup)}"]
+    options.report({**msgspec.to_builtins(result), "dryRun": dry_run}, *lines)
 
 
-@command.command("vacuum", epilog="Example: nexus ledger vacuum")
-@command_options
+@command.subcommand("vacuum", epilog="Example: nexus ledger vacuum")
 def vacuum(options: CommandOptions) -> None:
     """Rewrite the file so that it contains only its current rows.
 
@@ -205,17 +175,14 @@ def vacuum(options: CommandOptions) -> None:
     """
     with progress_bar("Writing"):
         result = maintenance.vacuum(options.ledger_file)
-    if options.as_json:
-        emit(msgspec.to_builtins(result))
-    else:
-        click.echo(f"{printable(result.path)}: {result.before_bytes:,} bytes before, {result.after_bytes:,} now.")
+    text = f"{printable(result.path)}: {result.before_bytes:,} bytes before, {result.after_bytes:,} now."
+    options.report(result, text)
 
 
-@command.command("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
+@command.subcommand("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
-@command_options
-def erase_tenant(tenant: str, options: CommandOptions, *, yes: bool) -> None:
+def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
     """Permanently delete all data of TENANT.
 
     The file is searched for the deleted text afterwards.
@@ -228,26 +195,20 @@ def erase_tenant(tenant: str, options: CommandOptions, *, yes: bool) -> None:
             click.confirm(f"Permanently delete all {threads:,} threads of tenant {printable(tenant)}?", abort=True)
         with progress_bar("Deleting"):
             erased = store.erase(None)
-    if options.as_json:
-        emit(msgspec.to_builtins(erased))
-    else:
-        click.echo(
-            f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
-            f"for {erased.needles:,} pieces of their text; {erased.found:,} were found."
-        )
+    options.report(
+        erased,
+        f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
+        f"for {erased.needles:,} pieces of their text; {erased.found:,} were found.",
+    )
 
 
-@command.command("stats", epilog="Example: nexus ledger stats --json")
+@command.subcommand("stats", epilog="Example: nexus ledger stats --json")
 @TENANT_OPTION
-@command_options
 def statistics(tenant: str, options: CommandOptions) -> None:
     """Show statistics of the ledger, its calls and its file."""
     stats = maintenance.stats(options.ledger_file, tenant)
-    if options.as_json:
-        emit({**msgspec.to_builtins(stats), "cached_share": round(stats.cached_share, 4)})
-        return
     sessions = ", ".join(f"{number:,} {status}" for status, number in stats.sessions.items()) or "none"
-    for name, value in (
+    lines = [
         ("sessions", sessions),
         ("threads", f"{stats.threads:,}" + (f", {stats.erased_threads:,} erased" if stats.erased_threads else "")),
         ("turns", f"{stats.turns:,}"),
@@ -262,17 +223,18 @@ def statistics(tenant: str, options: CommandOptions) -> None:
         ("log", f"{stats.log_bytes:,} bytes"),
         ("version", f"{stats.version}, SQLite {stats.sqlite}"),
         ("cached", f"{stats.cached_share:.1%} of the reported input"),
-    ):
-        click.echo(f"{name:<12} {value}")
-    for usage in stats.usage:
-        name = printable("/".join(filter(None, (usage.provider, usage.model))) or "unnamed model")
-        share = f"{usage.cached_share:.1%} cached"
-        click.echo(f"  {name}: {usage.calls:,} calls, {usage.input_tokens:,} in ({share}), {usage.output_tokens:,} out")
+    ]
+    usage = [
+        f"  {printable('/'.join(filter(None, (each.provider, each.model))) or 'unnamed model')}: {each.calls:,} calls, "
+        f"{each.input_tokens:,} in ({each.cached_share:.1%} cached), {each.output_tokens:,} out"
+        for each in stats.usage
+    ]
+    value = {**msgspec.to_builtins(stats), "cached_share": round(stats.cached_share, 4)}
+    options.report(value, *(f"{name:<12} {text}" for name, text in lines), *usage)
 
 
-@command.command("doctor", epilog="Example: nexus ledger doctor --ledger old.db")
-@command_options
-def examine(options: CommandOptions) -> None:
+@command.subcommand("doctor", epilog="Example: nexus ledger doctor --ledger old.db")
+def examine(options: CommandOptions) -> int:
     """Check the environment of the ledger. Exit code 5 if a check fails.
 
     Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock.
@@ -280,15 +242,12 @@ def examine(options: CommandOptions) -> None:
     file = options.ledger_file
     findings = doctor.examine(file)
     worst = doctor.worst_level(findings)
-    if options.as_json:
-        emit({"ledger": str(file), "level": worst, "findings": msgspec.to_builtins(findings)})
-    else:
-        for finding in findings:
-            click.echo(f"{finding.level:<4} {finding.name}: {printable(finding.what)}")
-            if finding.do:
-                click.echo(f"     what to do: {printable(finding.do)}")
-    if worst == "bad":
-        click.get_current_context().exit(LEDGER_ERROR)
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(f"{finding.level:<4} {finding.name}: {printable(finding.what)}")
+        lines += [f"     what to do: {printable(finding.do)}"] if finding.do else []
+    options.report({"ledger": str(file), "level": worst, "findings": findings}, *lines)
+    return LEDGER_ERROR if worst == "bad" else 0
 
 
 @contextmanager
@@ -300,11 +259,10 @@ def _existing_ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
         yield store
 
 
-def _print_damages(damages: Sequence[Damage]) -> None:
-    for damage in damages[:SHOWN_DAMAGES]:
-        click.echo(f"  {printable(str(damage))}")
-    if len(damages) > SHOWN_DAMAGES:
-        click.echo(f"  and {len(damages) - SHOWN_DAMAGES:,} more (--json shows all)")
+def _damage_lines(damages: Sequence[Damage]) -> list[str]:
+    more = len(damages) - SHOWN_DAMAGES
+    lines = [f"  {printable(str(damage))}" for damage in damages[:SHOWN_DAMAGES]]
+    return [*lines, f"  and {more:,} more (--json shows all)"] if more > 0 else lines
 
 
 def _count_records(records: dict[str, int]) -> str:

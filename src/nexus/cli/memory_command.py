@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 import click
-import msgspec
 
-from nexus.cli._options import CommandOptions, command_options, read_input
+from nexus.cli._options import CommandOptions, NexusGroup, read_input
 from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.ledger.search_text import parse_query
-from nexus.ledger.sessions import SearchHit
 from nexus.render.console import printable
 from nexus.workspace.memory.facts import SECTION, Fact
 from nexus.workspace.memory.notebook import Notebook
@@ -27,17 +24,14 @@ TIMEZONE_OPTION = click.option(
 )
 
 
-@click.group("memory")
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@click.group("memory", cls=NexusGroup)
+def command() -> None:
     """Show, search, add and forget facts. Facts are lines of MEMORY.md, which is part of the context.
 
     Forgotten facts move to the log HISTORY.md, which is append-only and not sent to the model.
 
     Example: nexus memory add "The release branch is cut on Fridays."
     """
-    options.pass_on(ctx, command.commands)
 
 
 def _notebook(options: CommandOptions, timezone: str = "") -> Notebook:
@@ -48,11 +42,10 @@ def _notebook(options: CommandOptions, timezone: str = "") -> Notebook:
         return Notebook(options.root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
 
 
-@command.command("show")
+@command.subcommand("show")
 @click.option("--history", is_flag=True, help="Show the log, newest entry last, instead of the facts.")
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of log entries.")
-@command_options
-def show(last: int, options: CommandOptions, *, history: bool) -> None:
+def show(history: bool, last: int, options: CommandOptions) -> None:
     """List the facts, or the newest log entries.
 
     Example: nexus memory show --history --last 5
@@ -61,7 +54,7 @@ def show(last: int, options: CommandOptions, *, history: bool) -> None:
     if history:
         entries = list(deque(book.entries(), maxlen=last))
         if options.as_json:
-            emit({"file": book.log, "entries": msgspec.to_builtins(entries)})
+            emit({"file": book.log, "entries": entries})
         elif not entries:
             click.echo(f"No entries in {book.log} yet.")
         else:
@@ -72,14 +65,7 @@ def show(last: int, options: CommandOptions, *, history: bool) -> None:
     facts = book.facts()
     if options.as_json:
         size = {"chars": len(text.text), "left_out_chars": text.omitted_chars} if text else None
-        emit(
-            {
-                "file": book.file,
-                "facts": _json_values(facts),
-                "shown": size,
-                "warnings": msgspec.to_builtins(warnings),
-            }
-        )
+        emit({"file": book.file, "facts": list(map(_json_value, facts)), "shown": size, "warnings": warnings})
         return
     if facts:
         rows = ((f"{fact.number:,}", fact.section, fact.date, _truncated(fact.text)) for fact in facts)
@@ -89,12 +75,11 @@ def show(last: int, options: CommandOptions, *, history: bool) -> None:
     print_lines(f"{printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
 
 
-@command.command("search")
+@command.subcommand("search")
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Matches of each kind.")
 @click.option("--sessions", is_flag=True, help="Also search the messages of all sessions, as `nexus search` does.")
-@command_options
-def search(query: tuple[str, ...], limit: int, options: CommandOptions, *, sessions: bool) -> None:
+def search(query: tuple[str, ...], limit: int, sessions: bool, options: CommandOptions) -> None:
     """Find facts and log entries by their words. Matches of all words of QUERY come first, then the newest.
 
     Case and accents are ignored; words in double quotes form a phrase; Chinese, Japanese and Korean need no spaces.
@@ -107,32 +92,31 @@ def search(query: tuple[str, ...], limit: int, options: CommandOptions, *, sessi
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
     matches = _notebook(options).search(text, limit)
-    hits: list[SearchHit] = []
+    hits = []
     if sessions:
         with options.open() as nx:
             hits = nx.ledger.search(text, limit=limit)
     if options.as_json:
-        emit({"found": msgspec.to_builtins(matches), "sessions": msgspec.to_builtins(hits)})
+        emit({"found": matches, "sessions": hits})
         return
     if not matches and not hits:
         click.echo(f"No matches for: {printable(text)}")
-    for match in matches:
-        _print_match(f"{match.origin} {match.number}  {match.at}  {match.section}", match.text, phrases)
+    shown = [(f"{match.origin} {match.number}  {match.at}  {match.section}", match.text) for match in matches]
     for hit in hits:
         head = f"{', '.join(hit.sessions)} entry {format_ref(hit.place)}  {format_time(hit.at_ms)}  {hit.role}"
-        _print_match(head, hit.text, phrases)
+        shown.append((head, hit.text))
+    for head, text in shown:
+        click.echo(printable(" ".join(head.split())))
+        click.echo(f"    {''.join(piece for piece, _ in excerpt(text, phrases))}")
 
 
-@command.command("add")
+@command.subcommand("add")
 @click.argument("text", nargs=-1, required=True)
 @click.option("--under", default=SECTION, show_default=True, help="Heading for the fact; created if missing.")
 @click.option("--history", is_flag=True, help="Add to the log, which is searchable but not sent to the model.")
 @click.option("--force", is_flag=True, help="Add the text even if it looks like a secret.")
 @TIMEZONE_OPTION
-@command_options
-def add(
-    text: tuple[str, ...], under: str, timezone: str, options: CommandOptions, *, history: bool, force: bool
-) -> None:
+def add(text: tuple[str, ...], under: str, history: bool, force: bool, timezone: str, options: CommandOptions) -> None:
     """Add the fact TEXT with today's date. `-` reads it from standard input. Duplicates are rejected.
 
     Put `--` before a text that begins with a dash.
@@ -142,19 +126,15 @@ def add(
     content = read_input() if text == ("-",) else " ".join(text)
     book = _notebook(options, timezone)
     added = book.append(content, force=force) if history else book.add(content, section=under, force=force)
-    if options.as_json:
-        emit(msgspec.to_builtins(added))
-        return
     name = f"Fact {added.number:,}" if added.number else "Log entry"
-    click.echo(f"{name} in {added.file}: {printable(added.at)} {_truncated(added.text)}")
-    for warning in added.warnings:
+    options.report(added, f"{name} in {added.file}: {printable(added.at)} {_truncated(added.text)}")
+    for warning in added.warnings if not options.as_json else ():
         click.echo(f"nexus: warning: {printable(warning)}", err=True)
 
 
-@command.command("forget")
+@command.subcommand("forget")
 @click.argument("fact", nargs=-1, required=True)
 @TIMEZONE_OPTION
-@command_options
 def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> None:
     """Move a fact to the log. FACT is its number in `nexus memory show`, or its exact text.
 
@@ -164,21 +144,14 @@ def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> Non
     """
     book = _notebook(options, timezone)
     forgotten = book.forget(" ".join(fact))
-    if options.as_json:
-        emit({"forgotten": _json_values([forgotten])[0], "file": book.file, "log": book.log})
-        return
-    text = " ".join(filter(None, (printable(forgotten.date), _truncated(forgotten.text))))
-    click.echo(f"Moved to {book.log}: {text}")
+    shown = " ".join(filter(None, (printable(forgotten.date), _truncated(forgotten.text))))
+    value = {"forgotten": _json_value(forgotten), "file": book.file, "log": book.log}
+    options.report(value, f"Moved to {book.log}: {shown}")
 
 
-def _json_values(facts: Iterable[Fact]) -> list[dict[str, Any]]:
-    return [{"number": fact.number, "section": fact.section, "date": fact.date, "text": fact.text} for fact in facts]
+def _json_value(fact: Fact) -> dict[str, Any]:
+    return {"number": fact.number, "section": fact.section, "date": fact.date, "text": fact.text}
 
 
 def _truncated(text: str) -> str:
     return beginning(text, TEXT_CHARS)
-
-
-def _print_match(head: str, text: str, phrases: list[list[str]]) -> None:
-    click.echo(printable(" ".join(head.split())))
-    click.echo(f"    {''.join(piece for piece, _ in excerpt(text, phrases))}")

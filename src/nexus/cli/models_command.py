@@ -8,50 +8,51 @@ import click
 import msgspec
 
 from nexus.assembly.record import calibration_factor, parse_calibration_key
-from nexus.cli._options import CommandOptions, command_options
+from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.render.console import printable
-from nexus.tokens.model import Model, all_models, resolve, snapshot_date
+from nexus.tokens.model import all_models, resolve, snapshot_date
 from nexus.tokens.model_names import same_model
 
 
-@click.command("models")
+@nexus_command("models")
 @click.argument("name", required=False)
 @click.option("--calibrated", is_flag=True, help="Show the token factors that the ledger has from reported usage.")
-@command_options
-def command(name: str | None, options: CommandOptions, *, calibrated: bool) -> None:
+def command(name: str | None, calibrated: bool, options: CommandOptions) -> None:
     """List all known models, or show how NAME is resolved."""
     if calibrated:
         _print_calibrations(name, options)
-        return
-    if name:
+    elif name:
         fields = msgspec.to_builtins(resolve(name))
-        if options.as_json:
-            emit(fields)
-            return
-        for field, value in fields.items():
-            if value not in ("", None):
-                click.echo(f"{field.replace('_', ' '):<20} {printable(_display(value))}")
-        return
-    models = all_models()
-    if options.as_json:
-        emit({"date": snapshot_date(), "models": msgspec.to_builtins(models)})
-        return
-    names = ("model", "provider", "window", "output", "in", "cached", "out")
-    print_table(names, map(_row, models), numbers=names[2:], wraps=names[:1])
-    click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
+        shown = {field: value for field, value in fields.items() if value not in ("", None)}
+        options.report(
+            fields,
+            *(f"{field.replace('_', ' '):<20} {printable(_display(value))}" for field, value in shown.items()),
+        )
+    elif options.as_json:
+        emit({"date": snapshot_date(), "models": all_models()})
+    else:
+        names = ("model", "provider", "window", "output", "in", "cached", "out")
+        rows: list[tuple[str, ...]] = []
+        for model in all_models():
+            prices = (model.prices.input, model.prices.cache_read, model.prices.output) if model.prices else ()
+            figures = [f"{price:g}" for price in prices] or ["", "", ""]
+            limits = (f"{model.context_tokens:,}", f"{model.max_output_tokens:,}")
+            rows.append((model.name, model.provider, *limits, *figures))
+        print_table(names, rows, numbers=names[2:], wraps=names[:1])
+        click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
 
 
 def _print_calibrations(name: str | None, options: CommandOptions) -> None:
-    rows: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
     with options.open() as nx:
         for provider, key, calibration in nx.ledger.calibrations():
             model_name = parse_calibration_key(key)
             if name and not same_model(model_name, name):
                 continue
             model = nx.resolve(model_name)
-            rows.append(
+            values.append(
                 {
                     "provider": provider,
                     "model": key,
@@ -61,31 +62,22 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
                     "cold_factor": model.token_factor,
                 }
             )
-    if options.as_json:
-        emit(rows)
-    elif not rows:
-        click.echo("No calibrations yet (`nexus record` calibrates from the usage that replies report).")
-    else:
-        names = ("model", "provider", "factor", "initial", "reports", "updated")
-        cells = (
-            (
-                row["model"],
-                row["provider"],
-                f"{row['factor']:.2f}",
-                f"{row['cold_factor']:.2f}",
-                f"{row['samples']:,}",
-                format_time(row["at_ms"]),
-            )
-            for row in rows
+    names = ("model", "provider", "factor", "initial", "reports", "updated")
+    rows = (
+        (
+            value["model"],
+            value["provider"],
+            f"{value['factor']:.2f}",
+            f"{value['cold_factor']:.2f}",
+            f"{value['samples']:,}",
+            format_time(value["at_ms"]),
         )
-        print_table(names, cells, numbers=names[2:5], wraps=names[:1])
+        for value in values
+    )
+    empty = "No calibrations yet (`nexus record` calibrates from the usage that replies report)."
+    options.report_table(values, names, rows, empty=empty, numbers=names[2:5], wraps=names[:1])
+    if values and not options.as_json:
         click.echo("factor: the model's tokens per base token; initial: the factor without reports")
-
-
-def _row(model: Model) -> tuple[str, ...]:
-    prices = model.prices
-    figures = [f"{price:g}" for price in (prices.input, prices.cache_read, prices.output)] if prices else ["", "", ""]
-    return model.name, model.provider, f"{model.context_tokens:,}", f"{model.max_output_tokens:,}", *figures
 
 
 def _display(value: object) -> str:

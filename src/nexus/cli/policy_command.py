@@ -10,11 +10,10 @@ import click
 import msgspec
 
 from nexus.assembly.inputs import build_request
-from nexus.cli._options import CommandOptions, command_options, read_tools
+from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
 from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
-from nexus.engine import Engine
 from nexus.errors import BadPolicy
 from nexus.policy import Policy, decide
 from nexus.policy.decision import unmatched_patterns
@@ -28,21 +27,17 @@ NOT_ALLOWED = 1
 """Exit code of `test --tool` for a tool that is denied."""
 
 
-@click.group("policy")
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@click.group("policy", cls=NexusGroup)
+def command() -> None:
     """Show, check and test the policy.
 
     A policy says who may speak as what, in which session, with which tools.
 
     Example: nexus policy test --as telegram:42 --tool run_command
     """
-    options.pass_on(ctx, command.commands)
 
 
-@command.command("show")
-@command_options
+@command.subcommand("show")
 def show(options: CommandOptions) -> None:
     """Show the policies in force, the user's first.
 
@@ -52,7 +47,7 @@ def show(options: CommandOptions) -> None:
         policies = nx.policies.read()
         files = [name for _, name in nx.policies.files]
     if options.as_json:
-        emit(msgspec.to_builtins(policies))
+        emit(policies)
         return
     if not policies:
         click.echo(f"No policy: no restrictions apply. Files: {' and '.join(map(printable, files))}.")
@@ -87,66 +82,55 @@ def _describe_rule(rule: msgspec.Struct) -> str:
     )
 
 
-@command.command("check")
+@command.subcommand("check")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, to test the patterns.")
-@command_options
-def check(file: str | None, tools: str | None, options: CommandOptions) -> None:
+def check(file: str | None, options: CommandOptions) -> None:
     """Check FILE, or the policies in force. With --tools, patterns without a matching tool are warnings.
 
     Example: nexus policy check policy.toml --tools tools.json
     """
     with options.open() as nx:
-        policies = nx.policies.read() if file is None else _read_policy(nx, file)
-    warnings = list(_unmatched(policies, tools)) if tools else []
-    if options.as_json:
-        emit({"policies": [policy.name for policy in policies], "warnings": warnings})
-        return
-    for policy in policies:
-        counts = f"{len(policy.toolsets)} toolsets, {len(policy.principals)} principals, {len(policy.roles)} roles"
-        click.echo(f"{printable(policy.name)}: ok ({counts})")
-    if not policies:
-        click.echo("No policy.")
-    for warning in warnings:
-        click.echo(f"Warning: {printable(warning)}")
-
-
-def _read_policy(nx: Engine, file: str) -> tuple[Policy, ...]:
-    """Return the policy of a file, which may refer to the user's toolsets as a workspace's policy may."""
-    policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
-    try:
-        user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
-    except BadPolicy:  # the file can be checked while the policies in force are invalid
-        user_policies = ()
-    return merge_policies((*user_policies, policy))[-1:]
-
-
-def _unmatched(policies: tuple[Policy, ...], tools: str) -> Iterator[str]:
-    metadata = [
-        tool for definition in iter_definitions(read_tools(tools)) if (tool := tool_metadata(definition)) is not None
+        if file is None:
+            policies = nx.policies.read()
+        else:
+            policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
+            try:  # the file may refer to the user's toolsets, as a workspace's policy may
+                user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
+            except BadPolicy:  # the file can be checked while the policies in force are invalid
+                user_policies = ()
+            policies = merge_policies((*user_policies, policy))[-1:]
+    warnings: list[str] = []
+    if options.tools:
+        definitions = iter_definitions(options.tool_definitions())
+        metadata = [tool for definition in definitions if (tool := tool_metadata(definition)) is not None]
+        warnings = [
+            f"{policy.name}: pattern {pattern!r} of toolset {name!r} matches no tool"
+            for policy in policies
+            for name, toolset in policy.toolsets.items()
+            for pattern in unmatched_patterns(toolset, metadata)
+        ]
+    lines = [
+        f"{printable(policy.name)}: ok ({len(policy.toolsets)} toolsets, {len(policy.principals)} principals, "
+        f"{len(policy.roles)} roles)"
+        for policy in policies
     ]
-    for policy in policies:
-        for name, toolset in policy.toolsets.items():
-            for pattern in unmatched_patterns(toolset, metadata):
-                yield f"{policy.name}: pattern {pattern!r} of toolset {name!r} matches no tool"
+    options.report(
+        {"policies": [policy.name for policy in policies], "warnings": warnings},
+        *(lines or ["No policy."]),
+        *(f"Warning: {printable(warning)}" for warning in warnings),
+    )
 
 
-@command.command("test")
+@command.subcommand("test")
 @click.option("--as", "--principal", "principal", default="", help="Who speaks (telegram:42).")
 @click.option("--role", type=click.Choice(ROLES), help="Requested role [unified].")
 @click.option("-s", "--session", help="Requested session [the principal's].")
 @click.option("--toolset", default="", help="Requested toolset.")
 @click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")
-@command_options
 def test(
-    principal: str,
-    role: str | None,
-    session: str | None,
-    toolset: str,
-    tool: str | None,
-    tools: str | None,
-    options: CommandOptions,
+    principal: str, role: str | None, session: str | None, toolset: str, tool: str | None, options: CommandOptions
 ) -> int:
     """Show the grant of a principal, and the reasons.
 
@@ -154,7 +138,7 @@ def test(
 
     Example: nexus policy test --as telegram:42 --role worker --tools tools.json
     """
-    definitions = read_tools(tools) if tools else []
+    definitions: list[dict[str, Any]] = list(options.tool_definitions())
     if tool is not None:
         definitions = [
             dict(definition)
@@ -169,7 +153,7 @@ def test(
         grant = decide(nx.policies.read(), request, lambda label: nx.ledger.resolve(label) or label)
     exit_code = NOT_ALLOWED if tool is not None and tool not in grant.tools else 0
     if options.as_json:
-        emit(msgspec.to_builtins(grant))
+        emit(grant)
         return exit_code
     for name, value in (
         ("role", grant.role),
@@ -190,10 +174,9 @@ def test(
     return exit_code
 
 
-@command.command("link")
+@command.subcommand("link")
 @click.argument("principal")
 @click.argument("person", required=False, default="")
-@command_options
 def link(principal: str, person: str, options: CommandOptions) -> None:
     """Link PRINCIPAL to PERSON.
 
@@ -203,9 +186,6 @@ def link(principal: str, person: str, options: CommandOptions) -> None:
     """
     with options.open(writes=True) as nx:
         result = link_principal(nx.ledger, nx.policies.read(), principal, person)
-    if options.as_json:
-        emit(msgspec.to_builtins(result))
-        return
     old, new, archived = quoted(result.old), quoted(result.new), quoted(result.target)
     texts = {
         "renamed": f"Renamed session {old} to {new}; {old} is an alias now.",
@@ -213,4 +193,4 @@ def link(principal: str, person: str, options: CommandOptions) -> None:
         "aliased": f"{old} redirects to {new} now.",
         "nothing": f"No change: {old} redirects to {new} already, or neither session exists.",
     }
-    click.echo(texts[result.kind])
+    options.report(result, texts[result.kind])

@@ -1,34 +1,47 @@
-"""`nexus replay`: the request body of a recorded call, rebuilt from the ledger and verified by its hash."""
+"""`nexus replay`, `diff` and `explain`: recorded calls, rebuilt from the ledger and verified, compared and explained."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import click
 import msgspec
 
-from nexus.analysis.replay import replay_call
+from nexus.analysis.diff import Difference
+from nexus.analysis.replay import diff_calls, explain_call, replay_call
 from nexus.assembly.manifest_store import parse_stored_manifest
-from nexus.cli._options import CALL_OPTION, CommandOptions, command_options
+from nexus.cli._options import (
+    BUDGET_OPTION,
+    CALL_OPTION,
+    MESSAGE_OPTION,
+    MODEL_OPTION,
+    PROFILE_OPTION,
+    TOOLS_OPTION,
+    CommandOptions,
+    nexus_command,
+)
 from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
+from nexus.cli._tables import print_explanation
 from nexus.render.console import printable
+from nexus.types.message import Text
+from nexus.types.request import Event, Request, Routing
 
 
-@click.command("replay")
+@nexus_command("replay")
 @click.argument("session")
 @click.argument("turn", type=click.IntRange(min=1))
 @CALL_OPTION
 @click.option("--as", "output_format", type=click.Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
 @click.option("--bytes", "exact", is_flag=True, help="Write the exact bytes that were hashed, for sha256sum.")
 @click.option("--unverified", is_flag=True, help="Also show a body that cannot be verified, with a warning.")
-@command_options
 def command(
     session: str,
     turn: int,
     call: int | None,
     output_format: str | None,
-    options: CommandOptions,
-    *,
     exact: bool,
     unverified: bool,
+    options: CommandOptions,
 ) -> None:
     """Print the request body of the call of TURN in SESSION as it was sent. The verification goes to standard error.
 
@@ -54,7 +67,7 @@ def command(
                 "form": output_format or model_format,
                 "proven": not replayed.missing,
                 "sha256": stored_hash,
-                "missing": list(replayed.missing),
+                "missing": replayed.missing,
                 "body": body,
             }
         )
@@ -69,3 +82,109 @@ def command(
         click.echo(msgspec.json.encode(body), nl=False)
     else:
         emit(body)
+
+
+@nexus_command("diff")
+@click.argument("session")
+@click.argument("turn", type=click.IntRange(min=1))
+@click.argument("later", required=False, type=click.IntRange(min=1))
+@click.option("--call", type=click.IntRange(min=1), help="Number of the call in TURN [the last].")
+@click.option("--later-call", type=click.IntRange(min=1), help="Number of the call in LATER [the last].")
+@click.option("--unverified", is_flag=True, help="Also compare calls that cannot be verified, with a warning.")
+def diff(
+    session: str,
+    turn: int,
+    later: int | None,
+    call: int | None,
+    later_call: int | None,
+    unverified: bool,
+    options: CommandOptions,
+) -> None:
+    """Compare the calls of turns TURN and LATER in SESSION; with TURN alone, compare it with the call before.
+
+    Both calls are rebuilt. The output has the causes, the first difference and its byte, the tokens that remain a
+    prefix for the provider's cache, and the price of those that do not.
+
+    Example: nexus diff main 7
+    """
+    if later is None and later_call is not None:
+        raise click.UsageError("--later-call requires LATER")
+    with options.open() as nx:
+        first = nx.recorded_call(session, turn, call)
+        pair = (
+            (nx.previous_call(first), first) if later is None else (first, nx.recorded_call(session, later, later_call))
+        )
+        replayed = [replay_call(nx.replay_deps, recorded, unverified=unverified) for recorded in pair]
+        difference = diff_calls(nx.replay_deps, *replayed)
+    options.report(difference, *map(printable, _difference_lines(difference)))
+    for side in replayed if not options.as_json else ():
+        for missing in side.missing:
+            click.echo(printable(f"Warning: {side.call.label} not verified: {missing}"), err=True)
+
+
+def _difference_lines(diff: Difference) -> Iterator[str]:
+    yield f"{diff.later_call}, after {diff.earlier_call}"
+    if diff.state == "same":
+        yield f"The same: {diff.earlier_bytes:,} bytes, {diff.stable_tokens:,} tokens"
+        return
+    if diff.state == "extends":
+        yield (
+            f"Extends: all {diff.earlier_bytes:,} bytes of the earlier body except its end begin the later one, "
+            f"of {diff.later_bytes:,}"
+        )
+    else:
+        yield f"Broken at {diff.at}"
+        yield from (f"  because {cause}" for cause in diff.causes)
+        yield f"First byte that differs: {diff.byte:,} (of {diff.earlier_bytes:,} and {diff.later_bytes:,})"
+        yield from (f"  both    {diff.common}", f"  earlier {diff.earlier_excerpt}", f"  later   {diff.later_excerpt}")
+    yield f"Prefix: {diff.stable_tokens:,} tokens stay, {diff.reprocessed_tokens:,} are new or processed again"
+    if diff.lost_tokens:
+        price = "price unknown" if diff.price is None else f"${diff.price:.6f} with a warm cache"
+        yield f"Lost: {diff.lost_tokens:,} tokens that were sent before are processed again: {price}"
+
+
+@nexus_command("explain")
+@click.argument("session")
+@click.argument("turn", required=False, type=click.IntRange(min=1))
+@CALL_OPTION
+@click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")
+@click.option("--unverified", is_flag=True, help="Also show a recorded call that cannot be verified, with a warning.")
+@MODEL_OPTION
+@BUDGET_OPTION
+@PROFILE_OPTION
+@MESSAGE_OPTION
+@TOOLS_OPTION
+def explain(
+    session: str,
+    turn: int | None,
+    call: int | None,
+    every: bool,
+    unverified: bool,
+    message: str,
+    options: CommandOptions,
+) -> None:
+    """Show what happens to each block, tool and message of SESSION in its next call, or in the recorded call of TURN.
+
+    Each message of the ledger is listed once: included, truncated, summarized, omitted or not applicable, and why. The
+    options --model to --tools are for the next call.
+
+    Example: nexus explain main 7
+    """
+    if turn is None and (call is not None or unverified):
+        raise click.UsageError("--call and --unverified require a TURN")
+    with options.open() as nx:
+        if turn is not None:
+            recorded = nx.recorded_call(session, turn, call)
+            explanation = explain_call(nx.replay_deps, replay_call(nx.replay_deps, recorded, unverified=unverified))
+        else:
+            nx.ledger.thread(session)
+            request = Request(
+                Event((Text(message),)),
+                Routing(session),
+                model=options.model or nx.model,
+                tools=options.tool_definitions(),
+                available_tokens=options.budget,
+                profile=options.profile_name,
+            )
+            explanation = nx.explain_request(request)
+    print_explanation(explanation, every=every, as_json=options.as_json)

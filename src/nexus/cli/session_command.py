@@ -1,61 +1,165 @@
-"""`nexus session`: facts of one session and changes to it. Changes are appended; only a permanent deletion removes data."""
+"""`nexus sessions` and `nexus session`: all sessions; one session's facts and changes to it.
+
+Changes are appended; only a permanent deletion removes data.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from nexus.cli._options import CommandOptions, check_new_name, command_options, resolve_session
-from nexus.cli._output import emit, emit_each, format_ref, format_time, quoted
-from nexus.cli._tables import print_table, session_facts, session_lines
+from nexus.cli._options import NO_LEDGER, CommandOptions, NexusGroup, check_new_name, nexus_command, resolve_session
+from nexus.cli._output import format_ref, format_time, quoted, shortened
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
 from nexus.ledger import operations, replay
 from nexus.ledger.replay import Turn
-from nexus.ledger.sessions import EraseResult, RefUpdate, SessionMetadata, SessionStatus
+from nexus.ledger.sessions import SessionInfo, SessionMetadata, SessionStatus, Thread
+from nexus.render.console import printable
 from nexus.types.ledger_entries import Entry
 
+NUMBERS = ("turns", "messages", "tokens")
 TOKENS = ("input", "cached", "output")
 
 SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "status")
 
 
-@click.group("session")
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@nexus_command("sessions")
+@click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
+def sessions(options: CommandOptions, every: bool) -> None:
+    """List the sessions, newest first.
+
+    Spawned sessions have a parent.
+
+    Example: nexus sessions --all
+    """
+    with options.open() as nx:
+        listed, place = nx.sessions(include_inactive=every), nx.ledger.place
+    missing = f"No ledger {printable(options.ledger) if options.ledger else 'here'} yet"
+    state = missing if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
+    names = ["session", *NUMBERS, "last"]
+    names += ["status"] * any(session.status != "active" for session in listed)
+    names += ["parent"] * any(session.parent_session for session in listed)
+    names.append("title")
+    rows = ([cells[name] for name in names] for cells in map(_session_cells, listed))
+    empty = f"{state} (add sessions: nexus import FILE or nexus record)."
+    options.report_table(listed, names, rows, empty=empty, numbers=NUMBERS, wraps=("session", "parent", "title"))
+
+
+def _session_cells(session: SessionInfo) -> dict[str, str]:
+    return {
+        "session": shortened(printable(session.label)) + (" (open turn)" if session.open_turn else ""),
+        **{name: f"{getattr(session, name):,}" for name in NUMBERS},
+        "last": format_time(session.last_ms),
+        "status": session.status,
+        "parent": shortened(printable(session.parent_session)),
+        "title": session.title,
+    }
+
+
+@click.group("session", cls=NexusGroup)
+def command() -> None:
     """Show, rename, merge, archive or delete one session, and set its aliases and facts. NAME may be an alias.
 
     Example: nexus session show main
     """
-    options.pass_on(ctx, command.commands)
 
 
-@command.command("show")
+@command.subcommand("show")
 @click.argument("name")
-@command_options
 def show(name: str, options: CommandOptions) -> None:
     """Show session NAME: facts, counts, forks, pins.
 
     Example: nexus session show main
     """
     with options.open() as nx:
-        facts = session_facts(nx, name)
-    if options.as_json:
-        emit(facts)
-    else:
-        click.echo("\n".join(session_lines(facts)))
+        facts = _session_facts(nx, name)
+    options.report(facts, *(f"{name:<14} {printable(text)}" for name, text in _fact_rows(facts) if text))
 
 
-@command.command("turns")
+def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
+    """Return the facts, counts and relations of a session, read in one snapshot. Raises NoSuchSession."""
+    with nx.ledger.snapshot():
+        label = resolve_session(nx, name)
+        listed = nx.sessions(include_inactive=True)
+        info = next(session for session in listed if session.label == label)
+        thread = nx.ledger.thread_info(label)
+        facts = nx.ledger.metadata(label)
+        live = nx.ledger.live(label)
+        checkpoint = live.checkpoint
+        return {
+            "session": label,
+            "thread": thread.id,
+            **msgspec.to_builtins(facts),
+            "status": facts.status,
+            **{name: getattr(info, name) for name in NUMBERS},
+            "entries": thread.head_seq,
+            "first_ms": info.first_ms,
+            "last_ms": info.last_ms,
+            "open_turn": thread.turn if thread.open_turn else None,
+            "shown_from": checkpoint and {"kind": checkpoint.kind, "entry": checkpoint.seq, **checkpoint.body},
+            "undone": sorted(live.undone),
+            "pins": msgspec.to_builtins(live.pins),
+            "aliases": [alias.name for alias in nx.ledger.aliases() if nx.ledger.resolve(alias.name) == label],
+            "forked_from": _fork_source(nx, thread, listed),
+            "spawned": [session.label for session in nx.ledger.spawned(label)],
+        }
+
+
+def _fork_source(nx: Engine, thread: Thread, listed: list[SessionInfo]) -> dict[str, Any] | None:
+    """Return the thread that this one continues, with the sessions that point to it, or did if none does now."""
+    if thread.parent is None:
+        return None
+    current = [session.label for session in listed if session.thread == thread.parent]
+    former = [
+        session.label
+        for session in listed
+        if not current and any(update.thread == thread.parent for update in nx.ledger.ref_updates(session.label))
+    ]
+    return {"thread": thread.parent, "entry": thread.fork_seq, "sessions": current, "once_of": former}
+
+
+def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of facts; a text is empty for a fact that the session lacks."""
+    for name in ("session", "title", "status", "persona", "task", "task_status", "origin", "origin_id", "routing_key"):
+        yield name.replace("_", " "), facts.get(name, "")
+    if parent := facts.get("parent_session"):
+        turn = f", turn {facts['parent_turn']}" if "parent_turn" in facts else ""
+        call = f", call {facts['parent_call_id']}" if "parent_call_id" in facts else ""
+        yield "spawned by", f"{parent}{turn}{call}"
+    yield "spawned", ", ".join(facts["spawned"])
+    yield "aliases", ", ".join(facts["aliases"])
+    yield "thread", str(facts["thread"])
+    if source := facts["forked_from"]:
+        former = f"formerly of {', '.join(source['once_of'])}" if source["once_of"] else "of no current session"
+        owner = ", ".join(source["sessions"]) or former
+        yield "forked from", f"thread {source['thread']} ({owner}), at entry {source['entry']}"
+    for name in (*NUMBERS, "entries"):
+        yield name, f"{facts[name]:,}"
+    yield "first", format_time(facts["first_ms"])
+    yield "last", format_time(facts["last_ms"])
+    yield "open turn", str(facts["open_turn"] or "")
+    checkpoint, shown = facts["shown_from"], "all messages"
+    if checkpoint and checkpoint["kind"] == "clear":
+        shown = f"messages after the clear at entry {checkpoint['entry']}"
+    elif checkpoint:
+        shown = (
+            f"a summary of entries {checkpoint['covers_from']} to {checkpoint['covers_to']} "
+            f"(compaction at entry {checkpoint['entry']}), then messages from entry {checkpoint['first_kept']} on"
+        )
+    yield "shown", shown
+    yield "undone", ", ".join(f"compaction at entry {seq}" for seq in facts["undone"])
+    yield "pins", ", ".join(f"{pin['seq']}.{pin['ord']}" for pin in facts["pins"])
+
+
+@command.subcommand("turns")
 @click.argument("name")
 @click.option("--last", type=click.IntRange(min=1), help="Number of turns, the newest [all].")
-@command_options
 def turns(name: str, last: int | None, options: CommandOptions) -> None:
     """List the turns of session NAME.
 
@@ -64,23 +168,30 @@ def turns(name: str, last: int | None, options: CommandOptions) -> None:
 
     Example: nexus session turns main --last 10
     """
-    with options.open() as nx:
-        recorded = _turns(nx, resolve_session(nx, name), last)
-    if options.as_json:
-        emit_each(map(msgspec.to_builtins, recorded))
-        return
+    with options.session(name) as (nx, label):
+        recorded = _turns(nx, label, last)
     names = ["turn", "status", "started", "model", "messages", "calls", *TOKENS]
     names += ["error"] * any(turn.error for turn in recorded)
     rows = (_turn_row(turn)[: len(names)] for turn in recorded)
-    print_table(names, rows, numbers=("turn", "messages", "calls", *TOKENS), wraps=("model", "error"))
+    numbers = ("turn", "messages", "calls", *TOKENS)
+    options.report_table(recorded, names, rows, numbers=numbers, wraps=("model", "error"))
 
 
 def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     """Return the turns of a session, or the newest ones; memory holds these and one block of entries."""
+    thread, size, after = nx.ledger.thread_info(label), operations.READ_ENTRIES, 0
+    # Look back in growing steps for an entry before the newest `last` turns: long sessions are not read as a whole.
+    while last and size < thread.head_seq:
+        seq = thread.head_seq - size
+        if next(nx.ledger.iter_entries(label, seq - 1, seq)).turn <= thread.turn - last:
+            after = seq
+            break
+        size *= 4
     result: deque[Turn] = deque(maxlen=last)
     entries: list[Entry] = []
     newest = 0
-    for entry in nx.ledger.iter_entries(label, _entry_before_turns(nx, label, last) if last else 0):
+    for entry in nx.ledger.iter_entries(label, after):
+        # A block ends between two turns, because a turn is read from all of its entries.
         if entry.turn > newest and len(entries) >= operations.READ_ENTRIES:
             result += replay.turns(entries)
             entries = []
@@ -90,27 +201,14 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     return result
 
 
-def _entry_before_turns(nx: Engine, label: str, last: int) -> int:
-    """Return an entry before the newest `last` turns, near them."""
-    thread = nx.ledger.thread_info(label)
-    size = operations.READ_ENTRIES
-    while size < thread.head_seq:
-        seq = thread.head_seq - size
-        if next(nx.ledger.iter_entries(label, seq - 1, seq)).turn <= thread.turn - last:
-            return seq
-        size *= 4
-    return 0
-
-
 def _turn_row(turn: Turn) -> list[str]:
     tokens = (turn.input_tokens, turn.cache_read_tokens, turn.output_tokens)
     numbers = [f"{number:,}" for number in (turn.messages, turn.calls, *tokens)]
     return [f"{turn.number:,}", turn.status, format_time(turn.started_ms), turn.model, *numbers, turn.error]
 
 
-@command.command("calls")
+@command.subcommand("calls")
 @click.argument("name")
-@command_options
 def calls(name: str, options: CommandOptions) -> None:
     """List the tool calls of session NAME.
 
@@ -118,11 +216,8 @@ def calls(name: str, options: CommandOptions) -> None:
 
     Example: nexus session calls main
     """
-    with options.open() as nx:
-        recorded = replay.calls(nx.ledger.iter_entries(resolve_session(nx, name)))
-    if options.as_json:
-        emit_each(map(msgspec.to_builtins, recorded))
-        return
+    with options.session(name) as (nx, label):
+        recorded = replay.calls(nx.ledger.iter_entries(label))
     names = ("turn", "entry", "tool", "status", "requested", "duration", "call")
     rows = (
         (
@@ -136,12 +231,11 @@ def calls(name: str, options: CommandOptions) -> None:
         )
         for call in recorded
     )
-    print_table(names, rows, numbers=("turn", "duration"), wraps=("tool", "call"))
+    options.report_table(recorded, names, rows, numbers=("turn", "duration"), wraps=("tool", "call"))
 
 
-@command.command("reflog")
+@command.subcommand("reflog")
 @click.argument("name")
-@command_options
 def reflog(name: str, options: CommandOptions) -> None:
     """List the moves of session NAME.
 
@@ -149,22 +243,19 @@ def reflog(name: str, options: CommandOptions) -> None:
 
     Example: nexus session reflog main
     """
-    with options.open() as nx:
-        moves = nx.ledger.ref_updates(resolve_session(nx, name))
-    if options.as_json:
-        emit(msgspec.to_builtins(moves))
-        return
-    rows = [
+    with options.session(name) as (nx, label):
+        moves = nx.ledger.ref_updates(label)
+    names = ("move", "time", "thread", "status", "reason")
+    rows = (
         (f"{move.number:,}", format_time(move.at_ms), str(move.thread or "none"), move.facts.status, move.reason)
         for move in moves
-    ]
-    print_table(("move", "time", "thread", "status", "reason"), rows, numbers=("move", "thread"), wraps=("reason",))
+    )
+    options.report_table(moves, names, rows, numbers=("move", "thread"), wraps=("reason",))
 
 
-@command.command("ancestry")
+@command.subcommand("ancestry")
 @click.argument("name")
 @click.option("--turn", type=click.IntRange(min=0), help="Turn whose ancestry is shown [the newest].")
-@command_options
 def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     """Show the threads from which a turn descends.
 
@@ -172,12 +263,10 @@ def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
 
     Example: nexus session ancestry plan-b --turn 12
     """
-    with options.open() as nx:
-        ancestors = nx.ledger.ancestry(resolve_session(nx, name), turn)
-    if options.as_json:
-        emit(msgspec.to_builtins(ancestors))
-        return
-    rows = [
+    with options.session(name) as (nx, label):
+        ancestors = nx.ledger.ancestry(label, turn)
+    names = ("thread", "turns", "until entry", "sessions on this thread")
+    rows = (
         (
             str(part.thread),
             f"{part.first_turn:,} to {part.last_turn:,}" if part.first_turn < part.last_turn else f"{part.last_turn:,}",
@@ -185,44 +274,36 @@ def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
             ", ".join(part.sessions) or "(none)",
         )
         for part in ancestors
-    ]
-    names = ("thread", "turns", "until entry", "sessions on this thread")
-    print_table(names, rows, numbers=("thread", "until entry"), wraps=names[3:])
+    )
+    options.report_table(ancestors, names, rows, numbers=("thread", "until entry"), wraps=names[3:])
 
 
-@command.command("aliases")
+@command.subcommand("aliases")
 @click.option("--all", "every", is_flag=True, help="Every change, including removed aliases.")
-@command_options
-def aliases(options: CommandOptions, *, every: bool) -> None:
+def aliases(options: CommandOptions, every: bool) -> None:
     """List the aliases and their sessions.
 
     Example: nexus session aliases --all
     """
     with options.open() as nx:
-        rows = nx.ledger.aliases(every=every)
-    if options.as_json:
-        emit(msgspec.to_builtins(rows))
-    elif not rows:
-        click.echo("No aliases (add one: nexus session alias NAME SESSION).")
-    else:
-        cells = [(row.name, row.target or "(removed)", format_time(row.at_ms), row.reason) for row in rows]
-        print_table(("alias", "session", "since", "reason"), cells, wraps=("alias", "session", "reason"))
+        changes = nx.ledger.aliases(every=every)
+    names, empty = ("alias", "session", "since", "reason"), "No aliases (add one: nexus session alias NAME SESSION)."
+    rows = ((row.name, row.target or "(removed)", format_time(row.at_ms), row.reason) for row in changes)
+    options.report_table(changes, names, rows, empty=empty, wraps=("alias", "session", "reason"))
 
 
-@command.command("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
+@command.subcommand("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
 @click.argument("name")
 @click.argument("facts", nargs=-1, required=True, metavar="FACTS…")
-@command_options
 def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
     """Set facts of session NAME. FACTS are NAME=VALUE pairs; an empty value removes a fact.
 
     Example: nexus session set scout persona=Scout task="find the slow query" parent_session=main
     """
     values = _parse_facts(facts)
-    with options.open() as nx:
-        label = resolve_session(nx, name)
+    with options.session(name) as (nx, label):
         move = nx.ledger.update(label, f"set {', '.join(values)}", **values)
-    _print_move(move, f"Session {quoted(label)}: set {', '.join(values)}.", options)
+    options.report(move, f"Session {quoted(label)}: set {', '.join(values)}.")
 
 
 def _parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
@@ -238,29 +319,27 @@ def _parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
             raise click.UsageError(f"unknown fact {name!r} (facts: {', '.join(SETTABLE)})")
         if name == "parent_turn" and not (value or "0").isdecimal():
             raise click.UsageError(f"parent_turn is not a turn number: {value!r}")
+        # A number of 15 digits fits into SQLite's 64-bit integers; a longer one names no turn either.
         values[name] = int((value or "0")[:15]) if name == "parent_turn" else value
     return values
 
 
-@command.command("rename")
+@command.subcommand("rename")
 @click.argument("old")
 @click.argument("new", callback=check_new_name)
-@command_options
 def rename(old: str, new: str, options: CommandOptions) -> None:
     """Rename session OLD to NEW. The old name stays as an alias.
 
     Example: nexus session rename guest-17 maria
     """
-    with options.open() as nx:
-        label = resolve_session(nx, old)
+    with options.session(old) as (nx, label):
         move = nx.ledger.rename(label, new)
-    _print_move(move, f"Renamed session {quoted(label)} to {quoted(new)}; the old name is an alias now.", options)
+    options.report(move, f"Renamed session {quoted(label)} to {quoted(new)}; the old name is an alias now.")
 
 
-@command.command("merge")
+@command.subcommand("merge")
 @click.argument("name")
 @click.argument("into")
-@command_options
 def merge(name: str, into: str, options: CommandOptions) -> None:
     """Redirect session NAME to session INTO. The two histories are not mixed.
 
@@ -268,34 +347,28 @@ def merge(name: str, into: str, options: CommandOptions) -> None:
 
     Example: nexus session merge guest-17 maria
     """
-    with options.open() as nx:
-        label, target = resolve_session(nx, name), resolve_session(nx, into)
+    with options.session(name) as (nx, label):
+        target = resolve_session(nx, into)
         move = nx.ledger.merge(label, target)
     history = f"its own history is the archived session {quoted(move.label)}"
-    _print_move(move, f"{quoted(label)} redirects to {quoted(target)} now; {history}.", options)
+    options.report(move, f"{quoted(label)} redirects to {quoted(target)} now; {history}.")
 
 
-@command.command("alias")
+@command.subcommand("alias")
 @click.argument("name", callback=check_new_name)
 @click.argument("session")
-@command_options
 def alias(name: str, session: str, options: CommandOptions) -> None:
     """Make NAME an alias of SESSION. An existing alias is redirected.
 
     Example: nexus session alias latest main
     """
-    with options.open() as nx:
-        label = resolve_session(nx, session)
+    with options.session(session) as (nx, label):
         nx.ledger.alias(name, label)
-    if options.as_json:
-        emit({"name": name, "target": label})
-    else:
-        click.echo(f"{quoted(name)} is an alias of session {quoted(label)} now.")
+    options.report({"name": name, "target": label}, f"{quoted(name)} is an alias of session {quoted(label)} now.")
 
 
-@command.command("unalias")
+@command.subcommand("unalias")
 @click.argument("name")
-@command_options
 def unalias(name: str, options: CommandOptions) -> None:
     """Remove the alias NAME. Its session does not change.
 
@@ -303,15 +376,11 @@ def unalias(name: str, options: CommandOptions) -> None:
     """
     with options.open() as nx:
         nx.ledger.unalias(name)
-    if options.as_json:
-        emit({"name": name, "target": None})
-    else:
-        click.echo(f"Removed the alias {quoted(name)}.")
+    options.report({"name": name, "target": None}, f"Removed the alias {quoted(name)}.")
 
 
-@command.command("archive")
+@command.subcommand("archive")
 @click.argument("name")
-@command_options
 def archive(name: str, options: CommandOptions) -> None:
     """Archive session NAME.
 
@@ -322,9 +391,8 @@ def archive(name: str, options: CommandOptions) -> None:
     _set_status(name, "archived", options)
 
 
-@command.command("restore")
+@command.subcommand("restore")
 @click.argument("name")
-@command_options
 def restore(name: str, options: CommandOptions) -> None:
     """Restore session NAME after archive or delete.
 
@@ -333,13 +401,12 @@ def restore(name: str, options: CommandOptions) -> None:
     _set_status(name, "active", options)
 
 
-@command.command("delete")
+@command.subcommand("delete")
 @click.argument("name")
 @click.option("--for-good", is_flag=True, help="Permanently erase its text from the storage.")
 @click.option("--with-forks", is_flag=True, help="With --for-good: also erase the sessions that continue it.")
 @click.option("--yes", is_flag=True, help="With --for-good: do not ask for confirmation.")
-@command_options
-def delete(name: str, options: CommandOptions, *, for_good: bool, with_forks: bool, yes: bool) -> None:
+def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool, yes: bool) -> None:
     """Mark session NAME as deleted, or erase it. A marked session is not listed; `restore` brings it back.
 
     With --for-good its text is erased from the storage, and the storage is searched for the text afterwards.
@@ -351,9 +418,8 @@ def delete(name: str, options: CommandOptions, *, for_good: bool, with_forks: bo
             raise click.UsageError("--with-forks and --yes require --for-good")
         _set_status(name, "deleted", options)
         return
-    with options.open() as nx:
-        label = resolve_session(nx, name)
-        if label != name:
+    with options.session(name) as (nx, label):
+        if label != name:  # erasing cannot be undone, so it takes no alias
             raise BadReference(f"{quoted(name)} is an alias of {quoted(label)} (name the session itself to erase it)")
         if not yes:
             _confirm_erasure(nx, [label, *(nx.ledger.dependents(label) if with_forks else ())])
@@ -364,15 +430,29 @@ def delete(name: str, options: CommandOptions, *, for_good: bool, with_forks: bo
             raise ForksDepend(f"{error}; --with-forks erases them too") from error
         remaining = {session.label for session in nx.sessions(include_inactive=True)}
     labels = [label, *(other for other in before if other not in remaining and other != label)]
-    if options.as_json:
-        emit({"sessions": labels, **msgspec.to_builtins(result)})
-    else:
-        click.echo("\n".join(_erase_lines(labels, result)))
+    threads = ", ".join(map(str, result.threads)) or "none"
+    images = f", {result.blobs:,} images" if result.blobs else ""
+    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.found:,} were found."
+    options.report(
+        {"sessions": labels, **msgspec.to_builtins(result)},
+        f"Erased for good: {', '.join(map(quoted, labels))}.",
+        f"Deleted: {result.entries:,} entries, {result.messages:,} messages{images} (threads {threads}).",
+        searched if result.needles else "There was no text that only they had.",
+    )
+
+
+def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
+    """Ask for confirmation on a terminal. Raises UsageError without one, Abort for no."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("permanent deletion not confirmed: no terminal (add --yes)")
+    infos = {session.label: session for session in nx.sessions(include_inactive=True)}
+    for label in labels:
+        click.echo(f"{quoted(label)}: {infos[label].turns:,} turns, {infos[label].messages:,} messages", err=True)
+    click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)
 
 
 def _set_status(name: str, status: SessionStatus, options: CommandOptions) -> None:
-    with options.open() as nx:
-        label = resolve_session(nx, name)
+    with options.session(name) as (nx, label):
         unchanged = nx.ledger.metadata(label).status == status
         if not unchanged:
             {"archived": nx.ledger.archive, "deleted": nx.ledger.delete, "active": nx.ledger.restore}[status](label)
@@ -380,32 +460,4 @@ def _set_status(name: str, status: SessionStatus, options: CommandOptions) -> No
     text = f"Session {quoted(label)} {'was' if unchanged else 'is'} {status}{' already' if unchanged else ' now'}."
     if status != "active":
         text += " Its messages stay (list it again: nexus session restore)."
-    _print_move(move, text, options)
-
-
-def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
-    """Ask for confirmation on a terminal. Raises UsageError without one, Abort for no."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("permanent deletion not confirmed: no terminal (add --yes)")
-    sessions = {session.label: session for session in nx.sessions(include_inactive=True)}
-    for label in labels:
-        click.echo(f"{quoted(label)}: {sessions[label].turns:,} turns, {sessions[label].messages:,} messages", err=True)
-    click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)
-
-
-def _erase_lines(labels: list[str], result: EraseResult) -> list[str]:
-    threads = ", ".join(map(str, result.threads)) or "none"
-    images = f", {result.blobs:,} images" if result.blobs else ""
-    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.found:,} were found."
-    return [
-        f"Erased for good: {', '.join(map(quoted, labels))}.",
-        f"Deleted: {result.entries:,} entries, {result.messages:,} messages{images} (threads {threads}).",
-        searched if result.needles else "There was no text that only they had.",
-    ]
-
-
-def _print_move(move: RefUpdate, text: str, options: CommandOptions) -> None:
-    if options.as_json:
-        emit(msgspec.to_builtins(move))
-    else:
-        click.echo(text)
+    options.report(move, text)

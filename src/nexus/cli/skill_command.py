@@ -14,7 +14,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._options import CommandOptions, command_options
+from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, format_time, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
@@ -46,21 +46,17 @@ description: {description}
 """
 
 
-@click.group("skill")
-@command_options
-@click.pass_context
-def command(ctx: click.Context, options: CommandOptions) -> None:
+@click.group("skill", cls=NexusGroup)
+def command() -> None:
     """List, show, use, check and create skills.
 
     A skill is a folder with a SKILL.md, which has instructions for one kind of task.
 
     Example: nexus skill use past-conversations
     """
-    options.pass_on(ctx, command.commands)
 
 
-@command.command("list")
-@command_options
+@command.subcommand("list")
 def list_(options: CommandOptions) -> None:
     """List the skills of the workspace, the user and the package. Warnings go to standard error.
 
@@ -70,7 +66,7 @@ def list_(options: CommandOptions) -> None:
     skills = _discover(context)
     if options.as_json:
         values = [_json_value(context, skill) for skill in skills.instructions.values()]
-        emit({"skills": values, "warnings": msgspec.to_builtins(skills.warnings)})
+        emit({"skills": values, "warnings": skills.warnings})
         return
     probe = Probe()
     rows = [
@@ -82,9 +78,8 @@ def list_(options: CommandOptions) -> None:
         print_warning(warning)
 
 
-@command.command("show")
+@command.subcommand("show")
 @click.argument("name")
-@command_options
 def show(name: str, options: CommandOptions) -> None:
     """Show skill NAME: front matter, place, missing requirements.
 
@@ -101,9 +96,8 @@ def show(name: str, options: CommandOptions) -> None:
             click.echo(f"{field.replace('_', ' '):<14} {printable(_display(content))}")
 
 
-@command.command("use")
+@command.subcommand("use")
 @click.argument("name")
-@command_options
 def use(name: str, options: CommandOptions) -> None:
     """Print the instructions of skill NAME, and record the use.
 
@@ -114,24 +108,30 @@ def use(name: str, options: CommandOptions) -> None:
     folder, files = _skill_files(context, skill)
     missing = Probe().missing(skill.skill.requires)
     if options.as_json:
-        emit(
-            {"name": skill.skill.name, "guide": skill.body, "folder": folder, "files": files, "missing": list(missing)}
-        )
+        emit({"name": skill.skill.name, "guide": skill.body, "folder": folder, "files": files, "missing": missing})
     else:
         click.echo("\n".join("\t".join(map(printable, line.split("\t"))) for line in skill.body.split("\n")))
-        notes = [f"Files of this skill, in {printable(folder)}: {printable(', '.join(files))}"] if files else []
-        notes += [f"Missing here: {printable(', '.join(missing))}"] if missing else []
-        if notes:
-            click.echo("\n".join(["", "---", *notes]))
+        if files or missing:
+            click.echo("\n---")
+        if files:
+            click.echo(f"Files of this skill, in {printable(folder)}: {printable(', '.join(files))}")
+        if missing:
+            click.echo(f"Missing here: {printable(', '.join(missing))}")
     if not skill.body:
         click.echo(f"Warning: {printable(skill.skill.origin)} has no text below its front matter", err=True)
-    _record_use(context, skill.skill.name, create=options.workspace is not None)
+    root = _root(context)
+    if options.workspace is None and not (root / USED).parent.is_dir():
+        click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
+        return
+    try:
+        record_use(root, skill.skill.name, time.time_ns() // 1_000_000)
+    except OSError as error:  # the instructions were printed, so this is only a warning
+        click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)
 
 
-@command.command("lint")
+@command.subcommand("lint")
 @click.argument("path", required=False, type=click.Path())
-@command_options
-def lint(path: str | None, options: CommandOptions) -> None:
+def lint(path: str | None, options: CommandOptions) -> int:
     """Check skills against the Agent Skills standard.
 
     The exit code is 1 for errors. PATH is a skill's folder, its SKILL.md, or a folder with several skills [all skills].
@@ -149,22 +149,19 @@ def lint(path: str | None, options: CommandOptions) -> None:
         for finding in result.findings
     ]
     errors = sum(severity == "error" for _, _, severity, _ in rows)
-    if options.as_json:
-        emit([dict(zip(("file", "line", "severity", "text"), row, strict=True)) for row in rows])
-    else:
-        for file, line, severity, text in rows:
-            click.echo(f"{printable(file)}:{line}: {severity}: {printable(text)}")
-        click.echo(f"Skills: {len(results):,}. Errors: {errors:,}, warnings: {len(rows) - errors:,}")
-    if errors:
-        click.get_current_context().exit(1)
+    options.report(
+        [dict(zip(("file", "line", "severity", "text"), row, strict=True)) for row in rows],
+        *(f"{printable(file)}:{line}: {severity}: {printable(text)}" for file, line, severity, text in rows),
+        f"Skills: {len(results):,}. Errors: {errors:,}, warnings: {len(rows) - errors:,}",
+    )
+    return 1 if errors else 0
 
 
-@command.command("new")
+@command.subcommand("new")
 @click.argument("name")
 @click.option("--description", default="", help="Purpose, and when to use it; at most 1,024 characters.")
 @click.option("--user", is_flag=True, help="In your own folder, for all workspaces [in the workspace].")
-@command_options
-def new(name: str, description: str, options: CommandOptions, *, user: bool) -> None:
+def new(name: str, description: str, user: bool, options: CommandOptions) -> None:
     """Create skill NAME with a SKILL.md to fill in.
 
     Example: nexus skill new release-notes --description "Write release notes. Use when a release is planned."
@@ -283,15 +280,3 @@ def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[s
         if len(paths) > MAX_FILES:
             break
     return str(folder), [path for path in paths if path != FILE][:MAX_FILES]
-
-
-def _record_use(context: WorkspaceContext, name: str, *, create: bool) -> None:
-    """Record the use in the workspace. A failure is a warning, because the instructions were printed."""
-    root = _root(context)
-    if not create and not (root / USED).parent.is_dir():
-        click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
-        return
-    try:
-        record_use(root, name, time.time_ns() // 1_000_000)
-    except OSError as error:
-        click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)

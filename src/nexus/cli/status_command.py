@@ -1,26 +1,71 @@
-"""`nexus status`: the environment: workspace, ledger, model, tools, credentials, missing requirements."""
+"""`nexus init`, `status`, `config` and `plugin list`: a workspace, its environment, its settings and its plugins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
-import msgspec
 
-from nexus.cli._options import CommandOptions, command_options
-from nexus.cli._output import emit, plain_output
+from nexus.cli._options import CommandOptions, NexusGroup, nexus_command
+from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.cli._tables import print_table
-from nexus.engine import LEDGER_FILE
+from nexus.engine import LEDGER_FILE, open_engine
+from nexus.errors import WorkspaceMissing
+from nexus.plugins.hooks import Plugin
 from nexus.render.console import printable
+from nexus.workspace.config import read_configuration, values_of
+from nexus.workspace.prompts import templates
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line
 from nexus.workspace.sources.skills import discover_skills
 
 
-@click.command("status")
+@nexus_command("init")
+@click.argument("folder", required=False, type=click.Path(file_okay=False))
+def init(folder: str | None, options: CommandOptions) -> None:
+    """Create a workspace in FOLDER [the current folder]: starter files and a ledger. Existing files stay as they are."""
+    root = Path(folder or options.workspace or ".").expanduser().resolve()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        written = _write_templates(root)
+    except OSError as error:
+        raise WorkspaceMissing(
+            f"workspace '{root}' not created: {error.filename}: {error.strerror or error}"
+        ) from error
+    open_engine(root, ledger=options.ledger).close()
+    ledger = str(options.ledger or root / LEDGER_FILE)
+    options.report(
+        {"workspace": str(root), "written": written, "ledger": ledger},
+        f"Workspace {printable(str(root))}",
+        *(f"  wrote {name}" for name in written),
+        f"  ledger {printable(ledger)}",
+        'Edit the files (unchanged ones are ignored), then: nexus assemble "Hello"',
+    )
+
+
+def _write_templates(root: Path) -> list[str]:
+    """Write the missing starter files and return their names. Links out of the folder are not followed."""
+    has_skills = (root / "skills").is_dir()
+    written: list[str] = []
+    for name, text in templates().items():
+        if has_skills and name.startswith("skills/"):
+            continue
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.parent.resolve().is_relative_to(root):
+            continue
+        try:
+            with file.open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            continue
+        written.append(name)
+    return written
+
+
+@nexus_command("status")
 @click.option("--brief", is_flag=True, help="Show only the summary that an agent receives.")
-@command_options
-def command(options: CommandOptions, *, brief: bool) -> None:
+def command(options: CommandOptions, brief: bool) -> None:
     """Show the environment: tools, credentials, missing requirements, and skills that cannot be used and why.
 
     The check runs now; it starts no program and does not read the keyring.
@@ -31,43 +76,148 @@ def command(options: CommandOptions, *, brief: bool) -> None:
         environment = nx.refresh_environment()
         warnings = [*discover_skills(nx.workspace_context).warnings, *environment.warnings]
         workspace, model = nx.workspace or Path(), nx.model
-    lines = capability_lines(environment, plain=plain_output())
-    summary = [
-        "Capabilities",
-        *(f"  {line}" for line in lines),
-        "",
-        "Credentials",
-        f"  {credentials_line(environment)}",
-    ]
+    capabilities = [f"  {line}" for line in capability_lines(environment, plain=plain_output())]
+    summary = ["Capabilities", *capabilities, "", "Credentials", f"  {credentials_line(environment)}"]
     condensed: dict[str, Any] = {
         "capabilityCount": len(environment.capabilities),
         "snapshotAt": environment.at_ms,
-        "capabilities": msgspec.to_builtins(environment.groups()),
-        "credentials": {"configured": environment.credentials, "broken": list(environment.broken)},
+        "capabilities": environment.groups(),
+        "credentials": {"configured": environment.credentials, "broken": environment.broken},
     }
     if brief:
-        emit(condensed) if options.as_json else click.echo("\n".join(summary))
+        options.report(condensed, *summary)
         return
     ledger = options.ledger_file if options.ledger else workspace / LEDGER_FILE
     places = {"workspace": str(workspace), "ledger": str(ledger), "model": model}
     unusable = sorted((item.skill, item.why) for item in environment.capabilities if item.why)
     if options.as_json:
         details = {
-            "capabilities": msgspec.to_builtins(environment.capabilities),
-            "unusable": [{"skill": skill, "why": list(reasons)} for skill, reasons in unusable],
-            "warnings": msgspec.to_builtins(warnings),
+            "capabilities": environment.capabilities,
+            "unusable": [{"skill": skill, "why": reasons} for skill, reasons in unusable],
+            "warnings": warnings,
         }
         emit({**places, **condensed, **details})
         return
     for name, value in places.items():
         note = " (not created yet)" if name == "ledger" and not ledger.exists() else ""
         click.echo(f"{name:<12}{printable(value)}{note}")
-    click.echo("\n" + "\n".join(summary))
+    print_lines(["", *summary])
     if unusable:
         click.echo("\nSkills that cannot be used")
         rows = [(skill, reason) for skill, reasons in unusable for reason in reasons]
         print_table(("skill", "reason"), rows, wraps=("reason",))
     if warnings:
         click.echo("\nWarnings")
-        for warning in warnings:
-            click.echo(f"  {printable(warning.source)}: {printable(warning.message)}")
+        print_lines(f"  {printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
+
+
+@click.group("config", cls=NexusGroup, invoke_without_command=True)
+@click.pass_context
+def config(ctx: click.Context) -> None:
+    """Show the configuration: each value with the file, variable or default that it comes from.
+
+    Example: nexus config show
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show)
+
+
+@config.subcommand("show")
+def show(options: CommandOptions) -> None:
+    """Show the configuration.
+
+    The output has every value with its source, the files, the MCP servers and all warnings.
+
+    Example: nexus config show --json
+    """
+    root = options.root.resolve()
+    if not root.is_dir():
+        raise WorkspaceMissing(f"workspace '{root}' not found (create it: nexus init {root})")
+    configuration = read_configuration(root)
+    values, sources, servers = values_of(configuration.config), configuration.origins, configuration.servers
+    if options.as_json:
+        emit(
+            {
+                "workspace": str(root),
+                "values": {key: {"value": value, "from": sources[key]} for key, value in values.items()},
+                "files": configuration.files,
+                "mcp_servers": {
+                    server.name: {
+                        "command": server.command,
+                        "args": server.args,
+                        "url": server.url,
+                        "type": server.type,
+                        "cwd": server.cwd,
+                        # Values of variables and headers may be secrets and are never shown.
+                        "env": sorted(server.env),
+                        "headers": sorted(server.headers),
+                        "from": server.origin,
+                    }
+                    for server in servers
+                },
+                "warnings": configuration.warnings,
+            }
+        )
+        return
+    rows = [(key, _display(value), sources[key]) for key, value in values.items()]
+    print_table(("setting", "value", "from"), rows, wraps=("value", "from"))
+    click.echo(f"\nFiles read: {printable(', '.join(configuration.files)) or 'none'}")
+    if servers:
+        click.echo()
+        names = ("MCP server", "command or address", "variables and headers", "from")
+        server_rows = (
+            (
+                server.name,
+                server.url or " ".join((server.command, *server.args)),
+                ", ".join(sorted((*server.env, *server.headers))),
+                server.origin,
+            )
+            for server in servers
+        )
+        print_table(names, server_rows, wraps=("command or address",))
+    for warning in configuration.warnings:
+        print_warning(warning, err=False)
+
+
+def _display(value: object) -> str:
+    """Return a value as text; empty ones in words."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, cast("tuple[Any, ...]", value))) or "(none)"
+    return f"{value:,}" if type(value) is int else str(value) or "(not set)"
+
+
+@click.group("plugin", cls=NexusGroup)
+def plugin() -> None:
+    """List plugins.
+
+    Plugins are packages that add sources, event metadata, tools and profiles.
+
+    Example: nexus plugin list
+    """
+
+
+@plugin.subcommand("list")
+def list_(options: CommandOptions) -> None:
+    """List the installed plugins and their hooks.
+
+    The state names omitted hooks and the reason. Disabled plugins are not loaded.
+
+    Example: nexus plugin list
+    """
+    with options.open() as nx:
+        plugins = nx.hooks.plugins
+    options.report_table(
+        plugins,
+        ("plugin", "from", "provides", "state"),
+        map(_plugin_row, plugins),
+        empty="No plugins: packages provide them under the entry point group `nexus` (docs/hooks.md).",
+        wraps=("provides", "state"),
+    )
+
+
+def _plugin_row(plugin: Plugin) -> tuple[str, ...]:
+    names = {"sources": plugin.sources, "profiles": plugin.profiles}
+    hooks = (hook.removeprefix("nexus_") for hook in plugin.hooks)
+    provides = [f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks]
+    state = "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"
+    return plugin.name, plugin.distribution, "; ".join(provides), state

@@ -35,7 +35,7 @@ def test_a_skill_is_loaded_whole_by_its_name(loader: SkillsLoader) -> None:
     assert loader.load_skill("../quiet") is None
 
 
-def test_skills_for_the_context_are_in_full_sorted_without_repeats_and_unknown_names_are_warnings(
+def test_load_skills_for_context_is_sorted_unique_and_warns_of_unknown(
     loader: SkillsLoader,
 ) -> None:
     text = loader.load_skills_for_context(["quiet", "loud", "quiet", "nope"])
@@ -56,9 +56,7 @@ def test_the_summary_is_the_list_that_a_context_shows(loader: SkillsLoader, tmp_
     assert loader.build_skills_summary() == index(opened(tmp_path).assemble("hi", tools=[READ_FILE]))
 
 
-def test_files_are_read_at_each_call_and_untouched_templates_count_as_absent(
-    loader: SkillsLoader, tmp_path: Path
-) -> None:
+def test_files_are_read_per_call_and_unchanged_templates_are_omitted(loader: SkillsLoader, tmp_path: Path) -> None:
     skill(tmp_path, "later")
     assert loader.load_skill("later")
     path = skill(tmp_path, "note-taking")

@@ -237,7 +237,7 @@ def test_the_system_prompt_is_that_of_the_profile_workspace(tmp_path: Path) -> N
     assert built(tmp_path, tools=[]).build_system_prompt() == without.system_prompt
 
 
-def test_the_summary_says_to_load_a_skill_with_read_file_where_that_is_offered(tmp_path: Path) -> None:
+def test_skills_summary_names_read_file_when_tool_is_offered(tmp_path: Path) -> None:
     """Document 003, "Skills Integration"; decided: "with `read_file` where that tool is offered, else with `nexus skill use`"."""
     skill(tmp_path, "quiet")
     for tools, loader in (
@@ -249,7 +249,7 @@ def test_the_summary_says_to_load_a_skill_with_read_file_where_that_is_offered(t
     assert "read_file" not in built(tmp_path, tools=ToolRegistry([list_dir])).build_system_prompt()
 
 
-def test_named_skills_stand_there_in_full_once_and_sorted_and_an_unknown_one_is_a_warning(tmp_path: Path) -> None:
+def test_named_skills_are_included_once_sorted_and_unknown_ones_warn(tmp_path: Path) -> None:
     """Document 003, `skill_names`; decided: "in full, without repeats, sorted; unknown: warning"."""
     skill(tmp_path, "b", body="BODY B")
     skill(tmp_path, "a", body="BODY A")

@@ -65,7 +65,7 @@ def test_the_documents_example_runs(tmp_path: Path) -> None:
     sessions.close()
 
 
-def test_a_session_has_the_history_of_what_was_said_in_the_workspaces_ledger(tmp_path: Path) -> None:
+def test_session_history_comes_from_workspace_ledger(tmp_path: Path) -> None:
     """Document 003, "build_messages": "Previous conversation messages from session history"."""
     with nexus.open(tmp_path) as nx:
         ctx = nx.assemble("What did we decide?", session="cli:user123", profile="bare")
@@ -116,7 +116,7 @@ def test_an_image_comes_back_in_the_documents_form(session: Session) -> None:
         (f"hi\n\n{RUNTIME}\n\nhi", f"hi\n\n{RUNTIME}\n\nhi"),
     ],
 )
-def test_runtime_metadata_are_kept_apart_from_what_the_user_said_and_come_back_as_sent(
+def test_runtime_metadata_is_stored_separately_and_sent_unchanged(
     sessions: SessionManager, session: Session, content: str, said: str
 ) -> None:
     """Document 003, "Runtime Context": "Every user message includes runtime metadata"."""
@@ -134,9 +134,7 @@ def test_runtime_metadata_before_images_are_kept_apart_too(sessions: SessionMana
     assert [message.text() for message in sessions.engine.history(session.key)][-1] == "And this?"
 
 
-def test_large_results_are_truncated_in_the_history_and_kept_whole_in_the_ledger(
-    sessions: SessionManager, session: Session
-) -> None:
+def test_large_results_are_truncated_in_history_but_not_in_ledger(sessions: SessionManager, session: Session) -> None:
     """Document 003, "Architecture Notes": "Large tool results (>500 chars) are truncated when saving to session history".
 
     Decided: a view setting; the ledger keeps the whole and says how to get it.

@@ -37,7 +37,7 @@ Generated: 2026-01-13 14:30 (UTC)
 They chose a GIN index."""
 
 
-def test_a_summary_message_has_the_printed_words_then_its_time_then_the_summary() -> None:
+def test_summary_message_has_documented_heading_time_and_text() -> None:
     """Document 004, "Summary Format", with the time of "Temporal Context", 3."""
     message = create_summary_message("They chose a GIN index.", at_ms=AT)
     assert (message.role, message.text()) == ("user", PRINTED)
@@ -60,7 +60,7 @@ def test_the_result_has_the_printed_fields() -> None:
     assert names == ["summary_message", "preserved_messages", "original_token_count", "new_token_count"]
 
 
-def test_selection_takes_its_arguments_by_position_and_by_the_printed_keywords() -> None:
+def test_selection_accepts_positional_and_documented_keyword_arguments() -> None:
     """Document 004, "Key Functions" and "Message Selection"."""
     by_name = select_messages_for_compaction(
         messages=MESSAGES, token_counter=COUNTER, available_budget=200, recent_preserve_ratio=0.25
@@ -71,7 +71,7 @@ def test_selection_takes_its_arguments_by_position_and_by_the_printed_keywords()
     assert parameters == ["messages", "token_counter", "available_budget", "recent_preserve_ratio"]
 
 
-def test_selection_walks_back_from_the_newest_message_until_the_share_is_used() -> None:
+def test_selection_preserves_newest_messages_within_share() -> None:
     """Document 004, "Message Selection": "keeping recent messages until the preserve budget is exhausted"."""
     messages = [user(str(number) * 36) for number in range(10)]  # 13 tokens each
     older, recent = select_messages_for_compaction(messages, COUNTER, 160, 0.25)
@@ -108,7 +108,7 @@ def test_the_sessions_first_line_is_never_summarised() -> None:
     assert "Session started" not in "".join(texts(context.messages)[1:])
 
 
-def test_applying_a_compaction_shows_summary_and_preserved_messages_after_the_first_line() -> None:
+def test_apply_compaction_shows_summary_and_preserved_after_first_line() -> None:
     """Document 004, "Integration with ContextManager": `[summary_message] + preserved_messages`."""
     context = manager()
     context.set_system_prompt("old")
@@ -128,7 +128,7 @@ def test_applying_a_compaction_shows_summary_and_preserved_messages_after_the_fi
     assert context.messages[1:] == [summary]
 
 
-def test_an_applied_summary_stands_after_the_printed_words_with_its_time_in_the_users_zone() -> None:
+def test_applied_summary_has_documented_heading_and_time_in_users_zone() -> None:
     """Document 004, "Summary Format": "Summaries are prefixed with a marker explaining their nature"."""
     context = manager(timezone="Europe/Paris")
     context.apply_compaction(create_summary_message("They began.", at_ms=AT), [])
@@ -159,7 +159,7 @@ def test_a_text_that_only_looks_like_a_summary_stays_conversation() -> None:
     assert "=== summary so far ===" not in build_summarize_prompt([forged])
 
 
-def test_without_a_model_the_summary_is_extracted_and_keeps_the_rules_of_the_user() -> None:
+def test_summary_without_model_is_extractive_and_keeps_user_rules() -> None:
     text = generate_summary(MESSAGES, limit_tokens=400)
     assert text == generate_summary(MESSAGES, limit_tokens=400)
     assert "Never log passwords" in text and "OPS-4711" in text
@@ -178,7 +178,7 @@ def test_a_models_summary_is_taken_if_the_audit_accepts_it() -> None:
     assert len(asked) == 1
 
 
-def test_a_refused_summary_is_asked_for_once_more_with_the_reason_and_then_extracted() -> None:
+def test_rejected_summary_is_retried_once_with_reason_then_extractive() -> None:
     asked: list[str] = []
 
     def refuse(prompt: str) -> str:
@@ -201,7 +201,7 @@ def test_an_error_in_asking_counts_as_a_refusal() -> None:
     assert len(asked) == 2
 
 
-def test_a_long_conversation_is_asked_about_in_parts_that_update_each_other() -> None:
+def test_long_conversation_is_summarized_in_successive_parts() -> None:
     asked: list[str] = []
 
     def ask(prompt: str) -> str:
@@ -214,7 +214,7 @@ def test_a_long_conversation_is_asked_about_in_parts_that_update_each_other() ->
     assert all(len(prompt) < 160_000 for prompt in asked)
 
 
-def test_compacting_in_one_step_gives_what_apply_compaction_takes_and_gets_smaller() -> None:
+def test_compact_messages_returns_smaller_result_for_apply_compaction() -> None:
     context = manager()
     for message in MESSAGES:
         if message.role == "user":

@@ -113,7 +113,7 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         ContextLoader(tmp_path / "nowhere").load()
 
 
-def test_the_names_are_those_of_the_document_and_the_package_exports_the_printed_ones_only() -> None:
+def test_package_exports_exactly_the_documented_names() -> None:
     """Document 004, "Key Types/Classes" and "Module Exports"."""
     assert loader.__all__ == ["ContextLayer", "ContextLoader", "ContextSources", "LoadedContext"]
     assert [one.name for one in fields(LoadedContext)][:4] == ["prompt", "config", "mcp_servers", "sources"]

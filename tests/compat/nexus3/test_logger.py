@@ -61,7 +61,7 @@ def test_a_second_answer_in_a_row_belongs_to_the_same_turn() -> None:
     assert kinds(context.log)[-2:] == ["messages", "completed"]
 
 
-def test_clearing_is_a_mark_and_a_compaction_is_an_entry_with_what_it_covers() -> None:
+def test_clear_and_compaction_are_stored_as_entries() -> None:
     """Decided on 004: "`clear_messages()` appends a cut"."""
     context = manager()
     talk(context)
@@ -82,7 +82,7 @@ def test_clearing_is_a_mark_and_a_compaction_is_an_entry_with_what_it_covers() -
     ]  # fmt: skip
 
 
-def test_preserved_messages_that_are_not_the_newest_are_stored_again_after_the_compaction() -> None:
+def test_older_preserved_messages_are_stored_again_after_compaction() -> None:
     context = manager()
     talk(context)
     first = context.messages[1]
@@ -121,7 +121,7 @@ def test_a_session_in_a_file_goes_on_where_it_stood(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_compaction_shows_the_same_bytes_when_its_session_is_opened_again() -> None:
+def test_compaction_has_same_bytes_after_reopening_session() -> None:
     store, clock = SqliteLedger(), Clock()
     context = manager(logger=LedgerLogger(store), timezone="Asia/Shanghai", clock_ms=clock)
     talk(context)
@@ -144,7 +144,7 @@ def test_a_session_that_began_elsewhere_gets_no_first_line_of_ours() -> None:
     assert texts(context.messages) == ["Hello!", "Hi.", "More."]
 
 
-def test_a_system_message_among_the_preserved_ones_is_not_taken_for_the_system_prompt() -> None:
+def test_preserved_system_message_does_not_become_system_prompt() -> None:
     store = SqliteLedger()
     context = manager(logger=LedgerLogger(store))
     talk(context)
@@ -177,7 +177,7 @@ def test_the_engine_goes_on_with_a_session_of_the_door() -> None:
     ]
 
 
-def test_the_first_line_is_part_of_the_first_user_turn_where_a_wire_wants_turns_to_alternate() -> None:
+def test_first_line_joins_first_user_turn_when_roles_must_alternate() -> None:
     """Decided on 004: "merged into the first user turn where a wire wants it"."""
     store = SqliteLedger()
     talk(manager(logger=LedgerLogger(store)))

@@ -167,7 +167,7 @@ def test_the_methods_take_their_arguments_by_the_printed_names() -> None:
     assert texts(context.messages)[1:] == ["Read.", "I look.", "read?", "!found"]
 
 
-def test_calls_that_are_still_open_are_answered_in_what_is_sent_and_not_in_messages() -> None:
+def test_open_calls_are_answered_in_request_but_not_in_messages() -> None:
     context = manager()
     context.add_user_message("Read both.")
     context.add_assistant_message("", [call("a"), call("b")])
@@ -225,7 +225,7 @@ def test_over_budget_means_more_than_what_is_available() -> None:
     assert context.is_over_budget()
 
 
-def test_a_logger_of_ones_own_is_told_of_every_step_and_the_ledger_in_memory_keeps_it_too() -> None:
+def test_custom_logger_and_memory_ledger_receive_every_step() -> None:
     """Document 004, "Responsibilities": "Logs to `SessionLogger` if provided"."""
     listener = Listener()
     context = manager(logger=listener, clock="message")

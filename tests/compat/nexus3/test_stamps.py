@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from compat.nexus3.talks import AT, Clock, call, manager, problems
 from nexus.compat.nexus3.context import create_summary_message
-from nexus.compat.nexus3.context.stamps import moment_line, stamp, with_moment_line
+from nexus.compat.nexus3.context.view import moment_line, stamp, with_moment_line
 from nexus.errors import BadSetting
 
 LINE = "Current date: 2026-01-13, Current time: 14:30 (UTC)"
@@ -44,7 +44,7 @@ def test_a_clock_whose_time_has_no_date_is_refused_by_name(at_ms: int) -> None:
             make()
 
 
-def test_the_first_and_the_last_day_of_the_calendar_are_shown_with_four_digits() -> None:
+def test_first_and_last_calendar_days_have_four_digit_years() -> None:
     """Document 004, "Combination": `2026-01-13 14:30`, with four digits for the year."""
     assert stamp(-62_135_596_800_000, "") == "0001-01-01 00:00 (UTC)"
     assert stamp(253_402_300_799_000, "Asia/Shanghai") == "9999-12-31 23:59 (UTC)", "the local day would be none"
@@ -85,7 +85,7 @@ def test_a_users_message_is_stamped_when_it_is_added_and_never_rewritten() -> No
     assert "Current date" not in body[0]["content"]
 
 
-def test_a_long_tool_loop_gets_a_new_stamp_after_its_last_result_and_only_then() -> None:
+def test_long_tool_loop_gets_new_time_stamp_only_after_last_result() -> None:
     """Decided on 004: "a new stamp is appended after the last result when the last one is over five minutes old"."""
     clock = Clock()
     context = manager(clock="message", clock_ms=clock)
@@ -127,7 +127,7 @@ def test_a_stamp_is_never_all_that_truncation_leaves_of_a_tool_loop() -> None:
     assert [one["role"] for one in context.build_messages()] == ["user", "assistant", "tool", "user"]
 
 
-def test_the_system_clock_gives_the_printed_line_with_each_call_and_no_stamps() -> None:
+def test_system_clock_adds_documented_line_per_call_without_stamps() -> None:
     """Document 004, "Temporal Context", 1: "Injected fresh on every API request"."""
     clock = Clock()
     context = manager(clock_ms=clock)

@@ -76,9 +76,7 @@ def test_what_is_not_sent_counts_nothing_and_an_image_counts_by_formula() -> Non
     assert 100 < counter.count_messages([Message("user", (image,))]) < 2_000
 
 
-def test_the_exact_counter_counts_what_the_vocabulary_says_and_downloads_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_exact_counter_matches_vocabulary_without_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Decided on 004: `TiktokenCounter` "never downloads"."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     counter = TiktokenCounter()
@@ -101,12 +99,12 @@ def test_the_exact_counter_uses_tiktoken_where_its_file_is_local(
     assert local.count(PROSE) == offline.count(PROSE)
 
 
-def test_an_encoding_without_an_offline_vocabulary_is_refused_with_the_choices() -> None:
+def test_encoding_without_offline_vocabulary_is_rejected_with_choices() -> None:
     with pytest.raises(BadSetting, match="cl100k_base or o200k_base"):
         TiktokenCounter("p50k_base")
 
 
-def test_the_factory_prefers_the_exact_counter_and_falls_back_to_the_simple_one(
+def test_counter_factory_prefers_exact_and_falls_back_to_simple(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Document 004, "Default Behavior": "Falls back to `SimpleTokenCounter` if import fails"."""

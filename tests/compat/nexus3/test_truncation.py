@@ -81,7 +81,7 @@ def test_middle_out_keeps_the_first_and_the_last_and_fills_from_the_end() -> Non
     assert kept(truncate_middle_out(groups, 20, size_of)) == [0, 4]
 
 
-def test_middle_out_gives_up_the_first_group_where_it_does_not_fit_beside_the_last() -> None:
+def test_middle_out_drops_first_group_when_it_does_not_fit_with_last() -> None:
     assert kept(truncate_middle_out(sized(90, 10, 10), 25, size_of)) == [1, 2]
 
 
@@ -132,7 +132,7 @@ def test_there_is_no_marker_for_what_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["oldest_first", "middle_out"])
-def test_where_the_budget_is_not_positive_the_last_group_is_sent_and_it_stays_over_budget(strategy: str) -> None:
+def test_last_group_is_sent_over_budget_when_budget_is_not_positive(strategy: str) -> None:
     """Document 004, "Budget Calculation": "If budget <= 0, only most recent group is kept"."""
     context = manager(100, 20, strategy)
     context.set_system_prompt("long " * 400)
@@ -245,7 +245,7 @@ def _sent_tokens(message: dict[str, Any]) -> int:
     st.integers(0, 400),
     st.integers(0, 60),
 )
-def test_for_any_history_strategy_and_budget_groups_are_whole_the_last_one_is_there_and_nothing_is_lost(
+def test_truncation_keeps_whole_groups_and_the_last_one_for_any_history(
     steps: list[Any], strategy: str, clock_in: str, max_tokens: int, reserve_tokens: int
 ) -> None:
     clock = Clock()

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from nexus.render.tagged import LIMIT, merge_rows
-from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
+from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter, read_rows
 from nexus.services.context.prompts import PromptManager
-from nexus.services.context.reading import read_rows
 from nexus.types.block import ContextWarning
 from nexus.types.tool_definition import ToolSource, check_definitions
 from nexus.types.user_profile import user_profile_text
@@ -110,28 +109,22 @@ class ContextBuilder:
         tools: tuple[dict[str, Any], ...] = ()
         if registry is not None:
             tools = check_definitions(registry.get_all_tool_definitions(), registry)
-        memory, left_out = await self._memory(owner_key, timezone_offset, current_run_id, warned)
+        omitted: dict[str, int] = {}
+        memory = MemoryFormatter.format_shared_memory(
+            await self._rows(owner_key, current_run_id),
+            self.limit,
+            timezone_offset=timezone_offset,
+            current_run_id=current_run_id,
+            warned=warned,
+            left_out=omitted,
+        )
         moment = MomentFormatter.format_this_moment(
             current_input, timestamp_utc, timezone_offset, now_ms=self.clock_ms(), warned=warned
         )
         blocks = (self.prompts.get_capabilities_prompt(tools), memory, self._friend(user_profile, warned), moment)
         messages = [{"role": "system", "content": self.prompts.get_core_identity()}]
         messages += [{"role": "user", "content": block} for block in blocks]
-        return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), left_out)
-
-    async def _memory(
-        self, owner_key: str, timezone_offset: int | str, current_run_id: str, warned: list[ContextWarning]
-    ) -> tuple[str, dict[str, int]]:
-        left_out: dict[str, int] = {}
-        block = MemoryFormatter.format_shared_memory(
-            await self._rows(owner_key, current_run_id),
-            self.limit,
-            timezone_offset=timezone_offset,
-            current_run_id=current_run_id,
-            warned=warned,
-            left_out=left_out,
-        )
-        return block, left_out
+        return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), omitted)
 
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
         """Return the newest rows: all of them, or enough for more entries than are shown."""
@@ -150,20 +143,12 @@ class ContextBuilder:
         """Return the block for the user's profile, or for the configured default profile."""
         text, invalid_field = user_profile_text(user_profile)
         if invalid_field:
-            warned.append(
-                ContextWarning(
-                    USER_PROFILE_SOURCE, f"omitted: {invalid_field} is not text and has no text as its content"
-                )
-            )
-        profile = user_profile if text else self._defaults()
+            problem = f"omitted: {invalid_field} is not text and has no text as its content"
+            warned.append(ContextWarning(USER_PROFILE_SOURCE, problem))
+        profile = user_profile
+        if not text:  # `user_defaults.prompts` (document 000, "config.example.yml"), by a dotted name or nested
+            config: Configuration = self.config_service if self.config_service is not None else {}
+            profile = config.get("user_defaults.prompts")
+            if profile is None and isinstance(nested := config.get("user_defaults"), Mapping):
+                profile = cast("Mapping[str, Any]", nested).get("prompts")
         return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
-
-    def _defaults(self) -> Any:
-        """Return `user_defaults.prompts` (document 000, "config.example.yml"), by a dotted name or nested."""
-        if self.config_service is None:
-            return None
-        dotted = self.config_service.get("user_defaults.prompts")
-        if dotted is not None:
-            return dotted
-        nested = self.config_service.get("user_defaults")
-        return cast("Mapping[str, Any]", nested).get("prompts") if isinstance(nested, Mapping) else None

@@ -1,15 +1,18 @@
-"""Document 000's three formatters: memory, friend and current message as blocks of text.
+"""Document 000's three formatters: memory, friend and current message as blocks of text; and parsers of their input.
 
-Parameters after `*` are additions. `warned` is a list that receives warnings about invalid input; such input is replaced
-(`[unknown time]`, UTC, the clock's time) with or without the list.
+Parameters after `*` are additions. Rows of a history are dicts with `role`, `content`, `run_id`, `timestamp` and
+`metadata.tool_calls`, each call as `{name, arguments}` or in OpenAI's format. Invalid input never prevents a context: it
+is omitted or replaced (`[unknown time]`, UTC, the clock's time), counted, and reported in the list `warned`, if any.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any, cast
 
 from nexus.render.tagged import (
     LIMIT,
@@ -23,10 +26,17 @@ from nexus.render.tagged import (
     moment_time,
     tool_use,
 )
-from nexus.services.context.reading import MOMENT, read_calls, read_rows, read_text, read_time, read_zone
+from nexus.render.tagged.entries import DialogueCall, DialogueRow, is_shown
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import friend_text
+from nexus.workspace.times import parse_zone
+
+HISTORY, MOMENT = "nexus:history", "nexus:moment"
+"""Sources of warnings."""
+
+_SECONDS = 1e11
+"""Numeric times up to this one (the year 5138) are in seconds, larger ones in milliseconds."""
 
 
 class MemoryFormatter:
@@ -112,3 +122,103 @@ class MomentFormatter:
         text = read_text(current_input, invalid)
         notes.extend(ContextWarning(MOMENT, f"{problem} ({number:,})") for problem, number in invalid.items() if number)
         return sanitize_text(moment_block(at, text))
+
+
+def read_rows(history: object, warned: list[ContextWarning]) -> list[DialogueRow]:
+    """Return the rows of a history in their order; invalid rows, texts, calls and times are counted in warnings."""
+    if not isinstance(history, Iterable) or isinstance(history, (str, bytes, Mapping)):
+        if history is not None:
+            kind = type(cast("object", history)).__name__
+            warned.append(ContextWarning(HISTORY, f"omitted: the history is {kind}, not a list of rows"))
+        return []
+    invalid: Counter[str] = Counter()
+    values = list(cast("Iterable[object]", history))
+    rows = [_row(cast("Mapping[str, Any]", value), invalid) for value in values if isinstance(value, Mapping)]
+    invalid["rows omitted: not a dict"] = len(values) - len(rows)
+    warned.extend(ContextWarning(HISTORY, f"{kind} ({number:,})") for kind, number in sorted(invalid.items()) if number)
+    return rows
+
+
+def read_calls(calls: object, invalid: Counter[str] | None = None) -> tuple[DialogueCall, ...]:
+    """Parse calls as `{name, arguments}` or `{"function": {…}}`; calls without a name are counted in `invalid`."""
+    if not isinstance(calls, (list, tuple)):
+        if calls is not None and invalid is not None:
+            invalid["tool_calls omitted: not a list"] += 1
+        return ()
+    values = cast("Sequence[object]", calls)
+    parsed: list[DialogueCall] = []
+    for value in values:
+        call = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
+        function: object = call.get("function")
+        call = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else call
+        name, arguments = call.get("name"), call.get("arguments")
+        if isinstance(name, str) and name.strip():
+            is_valid = isinstance(arguments, (str, Mapping))
+            parsed.append(DialogueCall(name, cast("str | Mapping[str, Any]", arguments) if is_valid else ""))
+    if invalid is not None:
+        invalid["tool calls omitted: no name"] += len(values) - len(parsed)
+    return tuple(parsed)
+
+
+def read_time(value: object) -> int | None:
+    """Return Unix time in milliseconds of an ISO 8601 text or datetime (UTC without a zone), seconds or milliseconds."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, datetime):
+        try:
+            return math.floor((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return int(value if abs(value) > _SECONDS else value * 1000)
+
+
+def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
+    """Return the zone of minutes as in `getTimezoneOffset` or of an IANA name; UTC with a warning for anything else."""
+    value = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
+    text = "" if value is None else str(value).strip()
+    try:
+        return parse_zone(text or "0")[1]
+    except ValueError as error:
+        warned.append(ContextWarning(MOMENT, f"{error}: UTC is shown"))
+        return UTC
+
+
+def read_text(value: object, invalid: Counter[str]) -> str:
+    """Return a content as text: a text or the texts of a list of parts. Other content is counted in `invalid`."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    parts = cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else (value,)
+    texts: list[str] = []
+    for part in parts:
+        text = cast("Mapping[str, Any]", part).get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            invalid["contents omitted: not text"] += 1
+    return "\n".join(filter(None, texts))
+
+
+def _row(row: Mapping[str, Any], invalid: Counter[str]) -> DialogueRow:
+    metadata = row.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        invalid["metadata omitted: not a dict"] += 1
+    calls = cast("Mapping[str, Any]", metadata).get("tool_calls") if isinstance(metadata, Mapping) else None
+    at_ms = read_time(row.get("timestamp"))
+    role, run_id = row.get("role"), row.get("run_id")
+    role_name = role if isinstance(role, str) else str(getattr(role, "value", ""))
+    if at_ms is None and is_shown(role_name):
+        invalid["rows without a valid time"] += 1
+    return DialogueRow(
+        role_name,
+        read_text(row.get("content"), invalid),
+        "" if run_id is None or isinstance(run_id, (list, tuple, Mapping)) else str(cast("object", run_id)),
+        at_ms,
+        read_calls(calls, invalid),
+    )

@@ -76,8 +76,16 @@ class ContextBuilder:
         The named skills are included in full in addition to the always active ones. Raises OverCap if the
         configuration forbids truncating a file.
         """
-        blocks, warnings = self._system_blocks(skill_names or ())
-        self.warnings = (*self._workspace_context.warnings, *warnings)
+        context = self._source_context(Event(), skill_names or ())
+        blocks: list[Block] = []
+        warnings = list(self._workspace_context.warnings)
+        files: dict[str, str] = {}
+        for name in WORKSPACE.system:
+            source_blocks, source_warnings = SOURCES[name].function(context)
+            new_blocks, repeats = drop_repeated_files(source_blocks, files)
+            blocks += new_blocks
+            warnings += [*source_warnings, *repeats]
+        self.warnings = tuple(warnings)
         return "\n\n".join(sanitize_text(block.text) for block in blocks if block.text)
 
     def build_messages(
@@ -97,12 +105,21 @@ class ContextBuilder:
         if not current_message.strip() and not media:
             raise EmptyEvent("message empty (give text or an image)")
         system = {"role": "system", "content": self.build_system_prompt(skill_names)}
-        runtime = self._build_runtime_context(channel, chat_id)
-        return [
-            system,
-            *history,
-            {"role": "user", "content": self._build_user_content(runtime, current_message, media)},
-        ]
+        chat = "" if chat_id is None else str(chat_id)  # chat ids are numbers on many platforms
+        blocks, zone_warnings = runtime_context(self._source_context(Event(channel=channel or "", chat_id=chat)))
+        runtime = "\n".join(block.text for block in blocks)
+        media_content, media_warnings = media_parts(media or (), self._workspace_context, self._model)
+        self.warnings += (*zone_warnings, *media_warnings)
+        notes = [part.text for part in media_content if isinstance(part, Text)]
+        text = "\n\n".join(filter(None, (*notes, current_message.strip() and current_message)))
+        parts = (
+            Note("moment", sanitize_text(runtime), RUNTIME_CONTEXT_SOURCE),
+            *(part for part in media_content if isinstance(part, Image)),
+            *([Text(sanitize_text(text))] if text else []),
+        )
+        # One string without images; with images a list of metadata, images and text.
+        content = fragment(Message("user", parts))[0]["content"]
+        return [system, *history, {"role": "user", "content": content}]
 
     def add_assistant_message(
         self,
@@ -131,39 +148,6 @@ class ContextBuilder:
         """Append a tool's result, unchanged, and return the same list."""
         messages.append({"role": "tool", "tool_call_id": tool_call_id, "name": tool_name, "content": result})
         return messages
-
-    def _build_runtime_context(self, channel: str | None, chat_id: str | None) -> str:
-        """Return the runtime metadata; a problem with the zone is added to `warnings`."""
-        chat = "" if chat_id is None else str(chat_id)  # chat ids are numbers on many platforms
-        blocks, warnings = runtime_context(self._source_context(Event(channel=channel or "", chat_id=chat)))
-        self.warnings += tuple(warnings)
-        return "\n".join(block.text for block in blocks)
-
-    def _build_user_content(self, runtime: str, text: str, media: Iterable[str] | None) -> str | list[dict[str, Any]]:
-        """Return runtime metadata and text as one string; with images a list of metadata, images and text."""
-        media_content, warnings = media_parts(media or (), self._workspace_context, self._model)
-        self.warnings += tuple(warnings)
-        notes = [part.text for part in media_content if isinstance(part, Text)]
-        full_text = "\n\n".join(filter(None, (*notes, text.strip() and text)))
-        images = (part for part in media_content if isinstance(part, Image))
-        parts = (
-            Note("moment", sanitize_text(runtime), RUNTIME_CONTEXT_SOURCE),
-            *images,
-            *([Text(sanitize_text(full_text))] if full_text else []),
-        )
-        return fragment(Message("user", parts))[0]["content"]
-
-    def _system_blocks(self, skill_names: Iterable[str]) -> tuple[list[Block], list[ContextWarning]]:
-        context = self._source_context(Event(), skill_names)
-        blocks: list[Block] = []
-        warnings: list[ContextWarning] = []
-        files: dict[str, str] = {}
-        for name in WORKSPACE.system:
-            source_blocks, source_warnings = SOURCES[name].function(context)
-            new_blocks, repeats = drop_repeated_files(source_blocks, files)
-            blocks += new_blocks
-            warnings += [*source_warnings, *repeats]
-        return blocks, warnings
 
     def _source_context(self, event: Event, skill_names: Iterable[str] = ()) -> SourceContext:
         request = Request(event, tools=self._tools, skills=tuple(skill_names))

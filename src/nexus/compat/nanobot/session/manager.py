@@ -6,7 +6,7 @@ keeps everything; a history shows the newest messages with truncated tool result
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.repair import repaired
 from nexus.assembly.fit.truncate import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
-from nexus.broker.messages import build_history_messages
+from nexus.broker import build_history_messages
 from nexus.engine import Engine, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
@@ -65,12 +65,20 @@ class Session:
         prompts are not stored, as each call makes its own. Runtime metadata before a user's text is stored separately and
         sent again unchanged. Raises BadReply for an invalid message, BadEntry, LedgerError.
         """
-        conversation = [_with_note(message) for message in _read(messages) if message.role != "system"]
+        values = list(messages)
+        items = [dict(value) for value in values if not isinstance(value, Message)]
+        # Chat messages are read together, since results belong to calls.
+        chat = iter(read_messages(items)) if items else iter(())
+        all_messages = [value if isinstance(value, Message) else next(chat) for value in values]
+        conversation = [_with_note(message) for message in all_messages if message.role != "system"]
         if not conversation:
             return None
         at_ms = self._engine.clock_ms()
         entries: list[NewEntry] = []
-        for step in _turns(conversation):
+        # Pieces begin with a user message; the first one may continue an open turn.
+        starts = [at for at, message in enumerate(conversation) if message.role == "user" or not at]
+        for first, end in pairwise([*starts, len(conversation)]):
+            step = conversation[first:end]
             opens = step[0].role == "user"
             entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, starts_turn=opens))
             if step[-1].role == "assistant" and not unanswered_calls(step):
@@ -124,25 +132,18 @@ def _newest(items: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     if len(items) <= limit:
         return items
     first = items[:1] if str(items[0]["content"]).startswith(SUMMARY_MARKER) else []
-    start = _first(items, "user", limit - len(first))
+
+    def start_of(role: str) -> int | None:
+        newest = range(len(items) - limit + len(first), len(items))
+        return next((at for at in newest if items[at]["role"] == role), None)
+
+    start = start_of("user")
     if start is None:
+        # A tool loop longer than the limit: its request, then its newest steps from a reply on.
         request = max(at for at, item in enumerate(items) if item["role"] == "user")
         first = first if first and not request else [*first, items[request]]
-        start = _first(items, "assistant", limit - len(first))
+        start = start_of("assistant")
     return [*first, *items[start:]][:limit] if start is not None else first[:limit]
-
-
-def _first(items: list[dict[str, Any]], role: str, count: int) -> int | None:
-    """Return the index of the first item of that role among the last `count`; None if there is none."""
-    return next((at for at in range(len(items) - count, len(items)) if items[at]["role"] == role), None)
-
-
-def _read(messages: Iterable[Message | Mapping[str, Any]]) -> Iterator[Message]:
-    """Yield the messages in Nexus's form; chat messages are read together, since results belong to calls."""
-    values = list(messages)
-    items = [dict(value) for value in values if not isinstance(value, Message)]
-    read = iter(read_messages(items)) if items else iter(())
-    return (value if isinstance(value, Message) else next(read) for value in values)
 
 
 def _with_note(message: Message) -> Message:
@@ -157,9 +158,3 @@ def _with_note(message: Message) -> Message:
         return message  # not from a builder, which joins metadata and text unless there are images
     texts = [Text(text)] if text else []
     return replace(message, parts=(Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *rest))
-
-
-def _turns(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Return the messages in pieces that begin with a user message; the first piece may continue an open turn."""
-    starts = [at for at, message in enumerate(messages) if message.role == "user" or not at]
-    return (messages[first:end] for first, end in pairwise([*starts, len(messages)]))

@@ -14,8 +14,7 @@ from nexus.compat.nexus3.context.compaction import (
     create_summary_message,
     select_messages_for_compaction,
 )
-from nexus.compat.nexus3.context.config import ContextConfig
-from nexus.compat.nexus3.context.manager import ContextManager
+from nexus.compat.nexus3.context.manager import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.prompt_loader import LoadedPrompt, PromptLoader
 from nexus.compat.nexus3.context.token_counter import (
     SimpleTokenCounter,

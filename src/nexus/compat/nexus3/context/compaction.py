@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest, prompt
-from nexus.compat.nexus3.context.stamps import stamp, system_clock_ms
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import flatten_groups, identify_message_groups, newest_within
-from nexus.compat.nexus3.context.view import visible_messages
+from nexus.compat.nexus3.context.view import stamp, system_clock_ms, visible_messages
 from nexus.text.frames import escape, unescape
 from nexus.tokens.counter import get_counter
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
@@ -98,7 +97,8 @@ def generate_summary(
     """
     previous, rest = _parts(messages)
     summarizer = FallbackSummarizer(get_counter(), _FunctionSummarizer(ask) if ask is not None else None)
-    return summarizer.summary(_rows(rest), previous, limit_tokens, focus=focus).text
+    rows = [StoredMessage(MessageRef(at, 0), message, TokenSize(0, 0, 0)) for at, message in enumerate(rest, 1)]
+    return summarizer.summary(rows, previous, limit_tokens, focus=focus).text
 
 
 def compact_messages(
@@ -154,7 +154,3 @@ def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     summaries = [summary_text(message) for message in messages if message.source == SUMMARY_SOURCE]
     rest = [message for message in messages if message.source not in (SUMMARY_SOURCE, SESSION_SOURCE)]
     return "\n\n".join(summaries), rest
-
-
-def _rows(messages: Sequence[Message]) -> list[StoredMessage]:
-    return [StoredMessage(MessageRef(at + 1, 0), message, TokenSize(0, 0, 0)) for at, message in enumerate(messages)]

@@ -94,18 +94,14 @@ class ContextLoader:
             prompt="\n\n".join([*(block.text for block in blocks), environment]),
             config=read.config,
             mcp_servers=read.servers,
-            sources=_sources(blocks, read),
+            sources=ContextSources(
+                tuple(block.source for block in blocks),
+                dict(read.origins),
+                {server.name: server.origin for server in read.servers},
+            ),
             layers=_layers(folders, files, blocks, read),
             warnings=(*read.warnings, *warnings),
         )
-
-
-def _sources(blocks: list[Block], read: Configuration) -> ContextSources:
-    return ContextSources(
-        tuple(block.source for block in blocks),
-        dict(read.origins),
-        {server.name: server.origin for server in read.servers},
-    )
 
 
 def _layers(

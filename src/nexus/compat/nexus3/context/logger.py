@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, create_summary_message, summary_text
-from nexus.compat.nexus3.context.stamps import MOMENT_SOURCE
+from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE
 from nexus.compat.nexus3.context.view import calls_of, result_message, text_with_notes
 from nexus.ledger.operations import Ledger
 from nexus.ledger.store import LedgerStore
@@ -102,7 +102,9 @@ class LedgerLogger:
         """Store a message: a user message starts a turn, a model's message without tool calls ends it."""
         opens = message.role == "user" and message.source not in (SESSION_SOURCE, MOMENT_SOURCE, SUMMARY_SOURCE)
         entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, starts_turn=opens)]
-        if message.role == "assistant" and not any(message.calls()) and self._has_turns():
+        is_answer = message.role == "assistant" and not any(message.calls())
+        thread = self._store.thread_of(self.session) if is_answer else None
+        if thread is not None and self._store.thread(thread).turn > 0:
             entries.append(NewEntry("completed", at_ms=message.at_ms))
         committed = self.ledger.commit(self.session, Commit(tuple(entries)))
         if message.source not in (PROMPT_SOURCE, SESSION_SOURCE):
@@ -148,7 +150,13 @@ class LedgerLogger:
             return RestoredSession()
         rows, visible = self._rows(), self.ledger.visible(self.session)
         mark = self.ledger.live(self.session).checkpoint
-        self._visible = [(row.ref.seq, row.message) for row in visible.rows if not _is_apart(row)]
+        # System prompts and the session's first line are not in view; an imported session may begin with a prompt.
+        self._visible = [
+            (row.ref.seq, row.message)
+            for row in visible.rows
+            if row.message.source not in (PROMPT_SOURCE, SESSION_SOURCE)
+            and not (row.message.role == "system" and row.ref.seq == 1)
+        ]
         summary = (
             [create_summary_message(visible.summary, at_ms=mark.at_ms, timezone=timezone)]
             if mark is not None and mark.kind == "compaction"
@@ -170,15 +178,5 @@ class LedgerLogger:
     def _rows(self) -> list[StoredMessage]:
         return [row for entry in self.ledger.entries(self.session) for row in entry.rows]
 
-    def _has_turns(self) -> bool:
-        thread = self._store.thread_of(self.session)
-        return thread is not None and self._store.thread(thread).turn > 0
-
     def _sized(self, messages: Sequence[Message]) -> tuple[SizedMessage, ...]:
         return with_sizes(messages, get_counter())
-
-
-def _is_apart(row: StoredMessage) -> bool:
-    """Return whether a message is a system prompt or the session's first line, which are not in view."""
-    first = row.message.role == "system" and row.ref.seq == 1
-    return first or row.message.source in (PROMPT_SOURCE, SESSION_SOURCE)

@@ -7,27 +7,51 @@ again in each call. The ledger behind it keeps everything; it is in memory unles
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from nexus.compat.nexus3.context import stamps
 from nexus.compat.nexus3.context.compaction import create_summary_message, summary_text
-from nexus.compat.nexus3.context.config import ContextConfig
 from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger, system_prompt, tell
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import STRATEGIES, Group, flatten_groups, identify_message_groups
 from nexus.compat.nexus3.context.view import (
     calls_of,
     chat_messages,
+    check_zone,
+    moment,
+    moment_line,
     plain_definitions,
     result_message,
+    session_start,
+    system_clock_ms,
     visible_messages,
     wants_stamp,
+    with_moment_line,
 )
-from nexus.errors import BadSetting
+from nexus.errors import BadBudget, BadSetting
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.text_encoding import to_json
 from nexus.types.message import Message, Note, Text, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """Token budget and truncation strategy. Raises BadBudget, BadSetting."""
+
+    max_tokens: int = 8000
+    reserve_tokens: int = 2000
+    truncation_strategy: str = "oldest_first"
+
+    def __post_init__(self) -> None:
+        amounts: dict[str, object] = {"max_tokens": self.max_tokens, "reserve_tokens": self.reserve_tokens}
+        for name, amount in amounts.items():
+            if not isinstance(amount, int) or amount < 0:
+                raise BadBudget(f"{name} invalid: {amount!r} (give a whole number of tokens, 0 or more)")
+        if self.truncation_strategy not in tuple(STRATEGIES):
+            raise BadSetting(
+                f"truncation strategy {self.truncation_strategy!r} unknown (choose {' or '.join(STRATEGIES)})"
+            )
 
 
 class ContextManager:
@@ -57,11 +81,11 @@ class ContextManager:
         *,
         clock: Literal["message", "system"] = "message",
         timezone: str = "",
-        clock_ms: Callable[[], int] = stamps.system_clock_ms,
+        clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         if clock not in ("message", "system"):
             raise BadSetting(f"clock {clock!r} unknown (choose message or system)")
-        stamps.check_zone(timezone)
+        check_zone(timezone)
         self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
         self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
         self.log = (
@@ -70,7 +94,7 @@ class ContextManager:
         self._listener = None if isinstance(logger, LedgerLogger) else logger
         restored = self.log.restore(timezone)
         self._is_begun = restored.is_begun
-        self._start = restored.start if self._is_begun else (stamps.session_start(clock_ms(), timezone),)
+        self._start = restored.start if self._is_begun else (session_start(clock_ms(), timezone),)
         self._messages = list(restored.messages)
         self._system_prompt = restored.system_prompt
         self._tools: list[dict[str, Any]] = []
@@ -104,7 +128,7 @@ class ContextManager:
     def add_user_message(self, content: str) -> None:
         """Add a user's message, preceded by the time if `clock` is `message`."""
         now = self.clock_ms()
-        notes = (Note("moment", stamps.moment_line(now, self.timezone)),) if self.clock == "message" else ()
+        notes = (Note("moment", moment_line(now, self.timezone)),) if self.clock == "message" else ()
         self._add(Message("user", (*notes, Text(content)), at_ms=now))
 
     def add_assistant_message(self, content: str | None, tool_calls: Iterable[object] | None = None) -> None:
@@ -126,10 +150,7 @@ class ContextManager:
         self._messages = []
 
     def apply_compaction(
-        self,
-        summary_message: Message,
-        preserved_messages: Sequence[Message],
-        new_system_prompt: str | None = None,
+        self, summary_message: Message, preserved_messages: Sequence[Message], new_system_prompt: str | None = None
     ) -> None:
         """Replace all messages after the session's first line by the summary and the preserved messages.
 
@@ -155,12 +176,19 @@ class ContextManager:
         self._begin()
         now = self.clock_ms()
         if self.clock == "message" and wants_stamp(self._messages, now):
-            self._add(stamps.moment(now, self.timezone))
-        return chat_messages(self._sent_system_prompt(), [*self._start, *self._get_context_messages()])
+            self._add(moment(now, self.timezone))
+        usage = self.get_token_usage()
+        if usage["total"] > usage["available"]:
+            # Document 004 reduces `messages` too: what one call omits, later calls omit.
+            available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
+            truncate = STRATEGIES[self.config.truncation_strategy]
+            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
+        return chat_messages(self._sent_system_prompt(), self.messages)
 
     def get_token_usage(self) -> dict[str, int]:
         """Return the tokens of `system`, `tools`, `messages`, their `total`, the `budget`, and its `available` part."""
-        system, tools = self.token_counter.count(self._sent_system_prompt()), self._tools_tokens()
+        system = self.token_counter.count(self._sent_system_prompt())
+        tools = self.token_counter.count(to_json(self._tools)) if self._tools else 0
         messages = self._tokens(self._start) + self._tokens(self._messages)
         return {
             "system": system,
@@ -176,28 +204,16 @@ class ContextManager:
         usage = self.get_token_usage()
         return usage["total"] > usage["available"]
 
-    def _get_context_messages(self) -> list[Message]:
-        """Return the messages that fit, and reduce `messages` to them (document 004)."""
-        usage = self.get_token_usage()
-        if usage["total"] > usage["available"]:
-            available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
-            truncate = STRATEGIES[self.config.truncation_strategy]
-            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
-        return self._messages
-
     def _count_group_tokens(self, group: Group) -> int:
         return self.token_counter.count_messages(visible_messages(group, started=True))
 
     def _tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._count, identify_message_groups(messages)))
 
-    def _tools_tokens(self) -> int:
-        return self.token_counter.count(to_json(self._tools)) if self._tools else 0
-
     def _sent_system_prompt(self) -> str:
         if self.clock != "system":
             return self._system_prompt
-        return stamps.with_moment_line(self._system_prompt, stamps.moment_line(self.clock_ms(), self.timezone))
+        return with_moment_line(self._system_prompt, moment_line(self.clock_ms(), self.timezone))
 
     def _begin(self) -> None:
         """Store the session's first line before other messages, once; the system prompt may precede it."""

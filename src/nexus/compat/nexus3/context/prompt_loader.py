@@ -90,7 +90,9 @@ class PromptLoader:
 
         Raises WorkspaceMissing if the working directory was deleted.
         """
-        sources = self._personal if self._personal is not None else personal_files()
+        sources = self._personal
+        if sources is None:  # the documented places; the first existing file counts
+            sources = [FilePromptSource(path) for path in personal_places(home_folder())]
         personal_path, personal, warnings = _first(sources)
         project_path, project, more = _first(
             [self._project or FilePromptSource(working_folder() / PERSONAL, inside=True)]
@@ -103,11 +105,6 @@ class PromptLoader:
         sections = [f"{header}\n{text}" for header, text in layers if text]
         content = "\n\n".join([*sections, get_system_info(is_repl)])
         return LoadedPrompt(content, personal_path, project_path, tuple(warnings))
-
-
-def personal_files() -> list[FilePromptSource]:
-    """Return the documented places of the personal prompt; the first existing file counts."""
-    return [FilePromptSource(path) for path in personal_places(home_folder())]
 
 
 def _first(sources: Sequence[PromptSource]) -> tuple[Path | None, str, list[ContextWarning]]:

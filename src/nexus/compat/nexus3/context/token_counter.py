@@ -90,14 +90,14 @@ def get_token_counter(use_tiktoken: bool = True) -> TokenCounter:  # noqa: FBT00
 
 
 def _count_messages(count: Callable[[str], int], messages: Iterable[Message]) -> int:
-    return sum(_message_tokens(count, message) for message in messages)
-
-
-def _message_tokens(count: Callable[[str], int], message: Message) -> int:
-    """Return the tokens of a message as it is sent: no thinking or unknown parts, images by formula."""
-    calls, results = list(message.calls()), list(message.results())
-    tokens = OVERHEAD_PER_MESSAGE * max(1, len(results))
-    for part in visible_parts(message):
-        tokens += count(part.text) if isinstance(part, Text) else max_image_tokens(part)
-    tokens += sum(count(call.name) + count(arguments_as_object(call.arguments)) for call in calls)
-    return tokens + sum(count(text_of_result(result)) for result in results)
+    """Return the tokens of messages as they are sent: no thinking or unknown parts, images by formula."""
+    tokens = 0
+    for message in messages:
+        results = list(message.results())
+        tokens += OVERHEAD_PER_MESSAGE * max(1, len(results))  # each result is a message of its own in chat completions
+        tokens += sum(
+            count(part.text) if isinstance(part, Text) else max_image_tokens(part) for part in visible_parts(message)
+        )
+        tokens += sum(count(call.name) + count(arguments_as_object(call.arguments)) for call in message.calls())
+        tokens += sum(count(text_of_result(result)) for result in results)
+    return tokens

@@ -12,8 +12,10 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
-from nexus.compat.nexus3.context.stamps import MOMENT_SOURCE
 from nexus.types.message import Message
+
+MOMENT_SOURCE = "nexus:moment"
+"""Source of a message that only contains a time stamp."""
 
 Group: TypeAlias = tuple[Message, ...]
 """A message with the tool results and time stamps that follow it: one call group, or a single message."""

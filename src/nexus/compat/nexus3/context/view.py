@@ -1,21 +1,29 @@
-"""The visible messages of a conversation: repaired, and in OpenAI's chat format."""
+"""The visible messages of a conversation: repaired, in OpenAI's chat format, with times as document 004 prints them.
+
+Times use an injected clock and the user's zone. Without a zone the time is UTC and labeled so: the machine's zone is the
+user's only if the program runs on the user's machine, which `timezone="local"` states.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
-from nexus.compat.nexus3.context.truncation import identify_message_groups, is_complete
-from nexus.errors import BadReply, BadTool
+from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE, identify_message_groups, is_complete
+from nexus.errors import BadReply, BadSetting, BadTool
 from nexus.ledger.text_encoding import to_json
 from nexus.providers.openai import fragment
 from nexus.providers.received import as_mapping
+from nexus.types.history import SESSION_SOURCE
 from nexus.types.message import Message, Note, Text, ToolCall, ToolResult
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.times import FRESH_MS
+from nexus.workspace.environment.machine import HEADING as ENVIRONMENT
+from nexus.workspace.times import FRESH_MS, now_text, parse_zone, session_start_text, stamp_text
 
 
 def visible_messages(messages: Iterable[Message], *, started: bool = False) -> list[Message]:
@@ -43,8 +51,12 @@ def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
     group = identify_message_groups(messages)[-1]
     call_ids = {call.id for message in group for call in message.calls()}
     answered = {result.call_id for message in group for result in message.results()}
-    stamped = max((message.at_ms for message in messages if _is_stamped(message)), default=0)
-    return call_ids <= answered and now_ms - stamped > FRESH_MS
+    stamped = [
+        message.at_ms
+        for message in messages
+        if any(isinstance(part, Note) and part.kind == "moment" for part in message.parts)
+    ]
+    return call_ids <= answered and now_ms - max(stamped, default=0) > FRESH_MS
 
 
 def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
@@ -53,7 +65,21 @@ def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
     They may be Nexus's, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`, as dicts
     or objects of a client's library. Arguments that are values become JSON text. Raises BadReply for anything else.
     """
-    return tuple(call if isinstance(call, ToolCall) else _call(call, at) for at, call in enumerate(tool_calls))
+    calls: list[ToolCall] = []
+    for at, value in enumerate(tool_calls):
+        if isinstance(value, ToolCall):
+            calls.append(value)
+            continue
+        fields = as_mapping(value)
+        inner = as_mapping(fields.get("function") or fields) if fields is not None else None
+        if fields is None or inner is None:
+            raise BadReply(
+                f"tool call {at} invalid: {str(value)[:80]!r} (give nexus.ToolCall values, dicts with id, name and "
+                "arguments, or the client's own calls)"
+            )
+        name = str(inner.get("name") or "")
+        calls.append(ToolCall(str(fields.get("id") or ""), name, as_text(inner.get("arguments"))))
+    return tuple(calls)
 
 
 def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -93,16 +119,60 @@ def text_with_notes(message: Message) -> str:
     return "\n".join(as_text(item["content"]) for item in content)
 
 
-def _call(value: object, at: int) -> ToolCall:
-    fields = as_mapping(value)
-    inner = as_mapping(fields.get("function") or fields) if fields is not None else None
-    if fields is None or inner is None:
-        raise BadReply(
-            f"tool call {at} invalid: {str(value)[:80]!r} (give nexus.ToolCall values, dicts with id, name and arguments, "
-            "or the client's own calls)"
-        )
-    return ToolCall(str(fields.get("id") or ""), str(inner.get("name") or ""), as_text(inner.get("arguments")))
+def system_clock_ms() -> int:
+    """Return the current time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
-def _is_stamped(message: Message) -> bool:
-    return any(isinstance(part, Note) and part.kind == "moment" for part in message.parts)
+def check_zone(timezone: str) -> None:
+    """Check a zone: empty (UTC), `local` (the machine's), or a zone that `nexus.open` accepts. Raises BadSetting."""
+    _at(0, timezone)
+
+
+def stamp(at_ms: int, timezone: str) -> str:
+    """Return the time to the minute, `2026-01-13 14:30 (local)`; without a zone in UTC: `2026-01-13 13:30 (UTC)`."""
+    return stamp_text(*_at(at_ms, timezone))
+
+
+def moment_line(at_ms: int, timezone: str) -> str:
+    """Return `Current date: 2026-01-13, Current time: 14:30 (local)`."""
+    return now_text(stamp(at_ms, timezone))
+
+
+def session_start(at_ms: int, timezone: str) -> Message:
+    """Return the first message of a session."""
+    text = session_start_text(stamp(at_ms, timezone))
+    return Message("user", (Text(text),), at_ms=at_ms, source=SESSION_SOURCE)
+
+
+def moment(at_ms: int, timezone: str) -> Message:
+    """Return a time stamp as a message, for a long tool loop."""
+    return Message("user", (Note("moment", moment_line(at_ms, timezone)),), at_ms=at_ms, source=MOMENT_SOURCE)
+
+
+def with_moment_line(system_prompt: str, line: str) -> str:
+    """Insert the time as first line of the prompt's last `# Environment` section, which is added if it is missing."""
+    lines = system_prompt.split("\n")
+    heads = [at for at, text in enumerate(lines) if text.strip() == ENVIRONMENT]
+    if not heads:
+        return f"{system_prompt}\n\n{ENVIRONMENT}\n{line}" if system_prompt else f"{ENVIRONMENT}\n{line}"
+    lines.insert(heads[-1] + 1, line)
+    return "\n".join(lines)
+
+
+def _at(at_ms: int, timezone: str) -> tuple[datetime, str]:
+    """Return the time in the zone, without zone information, and the zone's label. Raises BadSetting."""
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadSetting(f"clock value {at_ms} invalid (return milliseconds since 1970)") from error
+    if not timezone:
+        return at.replace(tzinfo=None), "UTC"
+    try:
+        local = at.astimezone(None if timezone == "local" else parse_zone(timezone)[1])
+    except OverflowError:  # an hour before the first day of the calendar, or after its last
+        return at.replace(tzinfo=None), "UTC"
+    except ValueError as error:
+        text = f"{error} (give an IANA name, an offset, a browser's minutes, or 'local' for the machine's)"
+        raise BadSetting(text) from error
+    return local.replace(tzinfo=None), "local"
