@@ -102,6 +102,8 @@ class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
     date: str
     sources: tuple[str, ...]
     cache: dict[str, tuple[CacheRules, ...]]
+    simulated_cache: dict[str, CacheRules]
+    """Rules that only the cache simulation uses, by who serves the model; they precede `cache`."""
     images: dict[str, tuple[ImageRule, ...]]
     routes: dict[str, Route]
     families: tuple[Family, ...]

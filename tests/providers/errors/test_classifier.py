@@ -8,18 +8,11 @@ import openai
 import pytest
 
 from nexus.providers.errors import OverflowVerdict, classify, learned_window
-from nexus.providers.errors.messages import (
-    OVERFLOW,
-    RATE_LIMIT_CODES,
-    TOO_LARGE_CODES,
-    TOO_LONG_CODES,
-    UNRELATED_CODES,
-    UNRELATED_TEXTS,
-    normalize_code,
-    parse_number,
-)
+from nexus.providers.errors.messages import error_rules, normalize_code, parse_number
 from providers.errors.corpus import CASES, Case
 
+RULES = error_rules()
+TEXT_RULES = (*RULES.overflow, *RULES.unrelated)
 PROVIDERS = frozenset(
     [
         "openai",
@@ -66,7 +59,7 @@ def test_the_corpus_has_no_case_twice() -> None:
 def test_every_rule_for_texts_decides_some_text_of_the_corpus() -> None:
     found = [classify(case.error()) for case in CASES]
     sources = {one.source for one in found} | {classify(one.text).source for one in found}
-    assert {f"text:{rule.name}" for rule in (*OVERFLOW, *UNRELATED_TEXTS)} - sources == set()
+    assert {f"text:{rule.name}" for rule in TEXT_RULES} - sources == set()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.source != "code:1261"], ids=lambda case: case.name)
@@ -166,16 +159,15 @@ def test_errors_without_an_answer_are_another_matter(package: object) -> None:
 
 
 def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
-    for codes in (TOO_LONG_CODES, TOO_LARGE_CODES, RATE_LIMIT_CODES, UNRELATED_CODES):
+    too_long, too_large = RULES.codes.too_long, RULES.codes.too_large
+    for codes in (too_long, too_large, RULES.codes.rate_limit, RULES.codes.unrelated):
         assert {normalize_code(code) for code in codes} == codes
     assert (
         normalize_code("ContextWindowExceededError")
         == normalize_code("context_window_exceeded")
         == "contextwindowexceeded"
     )
-    assert not TOO_LONG_CODES & TOO_LARGE_CODES and not (TOO_LONG_CODES | TOO_LARGE_CODES) & (
-        RATE_LIMIT_CODES | UNRELATED_CODES
-    )
+    assert not too_long & too_large and not (too_long | too_large) & (RULES.codes.rate_limit | RULES.codes.unrelated)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +179,7 @@ def test_numbers_are_read_with_and_without_separators(digits: str | None, tokens
     assert parse_number(digits) == tokens
 
 
-@pytest.mark.parametrize("rule", [*OVERFLOW, *UNRELATED_TEXTS], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.name)
 def test_no_pattern_repeats_what_itself_repeats_without_bound(rule: object) -> None:
     pattern: re.Pattern[str] = rule.pattern  # type: ignore[attr-defined]
     repeats = re.sub(r"\\\+|\[[^\]]*\]", "", pattern.pattern)

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from nexus.providers.prompt_cache import Rates, cache_rule, dollars
-from nexus.providers.prompt_cache.rules import ADDED
 from nexus.tokens.model import all_models, resolve
+from nexus.tokens.model_table import provider_table
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_every_known_model_has_rule_with_reads_at_most_input_price() -> None:
 
 
 def test_the_added_rules_say_why() -> None:
-    assert all(rules.why and rules.min_tokens for rules in ADDED.values())
+    assert all(rules.why and rules.min_tokens for rules in provider_table().simulated_cache.values())
