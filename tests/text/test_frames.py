@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
-from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
+from nexus.text.frames.tags import CALLS, HEADS, ROLES, TAGS
 
 SCOPES: tuple[Scope, ...] = ("block", "memory")
 

@@ -15,9 +15,8 @@ import pytest
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
 from nexus.text.frames import MARKS_VERSION, escape, unescape
-from nexus.text.frames.fold import characters_by_skeleton, skeleton, skeletons
 from nexus.text.frames.scanner import _glyphs
-from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
+from nexus.text.frames.tags import CALLS, HEADS, ROLES, TAGS, characters_by_skeleton, skeleton, skeletons
 
 RELEASED = {1: "19ea6bc208ab7914a63a3ff281c221b01ed75168790d2b2edbd58f2aba58f9e0"}
 """Each version's marks and table of shapes. One that was released is never changed: what differs gets a new version."""
@@ -33,7 +32,7 @@ PYTHONS = sorted(
 CHILD = """
 import hashlib, json, sys
 from nexus.text.frames import escape, unescape
-from nexus.text.frames.fold import skeleton
+from nexus.text.frames.tags import skeleton
 texts = json.load(sys.stdin)
 escaped = [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
 undone = [[unescape(text, scope) for text in texts] for scope, texts in zip(("block", "memory"), escaped)]

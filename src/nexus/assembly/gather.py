@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
 from nexus.assembly.fit.cut import FixedTokens
 from nexus.assembly.inputs import AssemblyInputs
-from nexus.text.frames.beside import escape_note
+from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import text_tokens_json, tools_tokens
 from nexus.types.block import Block, ContextWarning, Slot

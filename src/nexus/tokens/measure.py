@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from nexus.text.frames.beside import escape_message
+from nexus.text.message_text import escape_message
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import max_image_tokens
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
