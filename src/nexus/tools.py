@@ -24,14 +24,10 @@ class Tool(Struct, frozen=True, gc=False):
 
     name: str
     description: str
-    schema: dict[str, Any]
-    """JSON Schema of the parameters."""
-    category: str = ""
-    """Its purpose: `messaging`, `spawning`, …"""
-    roles: tuple[AgentRole, ...] = ()
-    """The agents' roles that may have it; empty for all."""
-    function: Callable[..., Any] | None = None
-    """None for a tool that runs elsewhere."""
+    schema: dict[str, Any]  # JSON Schema of the parameters
+    category: str = ""  # Its purpose: `messaging`, `spawning`, …
+    roles: tuple[AgentRole, ...] = ()  # The agents' roles that may have it; empty for all
+    function: Callable[..., Any] | None = None  # None for a tool that runs elsewhere
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in OpenAI's dialect, as a new dict."""
@@ -53,8 +49,7 @@ class FunctionSchema(Struct, frozen=True):
     name: str
     description: str
     schema: dict[str, Any]
-    arguments: type[Struct]
-    """Type that a call's arguments are decoded to."""
+    arguments: type[Struct]  # Type that a call's arguments are decoded to
 
 
 def describe_function(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> FunctionSchema:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.tokens.anchor import Anchor, anchor_of
+from nexus.tokens.calibration import Anchor, anchor_of
 
 
 class Recorded(Struct, frozen=True):

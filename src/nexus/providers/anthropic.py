@@ -38,8 +38,18 @@ from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.history import MEMORY_ORIGIN
-from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import is_reasoning_item
+from nexus.types.message import (
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    is_reasoning_item,
+)
 from nexus.types.request import AgentResult, TokenUsage
 
 CACHE_CONTROL: dict[str, str] = {"type": "ephemeral"}

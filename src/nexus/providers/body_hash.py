@@ -26,8 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class _BodyParts:
     """Functions that make one format's body in parts."""
 
-    key: str
-    """Key of the conversation."""
+    key: str  # Key of the conversation
     without_messages: Callable[[AssembledContext], dict[str, Any]]
     conversation: Callable[[AssembledContext], ConversationParts]
     message: Callable[[list[Any], int, frozenset[int]], dict[str, Any]]
@@ -40,8 +39,7 @@ class _BodyParts:
 class _RunningHash:
     """The hash of a body up to its message `count`."""
 
-    valid_for: tuple[bytes, str]
-    """Frame and system prompt."""
+    valid_for: tuple[bytes, str]  # Frame and system prompt
     opening: tuple[Message, ...]
     count: int
     hash: Any

@@ -33,8 +33,20 @@ from nexus.providers.received import (
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.message_text import image_note, visible_parts
 from nexus.tokens.model_names import same_model
-from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import PHASES, phases, returnable_reasoning, summary_texts
+from nexus.types.message import (
+    PHASES,
+    Image,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    phases,
+    returnable_reasoning,
+    summary_texts,
+)
 from nexus.types.request import AgentResult, TokenUsage
 
 ENCRYPTED = "reasoning.encrypted_content"

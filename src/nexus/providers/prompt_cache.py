@@ -54,15 +54,12 @@ class CacheRule(Struct, frozen=True):
 
     provider: str
     max_breakpoints: int
-    lookback_blocks: int
-    """0 for a cache without breakpoints."""
+    lookback_blocks: int  # 0 for a cache without breakpoints
     min_tokens: int
-    step_tokens: int
-    """Unit of a cached prefix."""
+    step_tokens: int  # Unit of a cached prefix
     ttl_ms: int
     rates: Rates
-    long_from: int = 0
-    """Input tokens from which `long_rates` apply to the whole call; 0 for never."""
+    long_from: int = 0  # Input tokens from which `long_rates` apply to the whole call; 0 for never
     long_rates: Rates | None = None
     priced: bool = True
     """False if no price is known. Rates are relative then: an input token costs 1,000,000, output nothing."""
@@ -144,13 +141,10 @@ class CacheAmounts(Struct, frozen=True):
     """Tokens and costs of one call or several. Read, written and uncached tokens are the whole prompt."""
 
     read: int
-    written: int
-    """Processed and cached."""
-    uncached: int
-    """Processed only."""
+    written: int  # Processed and cached
+    uncached: int  # Processed only
     output: int
-    input_cost: int
-    """In picodollars, like `output_cost`."""
+    input_cost: int  # In picodollars, like `output_cost`
     output_cost: int
 
     @property
@@ -163,10 +157,8 @@ class CacheOutcome(CacheAmounts, frozen=True):
     """Result of one call."""
 
     miss: Miss
-    changed_at: int = -1
-    """First segment that differs from the last prompt; -1 if that prompt is a prefix of this one."""
-    idle_ms: int = 0
-    """Time since the last call."""
+    changed_at: int = -1  # First segment that differs from the last prompt; -1 if that prompt is a prefix of this one
+    idle_ms: int = 0  # Time since the last call
 
 
 class CacheTotals(CacheAmounts, frozen=True):
@@ -343,10 +335,8 @@ def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, ho
 class BreakEven(Struct, frozen=True):
     """A cut as an investment, in picodollars."""
 
-    extra: int
-    """Cost at the call that cuts; negative if the cut is cheaper at once."""
-    saved: int
-    """Saving at each later call."""
+    extra: int  # Cost at the call that cuts; negative if the cut is cheaper at once
+    saved: int  # Saving at each later call
 
     def after(self, calls: int) -> int:
         """Return the net gain after so many further calls; negative before the break-even point."""
@@ -375,17 +365,12 @@ class CutCycle(Struct, frozen=True):
 
     sums: tuple[int, ...]
     """Tokens of the history before each group, rising from 0, and finally of all of it; the last group is never cut."""
-    fixed: int
-    """Unchanged part before the history: system and tools."""
-    event: int
-    """Part after the history."""
+    fixed: int  # Unchanged part before the history: system and tools
+    event: int  # Part after the history
     budget: int
-    growth: int
-    """Average growth per call."""
-    min_kept: int = 0
-    """Minimum of the history that a cut keeps."""
-    worth: int = 0
-    """Value of one visible token of history per call, in picodollars; 0 minimizes cost alone."""
+    growth: int  # Average growth per call
+    min_kept: int = 0  # Minimum of the history that a cut keeps
+    worth: int = 0  # Value of one visible token of history per call, in picodollars; 0 minimizes cost alone
 
 
 class CutPoints(Struct, frozen=True):
@@ -394,12 +379,9 @@ class CutPoints(Struct, frozen=True):
     boundary: int
     low: int
     high: int
-    calls: int
-    """Calls per cycle, the one that cuts included."""
-    cost: Fraction
-    """Picodollars per new token, less the worth of visible history."""
-    now: bool
-    """True if the present prompt exceeds `high`."""
+    calls: int  # Calls per cycle, the one that cuts included
+    cost: Fraction  # Picodollars per new token, less the worth of visible history
+    now: bool  # True if the present prompt exceeds `high`
 
 
 def cut_cycle_cost(low: int, calls: int, cycle: CutCycle, rates: Rates) -> Fraction:

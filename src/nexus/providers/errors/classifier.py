@@ -29,22 +29,17 @@ class OverflowVerdict(Struct, frozen=True):
     """A provider's answer to a request, classified. Numbers are tokens, 0 if not reported."""
 
     kind: Kind
-    source: str
-    """The rule that matched: `code:…`, `text:…` or `status:…`."""
+    source: str  # The rule that matched: `code:…`, `text:…` or `status:…`
     part: TooMuch = ""
     """Part of an overflow to make smaller: `input`; `output`, if the input fits and the requested answer does not; or
     `bytes`, if the body was rejected before tokens were counted."""
-    limit: int = 0
-    """Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting."""
+    limit: int = 0  # Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting.
     limit_of: Literal["", "window", "input"] = ""
-    requested: int = 0
-    """Everything that the request would have used: `input_tokens` and `output_tokens`."""
+    requested: int = 0  # Everything that the request would have used: `input_tokens` and `output_tokens`
     input_tokens: int = 0
     output_tokens: int = 0
-    at_least: bool = False
-    """The provider stopped counting: `requested` and `input_tokens` are lower bounds."""
-    text: str = ""
-    """The provider's text, truncated."""
+    at_least: bool = False  # The provider stopped counting: `requested` and `input_tokens` are lower bounds
+    text: str = ""  # The provider's text, truncated
 
 
 def learned_window(verdict: OverflowVerdict) -> int | None:

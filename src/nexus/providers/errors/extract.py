@@ -56,11 +56,9 @@ class ErrorDetails(msgspec.Struct, frozen=True):
     """Contents of one error."""
 
     status: int
-    codes: tuple[tuple[str, str], ...]
-    """Pairs of field and value."""
+    codes: tuple[tuple[str, str], ...]  # Pairs of field and value
     texts: tuple[str, ...]
-    limit: int = 0
-    """In llama.cpp's own field, as `requested`."""
+    limit: int = 0  # In llama.cpp's own field, as `requested`
     requested: int = 0
 
 
