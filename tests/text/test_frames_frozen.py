@@ -41,7 +41,7 @@ json.dump([escaped, undone == [texts, texts], folded], sys.stdout)
 """
 
 
-def test_the_version_rises_with_the_marks_and_the_table() -> None:
+def test_tag_version_covers_tags_and_shape_table() -> None:
     found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, characters_by_skeleton()]).encode()).hexdigest()
     assert RELEASED.get(MARKS_VERSION) == found, (
         "a change of marks or table is a new MARKS_VERSION, with its own line here"
@@ -89,7 +89,7 @@ def test_escape_covers_every_letter_of_the_scanner() -> None:
     assert {char for char in blank if skeleton(char) not in ("", " ", "\n", "_")} == set()
 
 
-def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
+def test_no_tag_contains_place_of_another() -> None:
     """So backslashes that are put in at one place never change what is found at another in the same search."""
     openers = {skeletons(char) for char in ("<", *(mark[0] for mark in CALLS))}
     for tail in (*(skeletons(mark[1:]) for mark in CALLS), *map(skeletons, TAGS)):
@@ -102,12 +102,12 @@ def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
         ), head
 
 
-def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
+def test_tag_with_unmapped_character_is_rejected() -> None:
     with pytest.raises(ValueError, match="character '!' has no skeleton"):
         skeletons("[MOOD!")
 
 
-def test_every_shape_has_its_characters_once() -> None:
+def test_every_character_has_one_shape() -> None:
     spans = sorted(
         (int(first, 16), int(first, 16) + int(more or "0", 16))
         for listed in characters_by_skeleton().values()
