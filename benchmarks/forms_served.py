@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from benchmarks.bodies import Body
 from benchmarks.report import NotRun
-from nexus.providers.prompt_cache import CacheRule
-from nexus.providers.prompt_cache.rules import Rates
+from nexus.providers.prompt_cache import CacheRule, Rates
 
 WINDOW = 8_192
 NAME = "smollm2-135m"

@@ -24,7 +24,7 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection
-from nexus.text.frames import escaping, places
+from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.request import AgentResult
 
@@ -166,19 +166,19 @@ def believed_summaries() -> None:
 
 def plain_marks() -> None:
     """Marks are looked for in ASCII only: look-alikes and what is unseen are let through."""
-    skeleton_of = places.skeleton
+    skeleton_of = escaping.skeleton
 
     def ascii_skeleton(char: str) -> str | None:
         return skeleton_of(char) if char.isascii() else None
 
-    _replace(places, "skeleton", ascii_skeleton)
+    _replace(escaping, "skeleton", ascii_skeleton)
 
 
 def single_backslashes() -> None:
     """A mark that has two backslashes already gets no third one."""
     found = escaping.spans
 
-    def spans(text: str) -> Iterator[places.TagSpan]:
+    def spans(text: str) -> Iterator[escaping.TagSpan]:
         return (place for place in found(text) if place.run < 2)
 
     _replace(escaping, "spans", spans)

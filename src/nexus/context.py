@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from nexus.errors import BadSetting
 from nexus.policy import DeniedTool
-from nexus.tokens.anchor import Anchor
 from nexus.tokens.budget import TokenBudget
+from nexus.tokens.calibration import Anchor
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
@@ -240,7 +240,7 @@ class Provenance:
     routing: Routing = dataclass_field(default_factory=Routing)
     identity: Identity = dataclass_field(default_factory=Identity)
     context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])
-    """Record of the system prompt's parts (see `nexus.types.context_record`)."""
+    """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
 
     request: Request | None = dataclass_field(default=None, repr=False, compare=False)
     """The request it was assembled for. None if the context was read from a file."""

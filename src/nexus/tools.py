@@ -24,14 +24,10 @@ class Tool(Struct, frozen=True, gc=False):
 
     name: str
     description: str
-    schema: dict[str, Any]
-    """JSON Schema of the parameters."""
-    category: str = ""
-    """Its purpose: `messaging`, `spawning`, …"""
-    roles: tuple[AgentRole, ...] = ()
-    """The agents' roles that may have it; empty for all."""
-    function: Callable[..., Any] | None = None
-    """None for a tool that runs elsewhere."""
+    schema: dict[str, Any]  # JSON Schema of the parameters
+    category: str = ""  # Its purpose: `messaging`, `spawning`, …
+    roles: tuple[AgentRole, ...] = ()  # The agents' roles that may have it; empty for all
+    function: Callable[..., Any] | None = None  # None for a tool that runs elsewhere
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in OpenAI's dialect, as a new dict."""
@@ -53,8 +49,7 @@ class FunctionSchema(Struct, frozen=True):
     name: str
     description: str
     schema: dict[str, Any]
-    arguments: type[Struct]
-    """Type that a call's arguments are decoded to."""
+    arguments: type[Struct]  # Type that a call's arguments are decoded to
 
 
 def describe_function(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> FunctionSchema:
@@ -124,6 +119,7 @@ def _schema(arguments: type[Struct], defaults: Mapping[str, Any]) -> dict[str, A
     if required := inner.get("required"):
         schema["required"] = list(required)
     needed: dict[str, Any] = {}
+    # Recursive types stay references, so their targets, and the targets of these, have to be in the schema.
     while missing := [name for name in components if name not in needed and _refers([schema, needed], name)]:
         needed.update({name: components[name] for name in missing})
     return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
@@ -191,21 +187,35 @@ class ToolRegistry:
         `parameters` (descriptions by name) override them. `roles` are those that may have the tool, none for all. Raises
         BadTool for a missing schema, a duplicate name or an unknown role.
         """
-        allowed = _roles(roles)
+        names: set[str] = {roles} if isinstance(roles, str) else set(roles)
+        valid: tuple[AgentRole, ...] = get_args(AgentRole)
+        if unknown := sorted(names.difference(valid)):
+            raise BadTool(f"role {unknown[0]!r} not found (available: {', '.join(valid)})")
         if isinstance(source, Mapping):
             if name or description or parameters:
                 raise BadTool("name and descriptions are part of the definition (change them there)")
-            (key, text, schema), kind = _single_definition(cast("Mapping[str, Any]", source)), _arguments(function)
+            tools = list(read_definition(cast("Mapping[str, Any]", source)))
+            if len(tools) != 1:
+                raise BadTool(f"definition declares {len(tools)} tools (register each separately)")
+            key, text, declared = tools[0]
+            schema: dict[str, Any] = {"type": "object", "properties": {}, **declared}
+            kind = None
+            if function is not None:
+                kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+                # A function that takes any names (`**names`) is called with the arguments as they are.
+                takes_any = inspect.Parameter.VAR_KEYWORD in kinds
+                kind = None if takes_any else describe_function(function).arguments
         elif function is None and callable(source):
             described = describe_function(source, parameters)
             key, text, schema = name or described.name, description or described.description, described.schema
             kind, function = described.arguments, source
-            next(read_definition({"name": key}))
+            next(read_definition({"name": key}))  # raises BadTool for a name that a provider rejects
         else:
             raise BadTool(f"{str(source)[:80]!r} is neither a function nor a tool definition")
         if key in self._tools:
             raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
-        added = Tool(key, text, dict(schema), category, allowed, function)
+        allowed: tuple[AgentRole, ...] = tuple(role for role in valid if role in names)
+        added = Tool(key, text, schema, category, allowed, function)
         self._tools[key] = (added, kind)
         return added
 
@@ -296,30 +306,6 @@ class ToolRegistry:
         if entry.function is None:
             raise ToolCallFailed(f"{name} cannot be called here: it was registered without a function")
         return entry.function(**_decode_arguments(entry, kind, arguments))
-
-
-def _roles(roles: str | Iterable[str]) -> tuple[AgentRole, ...]:
-    names = {roles} if isinstance(roles, str) else set(roles)
-    valid: tuple[AgentRole, ...] = get_args(AgentRole)
-    if unknown := sorted(names.difference(valid)):
-        raise BadTool(f"role {unknown[0]!r} not found (available: {', '.join(valid)})")
-    return tuple(role for role in valid if role in names)
-
-
-def _single_definition(definition: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
-    tools = list(read_definition(definition))
-    if len(tools) != 1:
-        raise BadTool(f"definition declares {len(tools)} tools (register each separately)")
-    name, description, schema = tools[0]
-    return name, description, {"type": "object", "properties": {}, **schema}
-
-
-def _arguments(function: Callable[..., Any] | None) -> type[Struct] | None:
-    """Return the argument type of a function behind a definition; None if it takes any (`**names`)."""
-    if function is None:
-        return None
-    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-    return None if inspect.Parameter.VAR_KEYWORD in kinds else describe_function(function).arguments
 
 
 def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str) -> dict[str, Any]:

@@ -84,8 +84,10 @@ IMPURE = frozenset(
 """Standard modules and packages that reach outside, or make two runs differ."""
 
 MAY_REACH_OUTSIDE = {
-    "text.frames.fold": "reads the shipped table of shapes",
+    "text.redact": "reads the shipped formats of secrets",
+    "text.frames.tags": "reads the shipped table of shapes",
     "compaction.extractive.patterns": "reads the shipped table of words and expressions",
+    "providers.errors.messages": "reads the shipped table of error messages",
     "workspace.prompts": "reads the shipped prompts",
     "tokens.model_table": "reads the shipped tables of models and a vocabulary that lies on this machine",
 }

@@ -36,12 +36,12 @@ BLOCK, MEMORY = "text in a block", "text in the memory"
 TAG_CHARACTERS = "".join(chr(0xE0000 + ord(char)) for char in "[MOOD]")
 
 MUTANTS = (
-    Mutant("what is unseen is seen", "frames.places:_skip_blank", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours", "undone wrongly"), Case(BLOCK, ("\x1b\n[MOOD]",))),
-    Mutant("the first line is passed over", "frames.places:lines", "chain((0,),", "chain((),", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
-    Mutant("a line in a bracket has no speaker", "frames.places:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise"), Case(MEMORY, ("[2025-12-10 15:30] Human: hi",))),
-    Mutant("a spaced tag is always a comparison", "frames.places:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours"), Case(BLOCK, ("< /current_time",))),
-    Mutant("a head ends with its line", "frames.places:_line_place", "_heads())", "_heads(), in_line=True)", ("is left", "are ours"), Case(BLOCK, ("[THIS_MO\nMENT]",))),
-    Mutant("letters are read one for a character", "frames.places:_end_of", "in shape:", "in shape[:1]:", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
+    Mutant("what is unseen is seen", "frames.escaping:_skip_blank", "in (BLANK, UNSEEN)", "== BLANK", ("is left", "are ours", "undone wrongly"), Case(BLOCK, ("\x1b\n[MOOD]",))),
+    Mutant("the first line is passed over", "frames.escaping:lines", "chain((0,),", "chain((),", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
+    Mutant("a line in a bracket has no speaker", "frames.escaping:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise"), Case(MEMORY, ("[2025-12-10 15:30] Human: hi",))),
+    Mutant("a spaced tag is always a comparison", "frames.escaping:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours"), Case(BLOCK, ("< /current_time",))),
+    Mutant("a head ends with its line", "frames.escaping:_line_place", "_heads())", "_heads(), in_line=True)", ("is left", "are ours"), Case(BLOCK, ("[THIS_MO\nMENT]",))),
+    Mutant("letters are read one for a character", "frames.escaping:_end_of", "in shape:", "in shape[:1]:", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
     Mutant("words in tag characters are passed over", "frames.escaping:_passes", "text.isascii()", "True", ("is left", "are ours"), Case(BLOCK, (TAG_CHARACTERS,))),
     Mutant("what was not escaped is undone", "frames.escaping:_unescaped", "end = place.at + 1", "end = place.at + place.run", ("undone wrongly", "read otherwise"), Case(BLOCK, ("<\\human_input>",))),
     Mutant("a value's backslashes are not doubled", "one_line:_encode", "match[0] * 2", "match[0]", ("undone wrongly", "read otherwise"), Case("value on a line", ("\\n",))),

@@ -37,7 +37,7 @@ def items(*history: Message, model: str = "gpt-5") -> list[dict[str, Any]]:
     return body(*history, model=model)["input"][:-1]
 
 
-def test_a_conversation_becomes_items_in_the_order_of_its_parts() -> None:
+def test_conversation_becomes_items_in_order() -> None:
     result = ToolResult("b", (Text("one"), Text("two"), PICTURE, Text("three")), "look")
     with opened() as nx:
         append(nx, "s", Message("system", (Text("Be brief."),)))
@@ -114,7 +114,7 @@ def test_phases_are_returned_only_for_unchanged_texts() -> None:
     assert [item.get("phase") for item in items(user("hi"), one)[1:]] == [None]
 
 
-def test_settings_of_chat_completions_take_the_names_of_this_api() -> None:
+def test_chat_completion_settings_are_translated() -> None:
     asked = {
         "max_completion_tokens": 500,
         "reasoning": {"summary": "auto"},
@@ -135,7 +135,7 @@ def test_settings_of_chat_completions_take_the_names_of_this_api() -> None:
     assert (made["temperature"], made["include"], made["prompt_cache_key"]) == (1, [], "mine")
 
 
-def test_allowed_tools_are_named_in_the_flat_form() -> None:
+def test_allowed_tools_are_flattened() -> None:
     allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]}
     made = body(model_config={"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}, tools=TOOLS)
     assert made["tool_choice"] == {
@@ -156,7 +156,7 @@ def test_cache_key_is_opaque_per_session() -> None:
     assert body()["prompt_cache_key"] == cache_key("s")
 
 
-def test_the_next_body_begins_with_the_last_one() -> None:
+def test_next_body_extends_previous_one() -> None:
     before = ""
     with opened() as nx:
         event: Any = "go"
@@ -171,7 +171,7 @@ def test_the_next_body_begins_with_the_last_one() -> None:
             event = [nexus.tool(f"c{number}", "seen", "look")] if number % 2 else f"question {number}"
 
 
-def test_an_image_without_data_in_a_result_is_a_line() -> None:
+def test_result_image_without_data_becomes_note() -> None:
     result = Message("tool", (ToolResult("a", (Text("shot"), Image("image/png"))),))
     sent = items(user("hi"), assistant("", ToolCall("a", "look", "{}")), result)
     assert sent[-1]["output"].startswith("shot\n[image left out here")

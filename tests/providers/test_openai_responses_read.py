@@ -76,7 +76,7 @@ def response(*output: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
-def test_a_response_gives_every_item_in_order_as_one_message() -> None:
+def test_response_becomes_one_message_with_all_items() -> None:
     result = read_reply(Response.model_validate(response(REASONING, SAID, CALL, SEARCH)))
     (message,) = result.messages
     thinking, text, call, search = message.parts
@@ -95,12 +95,12 @@ def test_a_response_gives_every_item_in_order_as_one_message() -> None:
     }
 
 
-def test_a_response_as_object_and_as_dict_reads_the_same() -> None:
+def test_response_object_and_dict_read_equally() -> None:
     body = response(REASONING, SAID, CALL)
     assert read_reply(body) == read_reply(Response.model_validate(body))
 
 
-def test_what_was_read_goes_back_as_it_came() -> None:
+def test_read_response_is_sent_back_unchanged() -> None:
     with nexus.open(ledger=":memory:", model="gpt-5") as nx:
         nx.record(nx.assemble("Where?"), Response.model_validate(response(REASONING, SAID, CALL)))
         body = nx.assemble([nexus.tool("c1", "here", "look")]).to_responses()
@@ -111,7 +111,7 @@ def test_what_was_read_goes_back_as_it_came() -> None:
     assert called == {name: CALL[name] for name in ("type", "call_id", "name", "arguments")}
 
 
-def test_reasoning_that_a_model_shows_is_its_text() -> None:
+def test_visible_reasoning_becomes_thinking_text() -> None:
     open_item = {**REASONING, "content": [{"type": "reasoning_text", "text": "I think."}], "encrypted_content": None}
     (message,) = openai_responses.reply(response(open_item)).messages
     (thinking,) = message.parts
@@ -129,7 +129,7 @@ def test_refusals_and_custom_calls_are_read() -> None:
     assert "phases" not in meta
 
 
-def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
+def test_stop_reason_is_status_or_incomplete_reason() -> None:
     cut = response(SAID, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     assert read_reply(Response.model_validate(cut)).stop_reason == "max_output_tokens"
     failed = response(status="failed", error={"code": "server_error", "message": "It broke."})
@@ -139,12 +139,12 @@ def test_why_a_response_ended_is_its_status_or_what_it_lacks() -> None:
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-def test_a_response_that_is_not_finished_is_refused(status: str) -> None:
+def test_unfinished_response_is_rejected(status: str) -> None:
     with pytest.raises(BadReply, match=status):
         read_reply(response(status=status))
 
 
-def test_a_response_is_recognised_by_its_own_reader_alone() -> None:
+def test_response_is_recognized_only_by_its_own_reader() -> None:
     body = response(SAID)
     assert [reader.is_reply(body) for reader in (openai_responses, openai, anthropic, gemini)] == [
         True, False, False, False,
@@ -167,6 +167,6 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(VALUES, max_size=4), VALUES)
-def test_any_shape_of_output_is_read(output: list[Any], more: Any) -> None:
+def test_any_output_items_are_read(output: list[Any], more: Any) -> None:
     result = openai_responses.reply({"object": "response", "output": output, "usage": more, "error": more})
     assert len(result.messages) == bool(output)

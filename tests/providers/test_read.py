@@ -97,7 +97,7 @@ def only(result: AgentResult) -> tuple[Any, ...]:
     return message.parts
 
 
-def test_an_openai_reply_gives_reasoning_text_and_calls_in_order() -> None:
+def test_openai_reply_has_reasoning_text_and_calls_in_order() -> None:
     body = ChatCompletion.model_validate(COMPLETION).model_dump()
     result = openai.reply(body)
     assert only(result) == (Thinking("hm"), Text("Let me look."), ToolCall("c1", "look", '{"a": 1}'))
@@ -106,7 +106,7 @@ def test_an_openai_reply_gives_reasoning_text_and_calls_in_order() -> None:
     assert result.messages[0].meta == ""
 
 
-def test_an_anthropic_reply_gives_every_block_in_order() -> None:
+def test_anthropic_reply_has_every_block_in_order() -> None:
     result = anthropic.reply(AnthropicMessage.model_validate(ANTHROPIC).model_dump())
     assert only(result) == (
         Thinking("hm", "sig"),
@@ -129,7 +129,7 @@ def test_gemini_reply_reads_equal_in_every_dump_mode(mode: Any, by_alias: bool) 
     assert (result.model, result.stop_reason) == ("gemini-x", "STOP")
 
 
-def test_usage_means_the_same_for_all_providers() -> None:
+def test_usage_is_normalized_across_providers() -> None:
     openai, anthropic, gemini = (
         reader.reply(body).usage for reader, body in zip(READERS, (COMPLETION, ANTHROPIC, GEMINI), strict=True)
     )
@@ -137,7 +137,7 @@ def test_usage_means_the_same_for_all_providers() -> None:
     assert gemini == TokenUsage(100, 20, 64, 0, 5)
 
 
-def test_each_reply_is_recognised_by_its_own_reader_alone() -> None:
+def test_reply_is_recognized_only_by_its_own_reader() -> None:
     bodies = (COMPLETION, ANTHROPIC, GEMINI)
     assert [[reader.is_reply(body) for reader in READERS] for body in bodies] == [
         [True, False, False],
@@ -159,7 +159,7 @@ def test_further_choices_are_kept_in_meta() -> None:
     assert json.loads(message.meta)["other_choices"] == [{"index": 1, "message": {"content": "or not"}}]
 
 
-def test_a_blocked_gemini_prompt_is_an_error_without_a_message() -> None:
+def test_blocked_gemini_prompt_is_error_without_message() -> None:
     result = gemini.reply({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 7}})
     assert (result.messages, result.error, result.usage.input_tokens) == ((), "SAFETY", 7)
 
@@ -296,7 +296,7 @@ def test_gemini_responses_with_other_fields_keep_their_json() -> None:
     "item",
     [7, None, "x", {}, {"role": "wizard", "content": "x", "parts": []}, {"role": 3}, {"role": "user", "parts": 1}],
 )
-def test_an_item_that_is_no_message_is_refused_by_its_place(item: Any) -> None:
+def test_invalid_item_is_rejected_with_its_index(item: Any) -> None:
     goods: list[Any] = [{"role": "user", "content": "x"}, {"role": "user", "content": "x"}, {"parts": []}]
     for reader, good in zip(READERS, goods, strict=True):
         if reader is gemini or item != {"role": "user", "parts": 1}:
@@ -339,7 +339,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(VALUES, max_size=4), VALUES)
-def test_any_shape_gives_messages_or_a_typed_error(items: list[Any], body: Any) -> None:
+def test_any_json_gives_messages_or_bad_reply(items: list[Any], body: Any) -> None:
     for reader in READERS:
         try:
             found = reader.messages(items)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape, unescape_line_breaks
-from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
+from nexus.text.frames.tags import CALLS, HEADS, ROLES, TAGS
 
 SCOPES: tuple[Scope, ...] = ("block", "memory")
 
@@ -90,7 +90,7 @@ ORDINARY = (
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("text", ESCAPED, ids=ascii)
-def test_a_mark_gets_one_backslash_and_loses_it_again(text: str, scope: Scope) -> None:
+def test_tag_is_escaped_with_one_backslash_and_unescaped(text: str, scope: Scope) -> None:
     """The marks of documents 000 to 004, in their disguises."""
     assert escape(text, scope) == ESCAPED[text]
     assert unescape(ESCAPED[text], scope) == text
@@ -98,7 +98,7 @@ def test_a_mark_gets_one_backslash_and_loses_it_again(text: str, scope: Scope) -
 
 
 @pytest.mark.parametrize("text", IN_THE_MEMORY, ids=ascii)
-def test_lines_of_speakers_are_marks_in_the_memory_only(text: str) -> None:
+def test_speaker_lines_are_tags_only_in_memory(text: str) -> None:
     assert escape(text, "memory") == IN_THE_MEMORY[text]
     assert unescape(IN_THE_MEMORY[text], "memory") == text
     assert escape(text) is text
@@ -106,12 +106,12 @@ def test_lines_of_speakers_are_marks_in_the_memory_only(text: str) -> None:
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("text", ORDINARY, ids=ascii)
-def test_ordinary_text_comes_out_as_the_same_object(text: str, scope: Scope) -> None:
+def test_text_without_tags_is_same_object(text: str, scope: Scope) -> None:
     assert escape(text, scope) is text
     assert unescape(text, scope) is text
 
 
-def test_the_scope_is_the_block_unless_something_else_is_said() -> None:
+def test_default_scope_is_block() -> None:
     assert escape("[MOOD]\nHuman: hi") == "\\[MOOD]\nHuman: hi"
     assert scan("[MOOD]\nHuman: hi") == scan("[MOOD]\nHuman: hi", "block")
 
@@ -126,7 +126,7 @@ def test_every_tag_is_escaped_and_found_by_scanner(mark: str, scope: Scope) -> N
 
 
 @pytest.mark.parametrize("mark", ROLES)
-def test_every_speaker_is_escaped_and_seen_by_the_scanner(mark: str) -> None:
+def test_every_speaker_is_escaped_and_found_by_scanner(mark: str) -> None:
     for text in (mark, f"x\n  {mark} y", f"[2025-12-10 15:30] {mark} z"):
         assert escape(text, "memory").count("\\") == 1
         assert len(scan(text, "memory")) == 1
@@ -144,7 +144,7 @@ def test_nested_contexts_are_unescaped_exactly() -> None:
     assert [len(scan(level)) for level in levels] == [3, 0, 0, 0, 0, 0]
 
 
-def test_two_marks_that_share_letters_come_back() -> None:
+def test_overlapping_tags_are_unescaped_exactly() -> None:
     text = "<current_tir\nNexus: hi"
     assert escape(text, "memory") == "<\\current_tir\n\\Nexus: hi"
     assert unescape(escape(text, "memory"), "memory") == text
@@ -165,7 +165,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
-def test_a_value_stays_on_its_line_and_comes_back(value: str) -> None:
+def test_line_break_escape_keeps_one_line_and_reverses(value: str) -> None:
     assert escape_line_breaks(value) == VALUES[value]
     assert unescape_line_breaks(VALUES[value]) == value
     assert len(escape_line_breaks(value).splitlines()) == 1
@@ -192,7 +192,7 @@ HUGE = (
 
 
 @pytest.mark.parametrize("text", HUGE, ids=[f"{text[:9]!a}-{len(text)}" for text in HUGE])
-def test_huge_texts_of_one_kind_are_read_once(text: str) -> None:
+def test_huge_texts_take_linear_time(text: str) -> None:
     for scope in SCOPES:
         assert unescape(escape(text, scope), scope) == text
     assert unescape_line_breaks(escape_line_breaks(text)) == text

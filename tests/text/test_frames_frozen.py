@@ -15,9 +15,8 @@ import pytest
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
 from nexus.text.frames import MARKS_VERSION, escape, unescape
-from nexus.text.frames.fold import characters_by_skeleton, skeleton, skeletons
 from nexus.text.frames.scanner import _glyphs
-from nexus.text.frames.vocabulary import CALLS, HEADS, ROLES, TAGS
+from nexus.text.frames.tags import CALLS, HEADS, ROLES, TAGS, characters_by_skeleton, skeleton, skeletons
 
 RELEASED = {1: "19ea6bc208ab7914a63a3ff281c221b01ed75168790d2b2edbd58f2aba58f9e0"}
 """Each version's marks and table of shapes. One that was released is never changed: what differs gets a new version."""
@@ -33,7 +32,7 @@ PYTHONS = sorted(
 CHILD = """
 import hashlib, json, sys
 from nexus.text.frames import escape, unescape
-from nexus.text.frames.fold import skeleton
+from nexus.text.frames.tags import skeleton
 texts = json.load(sys.stdin)
 escaped = [[escape(text, scope) for text in texts] for scope in ("block", "memory")]
 undone = [[unescape(text, scope) for text in texts] for scope, texts in zip(("block", "memory"), escaped)]
@@ -42,7 +41,7 @@ json.dump([escaped, undone == [texts, texts], folded], sys.stdout)
 """
 
 
-def test_the_version_rises_with_the_marks_and_the_table() -> None:
+def test_tag_version_covers_tags_and_shape_table() -> None:
     found = hashlib.sha256(json.dumps([HEADS, CALLS, TAGS, ROLES, characters_by_skeleton()]).encode()).hexdigest()
     assert RELEASED.get(MARKS_VERSION) == found, (
         "a change of marks or table is a new MARKS_VERSION, with its own line here"
@@ -90,7 +89,7 @@ def test_escape_covers_every_letter_of_the_scanner() -> None:
     assert {char for char in blank if skeleton(char) not in ("", " ", "\n", "_")} == set()
 
 
-def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
+def test_no_tag_contains_place_of_another() -> None:
     """So backslashes that are put in at one place never change what is found at another in the same search."""
     openers = {skeletons(char) for char in ("<", *(mark[0] for mark in CALLS))}
     for tail in (*(skeletons(mark[1:]) for mark in CALLS), *map(skeletons, TAGS)):
@@ -103,12 +102,12 @@ def test_no_mark_holds_the_place_of_another_of_its_kind() -> None:
         ), head
 
 
-def test_a_mark_must_be_made_of_what_can_be_seen_in_one() -> None:
+def test_tag_with_unmapped_character_is_rejected() -> None:
     with pytest.raises(ValueError, match="character '!' has no skeleton"):
         skeletons("[MOOD!")
 
 
-def test_every_shape_has_its_characters_once() -> None:
+def test_every_character_has_one_shape() -> None:
     spans = sorted(
         (int(first, 16), int(first, 16) + int(more or "0", 16))
         for listed in characters_by_skeleton().values()

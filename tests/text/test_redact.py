@@ -42,7 +42,7 @@ AROUND = st.text(alphabet=" \n.,;:()abc中", max_size=12)
 @pytest.mark.parametrize("kind", sorted(PLANTED))
 @settings(max_examples=8, deadline=None)
 @given(AROUND, AROUND)
-def test_a_key_of_a_known_form_is_replaced_wherever_it_stands(kind: str, before: str, after: str) -> None:
+def test_key_of_known_format_is_redacted_anywhere(kind: str, before: str, after: str) -> None:
     told = redact(f"{before} {PLANTED[kind]} {after}")
     assert PLANTED[kind] not in told.text and LONG[:20] not in told.text
     assert told.text == f"{before} [secret: {kind}] {after}"
@@ -50,14 +50,14 @@ def test_a_key_of_a_known_form_is_replaced_wherever_it_stands(kind: str, before:
 
 
 @pytest.mark.parametrize("kind", sorted(IN_CONTEXT))
-def test_a_secret_is_found_by_what_stands_around_it(kind: str) -> None:
+def test_secret_is_redacted_by_its_prefix(kind: str) -> None:
     frame, secret = IN_CONTEXT[kind]
     told = redact(frame.format(secret))
     assert told.text == frame.format(f"[secret: {kind}]") and told.counts == {kind: 1}
 
 
 @pytest.mark.parametrize("frame", ASSIGNED)
-def test_the_value_of_an_assignment_to_a_secret_name_is_replaced(frame: str) -> None:
+def test_assignment_to_secret_name_is_redacted(frame: str) -> None:
     told = redact(frame.format("Tr0ub4dor-3x"))
     assert "Tr0ub4dor" not in told.text and sum(told.counts.values()) == 1
 
@@ -71,7 +71,7 @@ def test_the_value_of_an_assignment_to_a_secret_name_is_replaced(frame: str) -> 
         "9f2c0de4b1a7 is the commit, 123e4567-e89b-12d3-a456-426614174000 the run", "https://example.com:8080/a@b",
     ],
 )  # fmt: skip
-def test_text_that_holds_no_secret_stays_as_it_is(text: str) -> None:
+def test_text_without_secret_is_unchanged(text: str) -> None:
     assert redact(text).text == text and redact(text).counts == {}
 
 
@@ -82,12 +82,12 @@ def test_text_that_holds_no_secret_stays_as_it_is(text: str) -> None:
         | AROUND
     )
 )
-def test_redacting_twice_changes_nothing_more(pieces: list[str]) -> None:
+def test_redact_is_idempotent(pieces: list[str]) -> None:
     once = redact(" ".join(pieces)).text
     assert redact(once).text == once
 
 
-def test_a_key_without_an_end_is_taken_out_to_where_its_data_ends() -> None:
+def test_private_key_without_end_is_redacted_to_end_of_data() -> None:
     told = redact("-----BEGIN OPENSSH " + "PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAA\n\n## Next")
     assert "b3Blbn" not in told.text and told.text.endswith("## Next")
 
@@ -95,6 +95,6 @@ def test_a_key_without_an_end_is_taken_out_to_where_its_data_ends() -> None:
 @pytest.mark.parametrize(
     "piece", ["a", "sk-", "password=", "-----BEGIN " + "PRIVATE KEY-----", "eyJ", "://", "bearer "]
 )
-def test_a_megabyte_of_beginnings_is_read_to_its_end(piece: str) -> None:
+def test_redact_takes_linear_time_on_a_megabyte_of_prefixes(piece: str) -> None:
     told = redact(piece * (1_000_000 // len(piece)))
     assert redact(told.text).text == told.text

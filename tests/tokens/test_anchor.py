@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.tokens.anchor import Anchor, anchor_of
+from nexus.tokens.calibration import Anchor, anchor_of
 
 
 class Recorded(Struct, frozen=True):
@@ -24,7 +24,7 @@ BEFORE = Recorded()
 NOW = Recorded(base=1_500)
 
 
-def test_what_was_added_is_counted_and_the_rest_is_as_reported() -> None:
+def test_anchor_adds_counted_tokens_to_reported_ones() -> None:
     found = anchor_of(BEFORE, NOW, 1.1)
     assert found == Anchor(1_200, 550)
     assert found.tokens == 1_750
@@ -35,7 +35,7 @@ def test_anchor_decreases_with_shorter_prompt_but_not_below_zero() -> None:
     assert Anchor(100, -300).tokens == 0
 
 
-def test_other_spellings_of_the_model_are_the_same_model() -> None:
+def test_anchor_accepts_other_spelling_of_model() -> None:
     assert anchor_of(BEFORE, replace(NOW, model="openai/gpt-4o-2024-08-06"), 1.0) is not None
 
 
@@ -44,10 +44,10 @@ def test_other_spellings_of_the_model_are_the_same_model() -> None:
     [replace(NOW, model="gpt-5"), replace(NOW, mark=9), replace(NOW, cut=2), replace(NOW, counter="estimate")],
     ids=["model", "mark", "cut", "counter"],
 )
-def test_a_report_of_another_prompt_says_nothing(now: Recorded) -> None:
+def test_no_anchor_from_report_of_another_prompt(now: Recorded) -> None:
     assert anchor_of(BEFORE, now, 1.0) is None
 
 
 @pytest.mark.parametrize("before", [None, Recorded(base=0), Recorded(reported=0), Recorded(reported=9_000)])
-def test_without_a_plausible_report_there_is_none(before: Recorded | None) -> None:
+def test_no_anchor_without_plausible_report(before: Recorded | None) -> None:
     assert anchor_of(before, NOW, 1.0) is None

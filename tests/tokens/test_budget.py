@@ -8,14 +8,14 @@ from nexus.tokens.budget import TokenBudget, TokensUsed, compute_budget
 from nexus.tokens.model import resolve
 
 
-def test_available_is_the_window_less_both_reserves() -> None:
+def test_available_is_window_less_reserves() -> None:
     budget = compute_budget(resolve("claude-sonnet-4-20250514"))
     assert (budget.model_limit, budget.reserve_response, budget.reserve_tools) == (200_000, 8_000, 16_000)
     assert budget.available == budget.remaining == 176_000
     assert budget.used == TokensUsed() and budget.used.total == 0
 
 
-def test_reserves_are_at_most_an_eighth_of_a_small_window_each() -> None:
+def test_reserves_are_at_most_an_eighth_of_small_window() -> None:
     """Decided on all documents: "response min(8,000, window/8), tools min(16,000, window/8)"."""
     budget = compute_budget(resolve("gpt-4"))
     assert (budget.reserve_response, budget.reserve_tools, budget.available) == (1024, 1024, 8192 - 2048)
@@ -35,7 +35,7 @@ def test_explicit_reserves_and_available_tokens_are_used() -> None:
     assert compute_budget(model, available_tokens=50_000, reserve_response=999).reserve_response == 999
 
 
-def test_used_tokens_add_up_and_the_remainder_may_be_negative() -> None:
+def test_used_tokens_add_up_and_remaining_may_be_negative() -> None:
     budget = compute_budget(resolve("gpt-4o"), available_tokens=1_000)
     used = budget.with_used(system_prompt=300, tools=100, history=500, event=50)
     assert (used.used.total, used.remaining) == (950, 50)
@@ -43,7 +43,7 @@ def test_used_tokens_add_up_and_the_remainder_may_be_negative() -> None:
     assert budget.remaining == 1_000
 
 
-def test_json_has_the_printed_names_of_the_document() -> None:
+def test_to_json_has_documented_names() -> None:
     budget = compute_budget(resolve("o3")).with_used(system_prompt=1, tools=2, history=3, event=4)
     assert budget.to_json() == {
         "modelLimit": 200_000,
@@ -67,12 +67,12 @@ def test_json_has_the_printed_names_of_the_document() -> None:
         ({"reserve_response": 100_000, "reserve_tools": 28_000}, "make them smaller"),
     ],
 )
-def test_an_impossible_budget_is_refused_with_its_reason(given_budget: dict[str, int], words: str) -> None:
+def test_impossible_budget_is_rejected_with_reason(given_budget: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         compute_budget(resolve("gpt-4o"), **given_budget)
 
 
-def test_a_budget_is_a_frozen_value() -> None:
+def test_budget_is_frozen() -> None:
     budget = TokenBudget(10, 1, 1, 8)
     with pytest.raises(AttributeError):
         budget.available = 9  # type: ignore[misc]

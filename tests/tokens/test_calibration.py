@@ -55,12 +55,14 @@ def after(learned: Calibration, *reports: tuple[int, int]) -> Calibration:
         (Calibration(190, 9), 10_000, 39_000, Calibration(190, 10)),
     ],
 )
-def test_one_report_gives_exactly_this(before: Calibration, base: int, reported: int, wanted: Calibration) -> None:
+def test_one_report_gives_expected_calibration(
+    before: Calibration, base: int, reported: int, wanted: Calibration
+) -> None:
     assert update_calibration_factor(before, base, reported) == wanted
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(1.0, 64), (1.1, 71), (1.35, 87), (0.5, 32), (5.0, 320)])
-def test_it_starts_at_the_models_own_factor_rounded_up(factor: float, wanted: int) -> None:
+def test_initial_calibration_is_model_factor_rounded_up(factor: float, wanted: int) -> None:
     assert initial_calibration(factor) == Calibration(wanted, 0)
     assert initial_calibration(factor).factor >= factor
 
@@ -90,7 +92,7 @@ def test_larger_report_never_gives_smaller_factor(before: Calibration, base: int
 
 @settings(max_examples=40)
 @given(BEFORE, st.integers(MIN_TOKENS, 2_000_000), st.floats(0.5, 2.9))
-def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Calibration, base: int, ratio: float) -> None:
+def test_settled_factor_is_at_or_above_reported_ratio(before: Calibration, base: int, ratio: float) -> None:
     reported = int(base * ratio)
     settled = before
     for _ in range(2 * MAX_64):
@@ -101,7 +103,7 @@ def test_at_rest_the_factor_is_at_or_above_what_is_reported(before: Calibration,
 
 
 @given(BEFORE, RATIOS, st.lists(LARGE, min_size=10, max_size=10))
-def test_ten_large_prompts_lift_any_factor_to_the_true_ratio(
+def test_factor_reaches_true_ratio_within_ten_large_prompts(
     before: Calibration, ratio: float, bases: list[int]
 ) -> None:
     learned = after(before, *((base, int(base * ratio)) for base in bases))
@@ -118,7 +120,7 @@ def test_factor_decreases_to_true_ratio_despite_high_reports(ratio: float, noisy
 
 
 @given(BEFORE, LARGE, st.integers(0, 10_000_000))
-def test_one_wrong_report_costs_one_step_and_right_ones_mend_it(before: Calibration, base: int, wrong: int) -> None:
+def test_wrong_report_moves_factor_by_one_step(before: Calibration, base: int, wrong: int) -> None:
     hit = update_calibration_factor(before, base, wrong)
     assert -STEP_64 <= hit.factor_64 - before.factor_64 <= QUICK_STEP_64
     right = int(base * (before.factor_64 - HEADROOM_64) / PARTS)

@@ -58,7 +58,7 @@ def fresh_choice() -> Iterator[None]:
 
 @pytest.mark.usefixtures("local_tiktoken")
 @pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base"])
-def test_toktok_counts_what_tiktoken_counts(encoding: str) -> None:
+def test_toktok_equals_tiktoken_on_any_text(encoding: str) -> None:
     counter = ToktokCounter(encoding)  # pyright: ignore[reportArgumentType]
     reference = tiktoken.get_encoding(encoding)
     for start in range(0, len(PROSE), 7):
@@ -97,17 +97,17 @@ def test_toktok_equals_tiktoken_on_code_json_and_scripts(text: str) -> None:
     ],
     ids=lambda text: f"{text[:4]!a}x{len(text)}" if isinstance(text, str) else None,
 )
-def test_no_text_breaks_a_counter(name: str, text: str) -> None:
+def test_counters_accept_any_text(name: str, text: str) -> None:
     tokens = get_counter(name).count(text)
     assert 1 <= tokens <= len(text.encode("utf-8", "replace")) + 2 * len(text)
 
 
-def test_an_empty_text_has_no_tokens() -> None:
+def test_empty_text_has_no_tokens() -> None:
     assert [get_counter(name).count("") for name in ("o200k_base", "cl100k_base", "estimate")] == [0, 0, 0]
 
 
 @pytest.mark.usefixtures("local_tiktoken")
-def test_markup_of_special_tokens_counts_as_the_text_that_it_is() -> None:
+def test_special_token_markup_counts_as_plain_text() -> None:
     assert ToktokCounter("o200k_base").count("<|endoftext|>") == 7
     assert TiktokenCounter("o200k_base").count("<|endoftext|>") == 7
 
@@ -139,7 +139,7 @@ def test_estimate_is_between_one_and_number_of_bytes(text: str) -> None:
     assert (1 if text else 0) <= EstimateCounter().count(text) <= len(text.encode("utf-8", "replace"))
 
 
-def test_the_default_counter_is_exact_and_says_its_vocabulary() -> None:
+def test_default_counter_is_exact_and_named_by_vocabulary() -> None:
     assert get_counter().name == "o200k_base"
     assert get_counter("cl100k_base").name == "cl100k_base"
     assert get_counter("estimate").name == "estimate"
@@ -182,7 +182,7 @@ def test_unknown_counter_is_rejected_with_known_names() -> None:
         get_counter("gpt2")
 
 
-def test_importing_the_package_loads_no_vocabulary_and_no_tokenizer() -> None:
+def test_import_loads_no_vocabulary_or_tokenizer() -> None:
     code = (
         "import sys, nexus.tokens.counter, nexus.tokens.measure, nexus.tokens.model, nexus.tokens.budget\n"
         "print([name for name in ('toktok', 'tiktoken') if name in sys.modules])"

@@ -44,7 +44,7 @@ def test_image_counts_as_model_charges_and_at_least_default(name: str, picture: 
     assert price.more(picture) == tokens - max_image_tokens(picture)
 
 
-def test_an_entry_of_ones_own_counts_as_the_model_that_it_is() -> None:
+def test_images_of_user_entry_count_as_its_model() -> None:
     model = resolve("my-deployment", {"my-deployment": {"same_as": "gpt-4o-mini"}})
     assert image_price(model).tokens(SQUARE) == 25501
 
@@ -57,13 +57,13 @@ def test_factor_below_one_does_not_make_images_cheaper() -> None:
     assert image_price(resolve("mistral-large"), 0.75) is ANY_MODEL
 
 
-def test_models_that_count_by_one_rule_have_one_price() -> None:
+def test_models_with_same_rule_have_equal_image_price() -> None:
     assert image_price(resolve("claude-sonnet-4-5")) == image_price(resolve("claude-3-5-haiku-20241022"))
     assert image_price(resolve("gpt-5.6")) == image_price(resolve("gpt-7"))
     assert image_price(resolve("gpt-4o")) != image_price(resolve("gpt-4o-mini"))
 
 
-def test_images_in_results_count() -> None:
+def test_images_in_results_are_counted() -> None:
     price = ImagePrice("openai", "gpt-4o-mini")
     shown = Message("user", (Text("see"), SQUARE))
     result = Message("tool", (ToolResult("c1", (Text("seen"), SQUARE, SQUARE), "look"),))
@@ -81,9 +81,7 @@ NAMES = ("gpt-4o", "gpt-4o-mini", "gpt-5", "gpt-5-nano", "gpt-5.2", "gpt-5.4", "
 
 @settings(deadline=None)
 @given(st.integers(0, 9_000), st.integers(0, 9_000), st.sampled_from(NAMES), st.floats(0.5, 3.0))
-def test_no_image_is_ever_counted_below_what_its_model_charges(
-    width: int, height: int, name: str, factor: float
-) -> None:
+def test_image_count_is_never_below_model_charge(width: int, height: int, name: str, factor: float) -> None:
     model = resolve(name)
     picture = Image("image/png", "AAAA", width=width, height=height)
     price = image_price(model, factor)

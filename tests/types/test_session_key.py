@@ -13,12 +13,12 @@ BAD_NAMES = ["", " ann", "ann ", "a\nb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_label_with_a_known_prefix_has_a_kind_and_a_name(kind: str) -> None:
+def test_label_with_known_prefix_has_kind_and_name(kind: str) -> None:
     assert parse(f"{kind}:telegram:42") == SessionKey(kind, "telegram:42")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("label", ["main", "", "DM:ann", "project:x", "dm", "a/b:dm:c", "\n", "x" * 9_999])
-def test_a_label_without_a_known_prefix_is_free(label: str) -> None:
+def test_label_without_known_prefix_is_free(label: str) -> None:
     assert parse(label) is None
     check(label, "worker")
     check(label, "manager")
@@ -26,18 +26,18 @@ def test_a_label_without_a_known_prefix_is_free(label: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_name_that_is_none_is_a_typed_error(kind: str, name: str) -> None:
+def test_invalid_name_raises_bad_session_key(kind: str, name: str) -> None:
     with pytest.raises(BadSessionKey, match=f"the part after '{kind}:'"):
         parse(f"{kind}:{name}")
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "*", "?", "[a]", "ann & bob", "会議", "👨‍👩‍👧", "%s", "'; DROP"])
-def test_names_are_taken_as_they_stand(name: str) -> None:
+def test_names_are_used_verbatim(name: str) -> None:
     assert key("dm", name).label == f"dm:{name}"
 
 
 @given(st.sampled_from(KINDS), st.text(max_size=300))
-def test_what_is_a_key_is_read_back_as_it_was_written(kind: str, name: str) -> None:
+def test_label_of_key_parses_to_same_key(kind: str, name: str) -> None:
     try:
         made = key(kind, name)  # pyright: ignore[reportArgumentType]
     except BadSessionKey:
@@ -46,7 +46,7 @@ def test_what_is_a_key_is_read_back_as_it_was_written(kind: str, name: str) -> N
 
 
 @pytest.mark.parametrize("label", ["dm:ann", "group:ops", "system:nightly"])
-def test_a_worker_does_not_speak_where_people_are(label: str) -> None:
+def test_worker_is_rejected_in_sessions_of_people(label: str) -> None:
     """Document 002, "MA vs WA Context Differences": "Session history | Full MA thread | Only WA task context"."""
     check(label, "manager")
     check(label, "unified")
@@ -54,7 +54,7 @@ def test_a_worker_does_not_speak_where_people_are(label: str) -> None:
         check(label, "worker")
 
 
-def test_a_manager_does_not_speak_in_a_workers_session() -> None:
+def test_manager_is_rejected_in_worker_session() -> None:
     check("worker:report", "worker")
     check("worker:report", "unified")
     with pytest.raises(BadSessionKey, match="role 'manager' not admitted in session 'worker:report'"):

@@ -16,15 +16,14 @@ from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
-from nexus.tokens.anchor import anchor_of
+from nexus.tokens.calibration import anchor_of
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import CompactionPlan, Trigger
-from nexus.types.context_record import of_system
 from nexus.types.environment import ORIGIN as ENVIRONMENT
 from nexus.types.history import History
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text
 from nexus.types.profile import Profile
-from nexus.types.request import Request
+from nexus.types.request import Request, system_record
 
 
 def build_context(
@@ -141,7 +140,7 @@ def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs)
         if environment is not None and names is not None:
             environment = environment.scoped(names)
     previous = inputs.last_manifest.context_json if inputs.last_manifest is not None else {}
-    return of_system(blocks, request.identity.persona, environment, previous)
+    return system_record(blocks, request.identity.persona, environment, previous)
 
 
 def _distinct(*warnings: Iterable[ContextWarning]) -> tuple[ContextWarning, ...]:

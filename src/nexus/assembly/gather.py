@@ -13,15 +13,14 @@ from msgspec.structs import replace
 from nexus.assembly.fit.cut import FixedTokens
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.inputs import AssemblyInputs
-from nexus.text.frames.beside import escape_note
+from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import text_tokens_json, tools_tokens
 from nexus.types.block import Block, ContextWarning, Slot
-from nexus.types.context_record import meta_of_user
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Note, Text
 from nexus.types.profile import STORED_NOTES, Profile, Share
-from nexus.types.request import Event, Request
+from nexus.types.request import Event, Request, meta_of_user
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import SourceContext, drop_repeated_files

@@ -78,7 +78,7 @@ class StoredManifest(Manifest, frozen=True):
     """Tokens that everything would have taken without this cut."""
 
     context_json: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Record of the system prompt's parts (see `nexus.types.context_record`)."""
+    """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
 
     recorded_at: int = 0
     """Seq of the call's entry. It is read from the ledger row, not stored in the manifest."""

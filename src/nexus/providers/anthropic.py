@@ -12,7 +12,7 @@ request, not to the conversation, and is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -38,8 +38,18 @@ from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.history import MEMORY_ORIGIN
-from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import is_reasoning_item
+from nexus.types.message import (
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    is_reasoning_item,
+)
 from nexus.types.request import AgentResult, TokenUsage
 
 CACHE_CONTROL: dict[str, str] = {"type": "ephemeral"}
@@ -59,7 +69,6 @@ _BLOCK_FIELDS: dict[str, frozenset[str]] = {
     "tool_use": frozenset({"type", "id", "name", "input", "cache_control"}),
     "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
 }
-_ORDINARY_CALLER = {"type": "direct"}
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -75,7 +84,12 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools, the system slot with its breakpoint."""
-    limit = ctx.model_config.get("max_tokens") or _max_tokens(ctx)
+    limit = ctx.model_config.get("max_tokens")
+    if not limit:
+        # Thinking counts as output, so its budget is added to the reserve for the reply.
+        budget = mapping(ctx.model_config.get("thinking")).get("budget_tokens")
+        reserve = (ctx.token_budget.reserve_response or 4096) + (budget if isinstance(budget, int) else 0)
+        limit = min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
     out.update({key: value for key, value in ctx.model_config.items() if key != "max_tokens"})
     if ctx.tools:
@@ -83,6 +97,7 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
             {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}
             for spec in ctx.tools
         ]
+        # Tools precede the system slot in the prompt, so its breakpoint covers them too.
         if not ctx.system_prompt:
             out["tools"][-1]["cache_control"] = {**CACHE_CONTROL}
     if ctx.system_prompt:
@@ -105,13 +120,18 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     One is kept for the preamble that the next turn repeats, where a context format has one.
     """
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
-    breakpoints = _preamble_breakpoint(ctx, conversation)
+    # The next turn rewrites the preamble from its memory on, so one breakpoint is right before it.
+    names = ctx.provenance.manifest.preamble_blocks
+    memory = [index for index, name in enumerate(names) if name.startswith(MEMORY_ORIGIN)]
+    last = memory[-1] - 1 if memory else -1
+    breakpoints = [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
     # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
     remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2
     distance = spacing
     for message in range(len(conversation) - 1, -1, -1):
         content = conversation[message]["content"]
         for block in range(len(content) - 1, -1, -1):
+            # The API rejects breakpoints on thinking.
             if distance >= spacing and content[block]["type"] not in ("thinking", "redacted_thinking"):
                 breakpoints.append((message, block))
                 distance = 0
@@ -122,21 +142,12 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     return breakpoints
 
 
-def _preamble_breakpoint(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
-    """Return the last block before the part of the preamble that the next turn rewrites: its memory."""
-    memory = [
-        index for index, name in enumerate(ctx.provenance.manifest.preamble_blocks) if name.startswith(MEMORY_ORIGIN)
-    ]
-    last = memory[-1] - 1 if memory else -1
-    return [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
-
-
 def fragment(message: Message, model: str) -> Fragment:
     """Return one message in this format, with thinking only if the same model wrote it."""
     if message.role == "assistant":
         # Thinking has to be proven by a signature; reasoning items of OpenAI have one of another kind.
         blocks = [
-            _thinking_block(part)
+            _block(part)
             for part in message.parts
             if isinstance(part, Thinking) and (part.signature or part.redacted) and not is_reasoning_item(part)
         ]
@@ -148,17 +159,7 @@ def fragment(message: Message, model: str) -> Fragment:
     return {"role": "user", "content": [_block(part) for part in visible_parts(message)]}
 
 
-def _max_tokens(ctx: AssembledContext) -> int:
-    """Return the response reserve, plus the thinking budget: thinking counts as output."""
-    reserve = ctx.token_budget.reserve_response or 4096
-    thinking = ctx.model_config.get("thinking")
-    if isinstance(thinking, dict):
-        budget = cast("dict[str, Any]", thinking).get("budget_tokens")
-        reserve += budget if isinstance(budget, int) else 0
-    return min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
-
-
-def _block(part: Text | Image | ToolCall) -> dict[str, Any]:
+def _block(part: Text | Image | ToolCall | Thinking) -> dict[str, Any]:
     match part:
         case Text(text):
             return {"type": "text", "text": text}
@@ -168,12 +169,10 @@ def _block(part: Text | Image | ToolCall) -> dict[str, Any]:
             return {"type": "image", "source": {"type": "url", "url": url}}
         case Image(media_type, data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-
-
-def _thinking_block(part: Thinking) -> dict[str, Any]:
-    if part.redacted:
-        return {"type": "redacted_thinking", "data": part.redacted}
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        case Thinking(redacted=redacted) if redacted:
+            return {"type": "redacted_thinking", "data": redacted}
+        case Thinking(text, signature):
+            return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def _result_block(result: ToolResult) -> dict[str, Any]:
@@ -196,9 +195,26 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
-def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
+def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE_FIELDS) -> tuple[Message, ...]:
     """Return one item as messages: two if a user's message has tool results and other content, else one."""
-    return _read_message(item, calls, _MESSAGE_FIELDS)
+    fields, role, content = read_role_and_content(item, _ROLES)
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
+    extra: dict[str, Any] = {}
+    parts: list[Part] = []
+    for block in blocks:
+        block_fields = mapping(block)
+        # Blocks of unknown kinds are kept as they are, so only known ones have other fields (citations, caller).
+        known_block_fields = _BLOCK_FIELDS.get(text_of(block_fields.get("type")))
+        rest = rest_of(block_fields, known_block_fields) if known_block_fields else {}
+        if rest.get("caller") == {"type": "direct"}:
+            del rest["caller"]
+        if rest:
+            extra[str(len(parts))] = rest
+        parts += _read_part(block, calls)
+    meta = meta_text(rest_of(fields, known_fields), {"blocks": extra} if extra else {})
+    return split_results(
+        Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
+    )
 
 
 def is_reply(body: Any) -> bool:
@@ -212,7 +228,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     if not is_reply(body):
         raise BadReply("not an Anthropic message: 'type' is not 'message', or 'content' is missing")
     return AgentResult(
-        messages=_read_message(body, CallIndex(), _REPLY_FIELDS),
+        messages=message(body, CallIndex(), _REPLY_FIELDS),
         usage=usage(body.get("usage")),
         stop_reason=text_of(body.get("stop_reason")),
         model=text_of(body.get("model")),
@@ -229,21 +245,6 @@ def usage(value: Any) -> TokenUsage:
         cache_read_tokens=read,
         cache_write_tokens=write,
         reasoning_tokens=number_of(mapping(counts.get("output_tokens_details")).get("thinking_tokens")),
-    )
-
-
-def _read_message(item: Any, calls: CallIndex, known_fields: frozenset[str]) -> tuple[Message, ...]:
-    fields, role, content = read_role_and_content(item, _ROLES)
-    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
-    extra: dict[str, Any] = {}
-    parts: list[Part] = []
-    for block in blocks:
-        if more := _rest_of_block(block):
-            extra[str(len(parts))] = more
-        parts += _read_part(block, calls)
-    meta = meta_text(rest_of(fields, known_fields), {"blocks": extra} if extra else {})
-    return split_results(
-        Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
     )
 
 
@@ -291,13 +292,3 @@ def _read_image(fields: dict[str, Any]) -> Image | None:
             return Image(text_of(source.get("media_type")), url=source["url"])
         case _:
             return None
-
-
-def _rest_of_block(block: Any) -> dict[str, Any]:
-    """Return the fields of a known block that no part has (citations, caller); unknown blocks are kept as they are."""
-    fields = mapping(block)
-    known_fields = _BLOCK_FIELDS.get(text_of(fields.get("type")))
-    rest = rest_of(fields, known_fields) if known_fields else {}
-    if rest.get("caller") == _ORDINARY_CALLER:
-        del rest["caller"]
-    return rest

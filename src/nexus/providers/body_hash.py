@@ -26,8 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class _BodyParts:
     """Functions that make one format's body in parts."""
 
-    key: str
-    """Key of the conversation."""
+    key: str  # Key of the conversation
     without_messages: Callable[[AssembledContext], dict[str, Any]]
     conversation: Callable[[AssembledContext], ConversationParts]
     message: Callable[[list[Any], int, frozenset[int]], dict[str, Any]]
@@ -38,10 +37,9 @@ class _BodyParts:
 
 @dataclass(frozen=True, slots=True)
 class _RunningHash:
-    """The hash of a body up to its message `count`; valid for this frame, system prompt and opening."""
+    """The hash of a body up to its message `count`."""
 
-    frame: bytes
-    system_prompt: str
+    valid_for: tuple[bytes, str]  # Frame and system prompt
     opening: tuple[Message, ...]
     count: int
     hash: Any
@@ -67,25 +65,19 @@ def body_hash(ctx: AssembledContext) -> str:
                 digest.update(b",")
             digest.update(_encode(parts.message(fragments, index, marked.get(index, frozenset()))))
 
-    name = f"hash:{provider_format}:{ctx.model}"
-    running = _running_hash(ctx, name, frame, settled) or _RunningHash(
-        frame, ctx.system_prompt, ctx.history.opening, 0, hashlib.sha256(frame[: -len(b"]}")])
-    )
+    name, opening = f"hash:{provider_format}:{ctx.model}", ctx.history.opening
+    running: _RunningHash | None = next(iter(ctx.history.fragments.get(name, ())), None)
+    valid_for = (frame, ctx.system_prompt)
+    if running is None or running.count > settled or running.opening is not opening or running.valid_for != valid_for:
+        # The frame without its end: the messages follow inside its empty list.
+        running = _RunningHash(valid_for, opening, 0, hashlib.sha256(frame[: -len(b"]}")]))
     digest = running.hash.copy()
     add(digest, running.count, settled)
     # A new list, assigned at once: other threads may be reading the old one.
-    ctx.history.fragments[name] = [_RunningHash(frame, ctx.system_prompt, ctx.history.opening, settled, digest.copy())]
+    ctx.history.fragments[name] = [_RunningHash(valid_for, opening, settled, digest.copy())]
     add(digest, settled, len(fragments))
     digest.update(b"]}")
     return digest.hexdigest()
-
-
-def _running_hash(ctx: AssembledContext, name: str, frame: bytes, settled: int) -> _RunningHash | None:
-    """Return the hash that an earlier call stored, if it is of a part of this body."""
-    running: _RunningHash | None = next(iter(ctx.history.fragments.get(name, ())), None)
-    if running is None or running.count > settled or running.opening is not ctx.history.opening:
-        return None
-    return running if (running.frame, running.system_prompt) == (frame, ctx.system_prompt) else None
 
 
 def _anthropic_message(fragments: list[Fragment], index: int, marked: frozenset[int]) -> dict[str, Any]:

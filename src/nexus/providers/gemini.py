@@ -38,7 +38,6 @@ from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
-from nexus.types.tool_definition import ToolSpec
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -51,7 +50,8 @@ _ROLES: dict[str, Role] = {
 }
 _CONTENT_FIELDS = frozenset({"role", "parts"})
 _CALL_FIELDS = frozenset({"id", "name", "args", "response", "parts"})
-_PART_FIELDS = frozenset({"text", "thought", "thought_signature", "function_call", "function_response", "inline_data"})
+_KNOWN_PARTS = frozenset({"text", "function_call", "function_response", "inline_data"})
+_PART_FIELDS = _KNOWN_PARTS | {"thought", "thought_signature"}
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -68,7 +68,11 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.system_prompt:
         config["system_instruction"] = ctx.system_prompt
     if ctx.tools:
-        config["tools"] = [{"function_declarations": [_tool(spec) for spec in ctx.tools]}]
+        declarations = [
+            {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.fresh_schema()}
+            for spec in ctx.tools
+        ]
+        config["tools"] = [{"function_declarations": declarations}]
     return {"model": ctx.model, **({"config": config} if config else {})}
 
 
@@ -96,6 +100,7 @@ def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[
 
 def _response(result: ToolResult) -> dict[str, Any]:
     response = {"error" if result.is_error else "output": text_of_result(result)}
+    # The API requires a name, which results of other providers may lack.
     return {"function_response": {"id": result.call_id, "name": result.name or "tool", "response": response}}
 
 
@@ -109,10 +114,6 @@ def _part(part: Text | Image | ToolCall) -> dict[str, Any]:
             if url:
                 return {"file_data": {"file_uri": url, "mime_type": media_type}}
             return {"inline_data": {"mime_type": media_type, "data": data}}
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.fresh_schema()}
 
 
 def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
@@ -134,8 +135,11 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     for index, part in enumerate(items_of(listed)):
         part_fields = _snake(part)
         parts += _read_part(part_fields, calls, made_ids, answered)
-        if more := _rest_of_part(part_fields):
-            blocks[str(index)] = more
+        # Parts of unknown kinds are kept as JSON, so only known ones have other fields.
+        if any(part_fields.get(name) is not None for name in _KNOWN_PARTS):
+            inner = {**_snake(part_fields.get("function_call")), **_snake(part_fields.get("function_response"))}
+            if more := rest_of(part_fields, _PART_FIELDS) | rest_of(inner, _CALL_FIELDS):
+                blocks[str(index)] = more
     notes = {name: value for name, value in (("made_ids", made_ids), ("blocks", blocks)) if value}
     return split_results(Message(role, tuple(parts), meta=meta_text(rest_of(fields, _CONTENT_FIELDS), notes)))
 
@@ -169,24 +173,13 @@ def reply(body: dict[str, Any]) -> AgentResult:
     return AgentResult(
         messages=tuple(
             Message(m.role, m.parts, id=response_id, model=model, meta=m.meta)
-            for m in message(content, _ReplyCalls(unique[:16]))
+            for m in message(content, CallIndex(f"call_{unique[:16]}_"))
         ),
         usage=usage(fields.get("usage_metadata")),
         stop_reason=text_of(first.get("finish_reason")),
         error=text_of(first.get("finish_message")) or None,
         model=model,
     )
-
-
-class _ReplyCalls(CallIndex):
-    """Calls of one reply, whose made ids contain what distinguishes the reply."""
-
-    def __init__(self, unique: str) -> None:
-        super().__init__()
-        self._unique = unique
-
-    def made_id(self, preceding: int = 0) -> str:
-        return f"call_{self._unique}_{preceding + 1}"
 
 
 def usage(value: Any) -> TokenUsage:
@@ -261,11 +254,3 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
         content.append(_read_image(_snake(part)) or Text(compact_json(part)))
     call_id = text_of(response.get("id")) or calls.oldest_open(name, answered)
     return ToolResult(call_id, tuple(content), name, is_error="error" in value)
-
-
-def _rest_of_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a part, call or response that no part of ours has; parts of unknown kinds are kept as JSON."""
-    if not any(part.get(name) is not None for name in ("text", "function_call", "function_response", "inline_data")):
-        return {}
-    inside = {**_snake(part.get("function_call")), **_snake(part.get("function_response"))}
-    return rest_of(part, _PART_FIELDS) | rest_of(inside, _CALL_FIELDS)

@@ -34,7 +34,6 @@ from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
-from nexus.types.tool_definition import ToolSpec
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -48,6 +47,12 @@ _COMMON_FIELDS = frozenset({"role", "content", "id"})
 _ASSISTANT_FIELDS = _COMMON_FIELDS | {"tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"}
 _TOOL_FIELDS = _COMMON_FIELDS | {"tool_call_id", "name"}
 _TEXT_TYPES = ("text", "input_text", "output_text")
+_IMAGE_TYPES = ("image_url", "input_image")
+_PART_FIELDS = {
+    **dict.fromkeys(_TEXT_TYPES, frozenset({"type", "text", "cache_control"})),
+    **dict.fromkeys(_IMAGE_TYPES, frozenset({"type", "image_url", "cache_control"})),
+    "refusal": frozenset({"type", "refusal"}),
+}
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -59,7 +64,11 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools."""
     out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
     if ctx.tools:
-        out["tools"] = [_tool(spec) for spec in ctx.tools]
+        functions = [
+            {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
+            for spec in ctx.tools
+        ]
+        out["tools"] = [{"type": "function", "function": function} for function in functions]
     return out
 
 
@@ -94,11 +103,6 @@ def _content_part(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": part.url or f"data:{part.media_type};base64,{part.data}"}}
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
-    return {"type": "function", "function": function}
 
 
 def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
@@ -156,56 +160,42 @@ def reply(body: dict[str, Any]) -> AgentResult:
     )
 
 
-def usage(value: Any) -> TokenUsage:
-    """Return usage as reported: `prompt_tokens` includes cached tokens, `completion_tokens` reasoning.
+def usage(value: Any, prompt: str = "prompt", completion: str = "completion") -> TokenUsage:
+    """Return usage as reported: the prompt includes cached tokens, the completion reasoning.
 
-    Cache hits that some servers report outside the details (`prompt_cache_hit_tokens`) are read too.
+    `prompt` and `completion` are the names of both in the keys; the Responses API has others.
     """
     counts = mapping(value)
-    prompt, completion = (mapping(counts.get(f"{side}_tokens_details")) for side in ("prompt", "completion"))
+    before, after = (mapping(counts.get(f"{side}_tokens_details")) for side in (prompt, completion))
     return TokenUsage(
-        input_tokens=number_of(counts.get("prompt_tokens")),
-        output_tokens=number_of(counts.get("completion_tokens")),
-        cache_read_tokens=number_of(prompt.get("cached_tokens")) or number_of(counts.get("prompt_cache_hit_tokens")),
-        cache_write_tokens=number_of(prompt.get("cache_write_tokens")),
-        reasoning_tokens=number_of(completion.get("reasoning_tokens")),
+        input_tokens=number_of(counts.get(f"{prompt}_tokens")),
+        output_tokens=number_of(counts.get(f"{completion}_tokens")),
+        # DeepSeek and others report cache hits outside the details.
+        cache_read_tokens=number_of(before.get("cached_tokens")) or number_of(counts.get(f"{prompt}_cache_hit_tokens")),
+        cache_write_tokens=number_of(before.get("cache_write_tokens")),
+        reasoning_tokens=number_of(after.get("reasoning_tokens")),
     )
 
 
-def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
-    if isinstance(content, str):
-        yield from text_part(content)
-        return
-    for index, item in enumerate(items_of(content)):
-        yield from _read_part(item, index, notes)
-
-
-def _read_part(item: Any, index: int, notes: dict[str, Any]) -> Iterator[Part]:
-    if isinstance(item, str):
-        yield from text_part(item)
-        return
-    fields = mapping(item)
-    kind = text_of(fields.get("type"))
-    if kind in _TEXT_TYPES and isinstance(fields.get("text"), str):
-        yield from text_part(fields["text"])
-        known_fields = frozenset({"type", "text", "cache_control"})
-    elif kind == "refusal" and isinstance(fields.get("refusal"), str):
-        notes["refusal"] = True
-        yield from text_part(fields["refusal"])
-        known_fields = frozenset({"type", "refusal"})
-    elif kind in ("image_url", "input_image") and (url := _url(fields.get("image_url"))):
-        yield data_or_url(url)
-        known_fields = frozenset({"type", "image_url", "cache_control"})
-        fields = {**fields, **{name: v for name, v in mapping(fields["image_url"]).items() if name != "url"}}
-    else:
-        yield Unknown(kind or "no type", compact_json(item))
-        return
-    if more := rest_of(fields, known_fields):
-        notes.setdefault("blocks", {})[str(index)] = more
-
-
-def _url(value: Any) -> str:
-    return text_of(value) or text_of(mapping(value).get("url"))
+def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Unknown]:
+    for index, item in enumerate([content] if isinstance(content, str) else items_of(content)):
+        fields = mapping(item)
+        kind, image = text_of(fields.get("type")), fields.get("image_url")
+        if isinstance(item, str):
+            yield from text_part(item)
+        elif kind in _TEXT_TYPES and isinstance(fields.get("text"), str):
+            yield from text_part(fields["text"])
+        elif kind == "refusal" and isinstance(fields.get("refusal"), str):
+            notes["refusal"] = True
+            yield from text_part(fields["refusal"])
+        elif kind in _IMAGE_TYPES and (url := text_of(image) or text_of(mapping(image).get("url"))):
+            yield data_or_url(url)
+            fields = {**fields, **{name: value for name, value in mapping(image).items() if name != "url"}}
+        else:
+            yield Unknown(kind or "no type", compact_json(item))
+            continue
+        if more := rest_of(fields, _PART_FIELDS.get(kind, frozenset())):
+            notes.setdefault("blocks", {})[str(index)] = more
 
 
 def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any]) -> Iterator[Part]:
@@ -234,10 +224,6 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any])
 def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
     name = text_of(fields.get("name"))
     call_id = text_of(fields.get("tool_call_id")) or calls.oldest_open(name)
-    content: list[Text | Image] = []
-    for part in _read_content(fields.get("content"), {}):
-        if isinstance(part, (Text, Image)):
-            content.append(part)
-        elif isinstance(part, Unknown):
-            content.append(Text(part.raw))
+    parts = _read_content(fields.get("content"), {})
+    content = (Text(part.raw) if isinstance(part, Unknown) else part for part in parts)
     return ToolResult(call_id, tuple(content), name or calls.name_of(call_id))

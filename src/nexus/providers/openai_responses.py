@@ -19,13 +19,13 @@ from typing import Any, cast
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
+from nexus.providers import openai
 from nexus.providers.received import (
     arguments_text,
     compact_json,
     items_of,
     mapping,
     meta_text,
-    number_of,
     rest_of,
     text_of,
     text_part,
@@ -33,10 +33,21 @@ from nexus.providers.received import (
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.message_text import image_note, visible_parts
 from nexus.tokens.model_names import same_model
-from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import PHASES, phases, returnable_reasoning, summary_texts
+from nexus.types.message import (
+    PHASES,
+    Image,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    phases,
+    returnable_reasoning,
+    summary_texts,
+)
 from nexus.types.request import AgentResult, TokenUsage
-from nexus.types.tool_definition import ToolSpec
 
 ENCRYPTED = "reasoning.encrypted_content"
 
@@ -63,12 +74,23 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the items: model, settings, instructions, tools."""
     out: dict[str, Any] = {"model": ctx.model, "store": False, "prompt_cache_key": cache_key(ctx.session_label)}
     if ctx.accounting.model_info.reasoning:
+        # Nothing is stored there, so reasoning returns only if it came with its encrypted content.
         out["include"] = [ENCRYPTED]
     out.update(_settings(ctx.model_config))
     if ctx.system_prompt:
         out["instructions"] = ctx.system_prompt
     if ctx.tools:
-        out["tools"] = [_tool(spec) for spec in ctx.tools]
+        # Without `strict` the API requires every schema to be of its strict kind, and rejects others.
+        out["tools"] = [
+            {
+                "type": "function",
+                "name": spec.name,
+                "description": spec.description,
+                "parameters": spec.fresh_schema(),
+                "strict": False,
+            }
+            for spec in ctx.tools
+        ]
     return out
 
 
@@ -142,17 +164,6 @@ def _content_part(part: Text | Image) -> dict[str, Any]:
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    # Without `strict` the API requires every schema to be of its strict kind, and rejects others.
-    return {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": spec.fresh_schema(),
-        "strict": False,
-    }
-
-
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings under the names of this API: with chat completion names translated, others unchanged."""
     out: dict[str, Any] = {}
@@ -161,20 +172,16 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
             out["max_output_tokens"] = value
         elif name in _NESTED:
             outer, inner = _NESTED[name]
-            _merge(out, outer, {inner: value})
+            out[outer] = {**out.get(outer, {}), inner: value}
         elif name == "response_format":
-            _merge(out, "text", {"format": _flat(value)})
+            out["text"] = {**out.get("text", {}), "format": _flat(value)}
         elif name == "tool_choice":
             out[name] = _flat(value)
         elif name in ("reasoning", "text") and isinstance(value, Mapping):
-            _merge(out, name, cast("Mapping[str, Any]", value))
+            out[name] = {**out.get(name, {}), **cast("Mapping[str, Any]", value)}
         else:
             out[name] = value
     return out
-
-
-def _merge(out: dict[str, Any], name: str, more: Mapping[str, Any]) -> None:
-    out[name] = {**out.get(name, {}), **more}
 
 
 def _flat(value: Any) -> Any:
@@ -223,15 +230,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
 
 def usage(value: Any) -> TokenUsage:
     """Return usage as reported: `input_tokens` includes cached tokens, `output_tokens` reasoning."""
-    counts = mapping(value)
-    before, after = (mapping(counts.get(f"{side}_tokens_details")) for side in ("input", "output"))
-    return TokenUsage(
-        input_tokens=number_of(counts.get("input_tokens")),
-        output_tokens=number_of(counts.get("output_tokens")),
-        cache_read_tokens=number_of(before.get("cached_tokens")),
-        cache_write_tokens=number_of(before.get("cache_write_tokens")),
-        reasoning_tokens=number_of(after.get("reasoning_tokens")),
-    )
+    return openai.usage(value, "input", "output")
 
 
 def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Message, ...]:
@@ -244,8 +243,14 @@ def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Messa
         new = list(_read_item(item, fields, notes))
         parts += new
         text_phases += [text_of(fields.get("phase")) or None for part in new if isinstance(part, Text)]
-        if more := _rest_of_item(fields):
-            notes.setdefault("items", {})[str(index)] = more
+        kind = text_of(fields.get("type"))
+        # Items of unknown kinds are kept as JSON, so only known ones have other fields.
+        if kind in _ITEM_FIELDS:
+            contents = (mapping(content) for content in items_of(fields.get("content")))
+            rests = [rest_of(item, _CONTENT_FIELDS) for item in contents if text_of(item.get("type")) in _TEXT_TYPES]
+            more = rest_of(fields, _ITEM_FIELDS[kind]) | ({"content": rests} if any(rests) else {})
+            if more:
+                notes.setdefault("items", {})[str(index)] = more
     if any(text_phases):
         notes[PHASES] = text_phases
     return (Message("assistant", tuple(parts), id=response_id, model=model, meta=meta_text(notes)),) if output else ()
@@ -257,7 +262,13 @@ def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iter
             for content in fields["content"]:
                 yield from _read_content(content, notes)
         case "reasoning":
-            yield _read_reasoning(fields)
+            # The text that a model shows, or else its summary, with the whole item in `signature`.
+            texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
+            entries = {
+                "type": "reasoning",
+                **{key: _sorted(value) for key, value in sorted(fields.items()) if value is not None},
+            }
+            yield Thinking("\n\n".join(texts), signature=compact_json(entries))
         case "function_call" if _is_call(fields):
             yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("arguments")))
         case "custom_tool_call" if _is_call(fields):
@@ -283,27 +294,9 @@ def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
             yield Unknown(kind or "no type", compact_json(content))
 
 
-def _read_reasoning(fields: dict[str, Any]) -> Thinking:
-    """Return the reasoning text, or else its summary, with the whole item in `signature`."""
-    texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
-    item = {"type": "reasoning", **{name: fields[name] for name in sorted(fields) if fields[name] is not None}}
-    return Thinking("\n\n".join(texts), signature=compact_json({name: _sorted(value) for name, value in item.items()}))
-
-
 def _sorted(value: Any) -> Any:
     # Keys are ordered differently in a client's object and in JSON; what is stored must not depend on that.
     if isinstance(value, dict):
         fields = mapping(value)
         return {name: _sorted(fields[name]) for name in sorted(fields)}
     return [_sorted(item) for item in items_of(value)] if isinstance(value, list) else value
-
-
-def _rest_of_item(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an item of a known kind, and of its contents, that no part of ours has."""
-    kind = text_of(fields.get("type"))
-    if kind not in _ITEM_FIELDS:
-        return {}
-    rest = rest_of(fields, _ITEM_FIELDS[kind])
-    contents = (mapping(content) for content in items_of(fields.get("content")))
-    inside = [rest_of(content, _CONTENT_FIELDS) for content in contents if text_of(content.get("type")) in _TEXT_TYPES]
-    return {**rest, "content": inside} if any(inside) else rest

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from nexus.errors import BadReply
-from nexus.types.message import Image, Message, Part, Role, Text, ToolResult
+from nexus.types.message import Image, Message, Role, Text, ToolResult
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
 
@@ -23,10 +23,11 @@ class CallIndex:
     """The tool calls of one conversation, in reading order.
 
     Supplies the tool names of results, and reproducible ids for calls and results without one: `call_<n>`, where n is the
-    call's number in the conversation.
+    call's number in the conversation. `id_prefix` replaces `call_`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, id_prefix: str = "call_") -> None:
+        self._id_prefix = id_prefix
         self._names: dict[str, str] = {}
         self._open: list[str] = []
 
@@ -37,9 +38,9 @@ class CallIndex:
     def made_id(self, preceding: int = 0) -> str:
         """Return the id for a call that has none; `preceding` is the number of calls before it in the same message."""
         number = len(self._names) + preceding + 1
-        while f"call_{number}" in self._names:
+        while f"{self._id_prefix}{number}" in self._names:
             number += 1
-        return f"call_{number}"
+        return f"{self._id_prefix}{number}"
 
     def oldest_open(self, name: str, answered: Sequence[str] = ()) -> str:
         """Return the id of the first unanswered call of that name in the last message with calls; empty if none."""
@@ -173,7 +174,7 @@ def standard_base64(value: Any) -> str:
     return text + "=" * (-len(text) % 4)
 
 
-def text_part(text: str) -> Iterator[Part]:
+def text_part(text: str) -> Iterator[Text]:
     """Yield one text part, or none for empty text."""
     if text:
         yield Text(text)

@@ -33,8 +33,7 @@ class ConversationParts:
     """The conversation in a provider's format. Shared with later calls: read only."""
 
     fragments: list[Any]
-    settled: int
-    """Number of leading fragments that later calls of the same window repeat."""
+    settled: int  # Number of leading fragments that later calls of the same window repeat
 
 
 @dataclass(frozen=True, slots=True)

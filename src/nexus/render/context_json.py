@@ -19,8 +19,8 @@ from nexus.context import (
 )
 from nexus.errors import BadContext
 from nexus.policy import DeniedTool
-from nexus.tokens.anchor import Anchor
 from nexus.tokens.budget import TokenBudget
+from nexus.tokens.calibration import Anchor
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import History

@@ -1,19 +1,31 @@
-"""Visible parts of messages, the same for every provider: notes joined with the text, images as notes where needed."""
+"""Visible parts of messages, the same for every provider: notes joined with the text, images as notes where needed.
+
+In a user message with notes the notes' own frame tags stay, and nothing else in the message can imitate them.
+"""
 
 from __future__ import annotations
 
-from nexus.text.frames.beside import escape_part, escape_text
-from nexus.types.message import Image, Message, Note, Text, ToolResult
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from nexus.text.frames.escaping import escape
+from nexus.types.message import Image, Message, Note, Part, Text, ToolResult
+
+PartT = TypeVar("PartT", bound=Part)
 
 RENDER_VERSION = 2
 """Raised whenever equal values would be rendered to other bytes."""
+
+PLUGIN = "hook:"
+"""Origin prefix of notes from plugins."""
 
 
 def visible_parts(message: Message) -> list[Text | Image]:
     """Return a user message's text and images in sending order: notes, images, the user's own text.
 
     Without images this is one text: the notes, a blank line, the user's text. Text next to notes is escaped, so that it
-    cannot imitate one (`frames.beside`).
+    cannot imitate one.
     """
     notes = [part for part in message.parts if isinstance(part, Note)]
     if not any(note.text for note in notes):
@@ -21,8 +33,11 @@ def visible_parts(message: Message) -> list[Text | Image]:
     images = [part for part in message.parts if isinstance(part, Image)]
     texts = [part for part in message.parts if isinstance(part, Text)]
     joined = [] if images else texts[:1]
-    text = escape_text(notes, joined[0].text if joined else None)
-    return [Text(text), *images, *map(escape_part, texts[len(joined) :])]
+    *first_notes, last = notes
+    # Escaped together: the last note's end and the beginning of the user's words can form a tag.
+    end = escape_note("\n\n".join([last.text, *(part.text for part in joined)]), last.origin)
+    lines = [*(escape_note(note.text, note.origin) for note in first_notes), end]
+    return [Text("\n".join(lines)), *images, *map(escape_part, texts[len(joined) :])]
 
 
 def text_of_result(result: ToolResult) -> str:
@@ -34,3 +49,36 @@ def image_note(image: Image) -> str:
     """Return the line that replaces an image in a text-only result."""
     size = f" {image.width}x{image.height}" if image.width else ""
     return f"[image left out here: {image.media_type}{size}; this provider's tool results hold text only]"
+
+
+def escape_message(message: Message) -> Message:
+    """Return the message with its text escaped, and each note escaped after its own tag.
+
+    Messages without notes and messages of other roles have no frame and are returned unchanged.
+    """
+    if message.role != "user" or not any(isinstance(part, Note) for part in message.parts):
+        return message
+    parts = tuple(map(escape_part, message.parts))
+    changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
+    return replace(message, parts=parts) if changed else message
+
+
+def escape_note(text: str, origin: str) -> str:
+    """Return a note's text with all tags escaped except its own head; a plugin's note has no head."""
+    # Without its opening bracket the head is no tag, so it stays.
+    head = 0 if origin.startswith(PLUGIN) else 1
+    rest = text[head:]
+    escaped = escape(rest)
+    return text if escaped is rest else text[:head] + escaped
+
+
+def escape_part(part: PartT) -> PartT:
+    """Return a note or text of a user message that has notes, escaped; any other part unchanged."""
+    match part:
+        case Note(text=text, origin=origin):
+            escaped = escape_note(text, origin)
+        case Text(text):
+            escaped = escape(text)
+        case _:
+            return part
+    return part if escaped is text else replace(part, text=escaped)

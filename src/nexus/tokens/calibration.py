@@ -1,4 +1,4 @@
-"""Adaptive token counts: a model's own tokens per base token, learned from reported usage.
+"""Adaptive token counts from reported usage: a model's own tokens per base token, and the anchor of the next count.
 
 A report is the size of a whole prompt whose base count is known. `factor_64` is their ratio in 64ths. It starts from the
 model's `token_factor` and then replaces it.
@@ -7,11 +7,20 @@ Too low a factor means a rejected request, too high a factor only wasted tokens.
 that requires it, and falls by small steps, at most once per four reports. Near its target it does not move: a change of
 factor is a change of budget, and a factor that moved with every call would move cuts. One report moves it by at most one
 step. Everything is whole numbers, so that the same reports give the same factor on every machine.
+
+An anchor is the usage that a provider reported for the last prompt of a view, with the tokens added since. Reported usage
+includes what no count sees: the tokens that the provider puts around a prompt, and its own vocabulary on this very text.
+Only the tokens added since carry the error of the count.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Protocol
+
 from msgspec import Struct
+
+from nexus.tokens.model_names import same_model
 
 PARTS = 64
 """Fractions of one in which a factor is stored."""
@@ -47,10 +56,8 @@ MAX_SAMPLES = 16
 class Calibration(Struct, frozen=True):
     """A learned factor."""
 
-    factor_64: int
-    """The model's tokens per 64 base tokens."""
-    samples: int = 0
-    """Number of reports that it was learned from."""
+    factor_64: int  # The model's tokens per 64 base tokens
+    samples: int = 0  # Number of reports that it was learned from
 
     @property
     def factor(self) -> float:
@@ -85,3 +92,50 @@ def update_calibration_factor(before: Calibration, base_tokens: int, reported_to
     if gap > -GAP_64:
         return before if before.samples >= MAX_SAMPLES else Calibration(before.factor_64, samples)
     return Calibration(before.factor_64 - (STEP_64 if samples % DOWN_EVERY == 0 else 0), samples)
+
+
+class _CountedPrompt(Protocol):
+    """Fields of a manifest that an anchor depends on: properties, because a frozen struct's fields are read-only."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def mark(self) -> int: ...  # seq of the newest clear or current compaction
+    @property
+    def cut(self) -> int: ...  # number of the current cut
+    @property
+    def counter(self) -> str: ...
+    @property
+    def base(self) -> int: ...  # base tokens
+
+
+class _ReportedPrompt(_CountedPrompt, Protocol):
+    @property
+    def reported(self) -> int: ...  # input tokens
+
+
+class Anchor(Struct, frozen=True):
+    """Reported tokens of the view's newest call, and the tokens that this call adds, in provider tokens."""
+
+    reported_tokens: int
+    added_tokens: int  # Negative if the prompt became shorter, for example because a file of the system prompt did
+
+    @property
+    def tokens(self) -> int:
+        """The expected usage of this call."""
+        return max(0, self.reported_tokens + self.added_tokens)
+
+
+def anchor_of(before: _ReportedPrompt | None, now: _CountedPrompt, factor: float) -> Anchor | None:
+    """Return the anchor of a call; `before` is the manifest of the view's newest recorded call.
+
+    None if that call had no plausible report, or was for another prompt: another model or counter, or a cut, clear or
+    compaction since.
+    """
+    if before is None or not before.base or not is_plausible(before.base, before.reported):
+        return None
+    if (before.mark, before.cut, before.counter) != (now.mark, now.cut, now.counter):
+        return None
+    if not same_model(before.model, now.model):
+        return None
+    return Anchor(before.reported, math.ceil((now.base - before.base) * factor))

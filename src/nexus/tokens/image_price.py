@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -24,8 +23,7 @@ class ImagePrice(Struct, frozen=True):
 
     vendor: Vendor | None = None
     """Maker of the model; None if it publishes no formula, so that the largest default counts."""
-    model: str = ""
-    """Name of the rule (`rule_name`)."""
+    model: str = ""  # Name of the rule (`rule_name`)
     factor: float = 1.0
     """The model's tokens per base token, at most 1: images are counted in the model's own tokens, and a factor below 1
     must not make them cheaper."""
@@ -74,10 +72,5 @@ def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
 
 def provider_model_name(model: Model) -> str:
     """Return the maker's name of a model; for another name (a deployment) the name of its matched row."""
-    return _provider_model_name(model.name, model.matched, model.vendor)
-
-
-@lru_cache(maxsize=256)
-def _provider_model_name(name: str, matched: str, vendor: str) -> str:
-    plain = base_model_name(name)
-    return plain if family_of(plain)[1] == vendor else base_model_name(matched)
+    plain = base_model_name(model.name)
+    return plain if family_of(plain)[1] == model.vendor else base_model_name(model.matched)

@@ -7,7 +7,7 @@ results in tokens.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TypeAlias
 
 from nexus.tokens.image_rules import Detail, FixedRule, ImageRule, largest_tokens, rule_tokens, shrink_factor
@@ -63,12 +63,8 @@ def max_image_tokens(image: Image) -> int:
     """Return the largest of the providers' figures, each for its default model; `UNKNOWN_SIZE_TOKENS` without a size."""
     if image.width <= 0 or image.height <= 0:
         return UNKNOWN_SIZE_TOKENS
-    return max(rule_tokens(rule, image.width, image.height, "auto") for rule in _default_rules())
-
-
-@cache
-def _default_rules() -> tuple[ImageRule, ...]:
-    return tuple(_row(vendor, "")[1] for vendor in provider_table().images)
+    rules = (_row(vendor, "")[1] for vendor in provider_table().images)
+    return max(rule_tokens(rule, image.width, image.height, "auto") for rule in rules)
 
 
 @lru_cache(maxsize=256)

@@ -18,11 +18,23 @@ from typing import Any, assert_never
 
 import msgspec
 
-from nexus.text.frames.beside import escape_message
+from nexus.text.message_text import escape_message
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import max_image_tokens
-from nexus.types.message import Image, Message, Note, Part, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
-from nexus.types.openai_reasoning import phases, returnable_reasoning
+from nexus.types.message import (
+    Image,
+    Message,
+    Note,
+    Part,
+    Text,
+    Thinking,
+    TokenSize,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    phases,
+    returnable_reasoning,
+)
 
 # Tokens merge differently where messages meet: in 13,500 splits a text had at most three tokens more than its parts.
 _SLACK = 3
@@ -194,7 +206,9 @@ def _block(part: Part) -> str:
         case Thinking():
             return f'{{"type":"thinking","thinking":{_string(part.text)},"signature":""}}'
         case Image():
-            return _image(part)
+            address = "" if part.url.startswith("data:") else part.url
+            source = f'"type":"base64","media_type":{_string(part.media_type)},"url":{_string(address)},"data":""'
+            return f'{{"type":"image_url","source":{{{source},"detail":"auto"}}}}'
         case ToolCall():
             header = f'"id":{_string(part.id)},"name":{_string(part.name)}'
             return f'{{"type":"tool_use",{header},"input":{_object(part.arguments)}}}'
@@ -219,12 +233,6 @@ def _result_text(result: ToolResult) -> str:
 def _object(arguments: str) -> str:
     """Return arguments as a body has them: the object, or any other text wrapped in one."""
     return arguments if arguments.lstrip().startswith("{") else f'{{"_unparsed":{_string(arguments)}}}'
-
-
-def _image(image: Image) -> str:
-    address = "" if image.url.startswith("data:") else image.url
-    source = f'"type":"base64","media_type":{_string(image.media_type)},"url":{_string(address)},"data":""'
-    return f'{{"type":"image_url","source":{{{source},"detail":"auto"}}}}'
 
 
 def _non_text_tokens(part: Part) -> int:

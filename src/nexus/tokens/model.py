@@ -8,7 +8,7 @@ and a call should not fail for a name. Every guess is reported in `warning`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -46,31 +46,20 @@ class Model(Struct, frozen=True):
     """One model as a call sees it."""
 
     name: str
-    provider: str
-    """Who serves it: the route, if the name has one."""
-    vendor: str
-    """Who made it."""
+    provider: str  # Who serves it: the route, if the name has one
+    vendor: str  # Who made it
     family: str
     provider_format: ProviderFormat = field(name="wire")
-    context_tokens: int
-    """Whole context window."""
-    max_input_tokens: int
-    """Part of the window that a prompt may fill."""
-    max_output_tokens: int
-    """Longest reply; 0 if unknown."""
+    context_tokens: int  # Whole context window
+    max_input_tokens: int  # Part of the window that a prompt may fill
+    max_output_tokens: int  # Longest reply; 0 if unknown
     prices: Prices | None
-    cache_min_tokens: int
-    """Smallest prefix that the provider caches."""
-    token_factor: float
-    """The model's tokens per base token."""
-    known: bool
-    """False if the window is the default for unknown names."""
-    matched: str
-    """Name of the row of the snapshot."""
-    warning: str = ""
-    """Empty unless something was guessed."""
-    long_prompt_tokens: int = 0
-    """Input from which `long_prompt_prices` apply; 0 for never."""
+    cache_min_tokens: int  # Smallest prefix that the provider caches
+    token_factor: float  # The model's tokens per base token
+    known: bool  # False if the window is the default for unknown names
+    matched: str  # Name of the row of the snapshot
+    warning: str = ""  # Empty unless something was guessed
+    long_prompt_tokens: int = 0  # Input from which `long_prompt_prices` apply; 0 for never
     long_prompt_prices: Prices | None = None
     vision: bool = False
     tools: bool = True
@@ -80,8 +69,7 @@ class Model(Struct, frozen=True):
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """The user's own facts about a model; fields that are not None replace the resolved ones."""
 
-    same_as: str = ""
-    """Another model's name, whose facts are the base."""
+    same_as: str = ""  # Another model's name, whose facts are the base
     provider: str | None = None
     provider_format: ProviderFormat | None = field(default=None, name="wire")
     context_tokens: int | None = None
@@ -156,20 +144,14 @@ def all_spellings(name: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> tuple[str, str, float]:
     """Return family, vendor and tokens per base token, by the longest known beginning of the plain name."""
     plain = normalize_model_name(name)
-    index = next(index for prefix, index in _family_prefixes() if plain.startswith(prefix))
-    family = provider_table().families[index]
+    families = ((prefix, family) for family in provider_table().families for prefix in family.prefixes)
+    # The last family has the empty prefix, so one always matches.
+    _, family = max((pair for pair in families if plain.startswith(pair[0])), key=lambda pair: len(pair[0]))
     return family.family, family.vendor, family.token_factor
-
-
-@cache
-def _family_prefixes() -> tuple[tuple[str, int], ...]:
-    """Return all beginnings of names with the index of their family, the longest first."""
-    families = enumerate(provider_table().families)
-    pairs = [(prefix, index) for index, family in families for prefix in family.prefixes]
-    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
 
 
 def providers_of(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:

@@ -37,10 +37,8 @@ class ModelRow(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     provider: str
-    context: int
-    """Whole context window in tokens."""
-    max_input: int
-    """Part of the window that a prompt may fill, in tokens."""
+    context: int  # Whole context window in tokens
+    max_input: int  # Part of the window that a prompt may fill, in tokens
     max_output: int = 0
     price: PriceRow | None = None
     long_prompt: PriceRow | None = None
@@ -54,20 +52,16 @@ class ModelTable(Struct, frozen=True):
     date: str
     sources: tuple[str, ...]
     units: str
-    models: tuple[ModelRow, ...]
-    """Sorted by name."""
-    aliases: dict[str, str]
-    """Undated names and the rows that they mean."""
+    models: tuple[ModelRow, ...]  # Sorted by name
+    aliases: dict[str, str]  # Undated names and the rows that they mean
 
 
 class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
     """A provider's prompt cache: sizes in tokens, lifetimes in seconds, prices as multiples of plain input."""
 
     min_tokens: int
-    max_breakpoints: int
-    """Cache breakpoints per request; 0 if the provider caches automatically and accepts none."""
-    lookback_blocks: int
-    """Content blocks before a breakpoint in which a cached prefix may end; 0 for any."""
+    max_breakpoints: int  # Cache breakpoints per request; 0 if the provider caches automatically and accepts none
+    lookback_blocks: int  # Content blocks before a breakpoint in which a cached prefix may end; 0 for any
     ttl_s: int
     ttl_long_s: int
     read_factor: float
@@ -81,8 +75,7 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
     """Meaning of the first part of a model name (`openrouter/…`)."""
 
     provider: str
-    provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")
-    """"" for the maker's own."""
+    provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")  # "" for the maker's own
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,8 +84,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     prefixes: tuple[str, ...]
     family: str
     vendor: str
-    token_factor: float
-    """Tokens per base token, measured as `why` says."""
+    token_factor: float  # Tokens per base token, measured as `why` says
     why: str
 
 
@@ -102,6 +94,8 @@ class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
     date: str
     sources: tuple[str, ...]
     cache: dict[str, tuple[CacheRules, ...]]
+    simulated_cache: dict[str, CacheRules]
+    """Rules that only the cache simulation uses, by who serves the model; they precede `cache`."""
     images: dict[str, tuple[ImageRule, ...]]
     routes: dict[str, Route]
     families: tuple[Family, ...]

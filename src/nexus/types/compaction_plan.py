@@ -29,45 +29,21 @@ class CompactionPlan(Struct, frozen=True):
     session: str
     view: str
     trigger: Trigger
-    covers_from: int
-    """First entry that is covered, from its message `start_ord` on."""
-
-    covers_to: int
-    """Last entry that is covered completely."""
-
-    first_kept: int
-    """First entry that is kept, from its message `kept_ord` on."""
-
+    covers_from: int  # First entry that is covered, from its message `start_ord` on
+    covers_to: int  # Last entry that is covered completely
+    first_kept: int  # First entry that is kept, from its message `kept_ord` on
     kept_ord: int
-
-    pending_request: MessageRef | None
-    """The covered user message that the kept messages still answer."""
-
-    previous: str
-    """The current summary, which the new one updates."""
-
-    after_mark: int
-    """Seq of the newest checkpoint."""
-
+    pending_request: MessageRef | None  # The covered user message that the kept messages still answer
+    previous: str  # The current summary, which the new one updates
+    after_mark: int  # Seq of the newest checkpoint
     head: int
     head_hash: str
-
-    messages: int
-    """Number of messages that are covered."""
-
-    tokens_before: int
-    """Tokens of the whole prompt."""
-
-    kept_tokens: int
-    """Tokens of the prompt that stay, without the new summary."""
-
-    summary_tokens: int
-    """Limit of the new summary."""
-
+    messages: int  # Number of messages that are covered
+    tokens_before: int  # Tokens of the whole prompt
+    kept_tokens: int  # Tokens of the prompt that stay, without the new summary
+    summary_tokens: int  # Limit of the new summary
     start_ord: int = 0
-
-    factor: float = 1.0
-    """Provider tokens per base token."""
+    factor: float = 1.0  # Provider tokens per base token
 
     @property
     def start(self) -> MessageRef:

@@ -25,17 +25,11 @@ MEMORY_ORIGIN = "nexus:shared_memory"
 class PreviousTurns(Struct, frozen=True):
     """The messages before the open turn that blocks may report."""
 
-    rows: Sequence[tuple[int, StoredMessage]] = ()
-    """Newest messages, oldest first, each with the number of its turn."""
-
-    summary: str = ""
-    """Summary of the messages before them."""
-
+    rows: Sequence[tuple[int, StoredMessage]] = ()  # Newest messages, oldest first, each with the number of its turn
+    summary: str = ""  # Summary of the messages before them
     pinned: Sequence[tuple[int, StoredMessage]] = ()
     """Verbatim pins with their groups, each group with a number of its own."""
-
-    max_entries: int = 20
-    """Maximum entries that a block may show. A smaller budget allows fewer."""
+    max_entries: int = 20  # Maximum entries that a block may show. A smaller budget allows fewer.
 
 
 SUMMARY_MARKER = "[Previous conversation summary]"
@@ -60,9 +54,7 @@ SESSION_SOURCE = "nexus:session-start"
 class HistoryHeader(Struct, frozen=True):
     """Fixed texts of a session's history."""
 
-    started: str = ""
-    """First message, on the session's start; empty if there is none."""
-
+    started: str = ""  # First message, on the session's start; empty if there is none
     summary_heading: str = f"{SUMMARY_MARKER}\n"
 
 
@@ -75,17 +67,12 @@ class History(Sequence[Message]):
 
     opening: tuple[Message, ...] = ()
     """Header, summary, omission notice and pins."""
-
     shared: list[Message] = field(default_factory=list[Message])
     """The window's messages, repaired. The window appends to this list; only the first `end` belong to this history."""
-
     end: int = 0
-
     closing: tuple[Message, ...] = ()
     """Results that an interrupted tool call lacks."""
-
     tokens: int = 0
-
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     """The renderers' cache for `shared`, by provider format."""
 

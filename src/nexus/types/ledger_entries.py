@@ -47,13 +47,11 @@ class Entry(Struct, frozen=True):
 
     seq: int
     kind: EntryKind
-    turn: int
-    """Number of the turn it belongs to."""
+    turn: int  # Number of the turn it belongs to
     at_ms: int
     body: dict[str, Any]
     rows: tuple[StoredMessage, ...]
-    hash: bytes
-    """Chain value over this entry and all entries before it."""
+    hash: bytes  # Chain value over this entry and all entries before it
 
 
 class NewEntry(Struct, frozen=True):
@@ -64,11 +62,9 @@ class NewEntry(Struct, frozen=True):
     body: dict[str, Any] = {}
     """Fields of `Compaction` for a `compaction`; `of` (seq of a compaction or undo) for an `undone`; `seq`, `ord` and
     `reason` for a `pin` and `unpin`."""
-    at_ms: int = 0
-    """Milliseconds since 1970; 0 is the store's clock."""
+    at_ms: int = 0  # Milliseconds since 1970; 0 is the store's clock
     starts_turn: bool = False
-    keys: tuple[str, ...] = ()
-    """Idempotency keys, each of which works once."""
+    keys: tuple[str, ...] = ()  # Idempotency keys, each of which works once
 
 
 class Compaction(Struct, frozen=True):
@@ -76,8 +72,7 @@ class Compaction(Struct, frozen=True):
 
     covers_from: int
     covers_to: int
-    first_kept: int
-    """Seq of the entry in which the kept messages begin."""
+    first_kept: int  # Seq of the entry in which the kept messages begin
     summary: str
     type: str = "summary"
     trigger: str = "manual"
@@ -88,8 +83,7 @@ class Compaction(Struct, frozen=True):
     summary_tokens: int = 0
     call_tokens: int = 0
     duration_ms: int = 0
-    kept_ord: int = 0
-    """Order of the first kept message in its entry. Earlier ones of that entry are covered too."""
+    kept_ord: int = 0  # Order of the first kept message in its entry. Earlier ones of that entry are covered too.
     pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if the summary covers it."""
 
@@ -98,8 +92,7 @@ class Cut(Struct, frozen=True):
     """A view's decision to omit everything before `first`, stored with the turn whose context needed it."""
 
     view: str
-    number: int
-    """Count of the view's decisions, from 1."""
+    number: int  # Count of the view's decisions, from 1
     at_seq: int
     first: MessageRef
     omission_notice: str = field(name="marker")
@@ -111,22 +104,18 @@ class Cut(Struct, frozen=True):
     keeps_summary: bool = True
     reason: Literal["over budget", "old images", "older entries"] = "over budget"
     """`old images` decides about images only, `older entries` about a block's report of earlier turns."""
-    truncate_until_seq: int = field(default=0, name="clip_until")
-    """Seq up to which tool results are truncated."""
-    max_result_tokens: int = field(default=0, name="clip_tokens")
-    """Base tokens of each truncated tool result, at most."""
+    truncate_until_seq: int = field(default=0, name="clip_until")  # Seq up to which tool results are truncated
+    max_result_tokens: int = field(default=0, name="clip_tokens")  # Base tokens of each truncated tool result, at most
     pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if it is omitted itself."""
-    head: MessageRef | None = None
-    """Messages before this one are shown before the omission notice."""
+    head: MessageRef | None = None  # Messages before this one are shown before the omission notice
     shows_first_message: bool = field(default=True, name="task")
     """False if there is no room for the session's first user message."""
     shows_pending_request: bool = field(default=True, name="request")
     """False if there is no room for the message that `asked` names."""
     preceding_messages: int = field(default=0, name="passed")
     """Number of messages before `first` that are neither cleared nor summarized, pins and the head included."""
-    images_until_seq: int = field(default=0, name="images_until")
-    """Seq up to which images are shown as placeholders."""
+    images_until_seq: int = field(default=0, name="images_until")  # Seq up to which images are shown as placeholders
 
 
 class AssemblyRow(Struct, frozen=True):
@@ -144,8 +133,7 @@ class Commit(Struct, frozen=True):
     entries: tuple[NewEntry, ...] = ()
     cut: Cut | None = None
     assembly: AssemblyRow | None = None
-    expected_head: int | None = None
-    """Seq that the session's newest entry must have."""
+    expected_head: int | None = None  # Seq that the session's newest entry must have
     follows: tuple[int, bytes] | None = None
     """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""
     expected_checkpoint: int | None = None
@@ -159,17 +147,14 @@ class Committed(Struct, frozen=True):
     """Result of a commit."""
 
     thread: int
-    head: int
-    """Seq of the session's newest entry afterwards."""
-    added: int
-    """Number of new entries; 0 when all keys were known."""
+    head: int  # Seq of the session's newest entry afterwards
+    added: int  # Number of new entries; 0 when all keys were known
     turn: int
 
 
 class StoredCalibration(Struct, frozen=True):
     """Ratio between a provider's own counts of a model's prompts and ours."""
 
-    factor_64: int
-    """The factor in 64ths."""
+    factor_64: int  # The factor in 64ths
     samples: int
     at_ms: int = 0

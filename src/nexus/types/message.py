@@ -1,12 +1,19 @@
-"""Messages and their parts, and the base token counts that are taken when a message is written."""
+"""Messages and their parts, the base token counts that are taken when a message is written, and OpenAI's reasoning items.
+
+A reasoning item of the Responses API is a `Thinking` with the whole item (id, summary, encrypted content) in `signature`,
+as JSON text. Its JSON begins in a fixed way that distinguishes it from other providers' signatures.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
+
+from nexus.types.sanitize import sanitize_text
 
 ProviderFormat: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
@@ -17,8 +24,7 @@ class TokenSize(Struct, frozen=True, gc=False):
     openai: int
     anthropic: int
     gemini: int
-    optional: int = 0
-    """Tokens of thinking and memory notes, which only some calls send; not part of the other three."""
+    optional: int = 0  # Tokens of thinking and memory notes, which only some calls send; not part of the other three
 
     @property
     def tokens(self) -> int:
@@ -27,13 +33,7 @@ class TokenSize(Struct, frozen=True, gc=False):
 
     def on(self, provider_format: ProviderFormat) -> int:
         """Return the tokens in one provider format."""
-        return (
-            self.openai
-            if provider_format == "openai"
-            else self.anthropic
-            if provider_format == "anthropic"
-            else self.gemini
-        )
+        return getattr(self, provider_format)
 
     def __add__(self, other: TokenSize) -> TokenSize:
         return TokenSize(
@@ -168,3 +168,65 @@ def assistant(text: str = "", *calls: ToolCall, **fields: str | int) -> Message:
 def tool(call_id: str, text: str, name: str = "", *, is_error: bool = False, **fields: str | int) -> Message:
     """Return a message with one tool result."""
     return Message("tool", (ToolResult(call_id, (Text(text),), name, is_error),), **fields)  # pyright: ignore[reportArgumentType]
+
+
+_REASONING_OPENING = '{"type":"reasoning"'
+
+_KNOWN_PHASES = ("commentary", "final_answer")
+PHASES = "phases"
+"""Key in a message's `meta` for the phase of each of its texts; `null` for a text without one."""
+
+
+class _Meta(Struct):
+    phases: list[str | None] = []
+
+
+_item = msgspec.json.Decoder(dict[str, Any])
+_meta = msgspec.json.Decoder(_Meta)
+
+
+def is_reasoning_item(part: Thinking) -> bool:
+    """Return True if this thinking is a reasoning item of the Responses API, and not another provider's."""
+    return part.signature.startswith(_REASONING_OPENING)
+
+
+def returnable_reasoning(part: Thinking) -> dict[str, Any] | None:
+    """Return the item for a later request; None if it cannot be sent again.
+
+    Without its encrypted content an item is valid only on a server that stored it (`openai` package,
+    `ResponseReasoningItemParam`).
+    """
+    if not is_reasoning_item(part):
+        return None
+    try:
+        item = _item.decode(sanitize_text(part.signature))
+    except msgspec.MsgspecError:
+        return None
+    item_id, sealed, summary = item.get("id"), item.get("encrypted_content"), item.get("summary")
+    if not (isinstance(item_id, str) and item_id and isinstance(sealed, str) and sealed):
+        return None
+    texts = [{"type": "summary_text", "text": text} for text in summary_texts(summary)]
+    return {"type": "reasoning", "id": item_id, "summary": texts, "encrypted_content": sealed}
+
+
+def summary_texts(summary: object) -> list[str]:
+    """Return the texts of an item's summary or content; entries of another form are skipped."""
+    entries = cast("list[object]", summary) if isinstance(summary, list) else []
+    texts = [cast("dict[str, object]", entry).get("text") for entry in entries if isinstance(entry, dict)]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def phases(message: Message) -> list[str]:
+    """Return the phase of each text of an assistant's message (`commentary`, `final_answer`), empty if unknown.
+
+    All are empty if the message no longer has the texts that were read.
+    """
+    texts = sum(isinstance(part, Text) for part in message.parts)
+    if f'"{PHASES}"' in message.meta:
+        try:
+            stored = _meta.decode(message.meta).phases
+        except msgspec.MsgspecError:
+            stored = []
+        if len(stored) == texts:
+            return [phase if phase in _KNOWN_PHASES else "" for phase in stored]
+    return [""] * texts

@@ -29,10 +29,7 @@ class Share(Struct, frozen=True):
     """Lower and upper bound of a layer's part of the available tokens."""
 
     layer: Layer
-
-    floor: float = 0.0
-    """Session only: share of the tokens that system prompt and event leave which a cut keeps."""
-
+    floor: float = 0.0  # Session only: share of the tokens that system prompt and event leave which a cut keeps
     ceiling: float = 1.0
     """Largest blocks of Workspace, Persona or Memory are truncated above it; the Session's history is cut."""
 
@@ -44,19 +41,14 @@ class Profile(Struct, frozen=True):
     description: str
     system: tuple[str, ...]
     current: tuple[str, ...]
-
     shares: tuple[Share, ...] = ()
     """Bounds of layers. A layer without a share takes what it needs."""
-
     preamble: tuple[str, ...] = ()
     """Sources whose blocks are messages between the system prompt and the conversation."""
-
     message_format: MessageFormatName = "roles"
     summary: SummaryMarker = "previous"
-
     session_header: bool = False
     """If True, the first message of a new session contains its start time."""
-
     freeze_system_prompt: bool = False
     """If True, the system prompt is unchanged until a compaction or clear, even if its files change."""
 

@@ -1,11 +1,20 @@
-"""Requests for a context, results of agents, and token usage as reported by providers."""
+"""Requests for a context and the records of it, results of agents, and token usage as reported by providers.
+
+Records of the context that came with a message are stored as `context_json` under documented key names. A user message has
+its record in `Message.meta`. The system prompt is not a message of the ledger, so its record is stored with the manifest
+of its call. Other messages have none.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.types.block import Block
+from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
 
 AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
@@ -124,3 +133,57 @@ class AgentResult(Struct, frozen=True):
     def tool_results(self) -> tuple[ToolResult, ...]:
         """All tool results of the messages, in order; each names its call."""
         return tuple(result for message in self.messages for result in message.results())
+
+
+HASH_CHARS = 16
+"""Hex digits of a stored hash, as in the manifest's `blocks`."""
+
+
+def meta_of_user(event: Event, at_ms: int) -> str:
+    """Return `Message.meta` of the message that carries an event, to which context was added at `at_ms`.
+
+    `hookCount` is the number of hooks and callers that added data. A file that is attached as a whole has no `lines`; one
+    that is attached from a line to its end has null as the second.
+    """
+    record = {
+        "event": {"platform": event.platform or None, "hookCount": len(event.hook_data)},
+        "attachments": [
+            {"path": file.path, **({"lines": [file.first_line, file.last_line or None]} if file.first_line else {})}
+            for file in event.attachments
+        ],
+        "injectedAt": at_ms,
+    }
+    return json.dumps({"context_json": record}, separators=(",", ":"))
+
+
+def system_record(
+    blocks: Sequence[Block], persona: str, environment: Environment | None, previous: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the record of a system prompt made of `blocks`; `previous` is the record of the view's last call.
+
+    `version` counts the texts that AGENTS.md had in this view, from 1. `memory` lists the memory files in the prompt.
+    Missing parts are null.
+    """
+    rules = _hash_of(blocks, "AGENTS.md")
+    workspace: Mapping[str, Any] = previous.get("workspace", {})
+    version = int(workspace.get("version", 0))
+    if not version or workspace.get("agentsMdHash") != rules:
+        version += 1
+    return {
+        "workspace": {"agentsMdHash": rules, "version": version},
+        "persona": {"id": persona or None, "soulHash": _hash_of(blocks, "SOUL.md")},
+        "nexusEnv": None
+        if environment is None
+        else {
+            "capabilityCount": len(environment.capabilities),
+            "snapshotAt": environment.at_ms,
+            "snapshotHash": _hash_of(blocks, ORIGIN),
+        },
+        "memory": [block.source for block in blocks if block.layer == "Memory"] or None,
+    }
+
+
+def _hash_of(blocks: Sequence[Block], name: str) -> str | None:
+    """Return the hash of the file with this name, or of the block's text if it is not from a file."""
+    block = next((block for block in reversed(blocks) if block.source.rsplit("/", 1)[-1] == name), None)
+    return (block.files[0] if block.files else block.hash)[:HASH_CHARS] if block is not None else None

@@ -70,8 +70,7 @@ class ToolMetadata(Struct, frozen=True):
 
     name: str
     category: str = ""
-    roles: tuple[str, ...] = ()
-    """The agents' roles that may have the tool; empty for all."""
+    roles: tuple[str, ...] = ()  # The agents' roles that may have the tool; empty for all
 
 
 def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

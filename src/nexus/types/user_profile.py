@@ -23,11 +23,6 @@ def friend_text(profile: object) -> str:
     return user_profile_text(profile)[0] or NOTHING_KNOWN
 
 
-def friend_info(profile: object) -> str:
-    """Return the content of the frame [FRIENDS_INFO]: the heading, a blank line, and `friend_text`."""
-    return f"{FRIEND_HEADING}\n\n{friend_text(profile)}"
-
-
 def user_profile_text(profile: object) -> tuple[str, str]:
     """Return the profile's text ("" for none), and the name of a field whose value is not text ("" for none)."""
     invalid = ""

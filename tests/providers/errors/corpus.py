@@ -1,5 +1,5 @@
 """Errors as providers send them, and what each means. The sentences are those that the issues named in
-`nexus/providers/errors/messages.py` quote, with numbers of our own where they give none."""
+`nexus/providers/errors/messages.toml` quote, with numbers of our own where they give none."""
 
 from __future__ import annotations
 

@@ -8,18 +8,11 @@ import openai
 import pytest
 
 from nexus.providers.errors import OverflowVerdict, classify, learned_window
-from nexus.providers.errors.messages import (
-    OVERFLOW,
-    RATE_LIMIT_CODES,
-    TOO_LARGE_CODES,
-    TOO_LONG_CODES,
-    UNRELATED_CODES,
-    UNRELATED_TEXTS,
-    normalize_code,
-    parse_number,
-)
+from nexus.providers.errors.messages import error_rules, normalize_code, parse_number
 from providers.errors.corpus import CASES, Case
 
+RULES = error_rules()
+TEXT_RULES = (*RULES.overflow, *RULES.unrelated)
 PROVIDERS = frozenset(
     [
         "openai",
@@ -47,30 +40,30 @@ PROVIDERS = frozenset(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider or 'any'}: {case.name}".replace(" ", "-"))
-def test_each_error_of_the_corpus_means_what_it_should(case: Case) -> None:
+def test_error_has_expected_verdict(case: Case) -> None:
     found = classify(case.error(), provider=case.provider, window=8_192)
     got = (found.kind, found.source, found.part, found.limit, found.limit_of, found.requested, found.at_least)
     due = (case.kind, case.source, case.part, case.limit, case.limit_of, case.requested, case.at_least)
     assert got == due, found
 
 
-def test_every_provider_has_an_overflow_in_the_corpus() -> None:
+def test_corpus_has_overflow_of_every_provider() -> None:
     assert PROVIDERS - {case.provider for case in CASES if case.kind == "overflow"} == set()
 
 
-def test_the_corpus_has_no_case_twice() -> None:
+def test_corpus_has_no_duplicates() -> None:
     names = [(case.provider, case.name) for case in CASES]
     assert len(names) == len(set(names))
 
 
-def test_every_rule_for_texts_decides_some_text_of_the_corpus() -> None:
+def test_every_text_rule_decides_some_corpus_text() -> None:
     found = [classify(case.error()) for case in CASES]
     sources = {one.source for one in found} | {classify(one.text).source for one in found}
-    assert {f"text:{rule.name}" for rule in (*OVERFLOW, *UNRELATED_TEXTS)} - sources == set()
+    assert {f"text:{rule.name}" for rule in TEXT_RULES} - sources == set()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.source != "code:1261"], ids=lambda case: case.name)
-def test_without_the_providers_name_nothing_becomes_an_overflow(case: Case) -> None:
+def test_missing_provider_name_adds_no_overflow(case: Case) -> None:
     found = classify(case.error())
     assert (
         found.kind == case.kind
@@ -87,7 +80,7 @@ def test_overflow_request_exceeds_its_limit(case: Case) -> None:
         assert found.output_tokens > 0 and found.input_tokens < found.limit
 
 
-def test_input_and_output_are_told_apart() -> None:
+def test_input_and_output_tokens_are_distinguished() -> None:
     text = "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length"
     found = classify(text)
     assert (found.part, found.input_tokens, found.output_tokens, found.requested) == (
@@ -100,7 +93,7 @@ def test_input_and_output_are_told_apart() -> None:
     assert (found.part, found.input_tokens, found.output_tokens) == ("input", 278_959, 64_000)
 
 
-def test_several_inputs_are_one_sum() -> None:
+def test_itemized_inputs_are_summed() -> None:
     found = classify(
         "This endpoint's maximum context length is 163840 tokens. However, you requested about 172900 tokens "
         "(4429 of text input, 4631 of tool input, 163840 in the output)."
@@ -108,7 +101,7 @@ def test_several_inputs_are_one_sum() -> None:
     assert (found.input_tokens, found.output_tokens) == (9_060, 163_840)
 
 
-def test_the_window_helps_where_only_a_difference_is_told() -> None:
+def test_window_completes_message_with_difference_only() -> None:
     text = "prompt too long; exceeded max context length by 4,096 tokens"
     assert classify(text, window=8_192).requested == 12_288
     assert classify(text).requested == 0
@@ -129,12 +122,12 @@ def test_window_is_learned_only_from_reported_limits(text: str, window: int | No
     assert learned_window(classify(text)) == window
 
 
-def test_the_text_is_shown_shortened_in_one_line_and_can_be_sent() -> None:
+def test_verdict_text_is_one_truncated_valid_line() -> None:
     found = classify("prompt is too long\n" + "\ud800x" * 5_000)
     assert len(found.text) == 300 and found.text.startswith("prompt is too long \ufffdx") and found.text.endswith("…")
 
 
-def test_a_long_text_is_read_at_both_ends() -> None:
+def test_long_text_is_read_at_both_ends() -> None:
     filling = "x " * 100_000
     assert classify(f"prompt is too long: 9 tokens > 8 maximum {filling}").limit == 8
     assert classify(f"{filling} prompt is too long: 9 tokens > 8 maximum").limit == 8
@@ -152,30 +145,29 @@ def test_cause_decides_when_error_itself_matches_no_rule() -> None:
     assert classify(limited).kind == "rate_limit", "the outer error is the newer one"
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_circular_causes_terminate() -> None:
     one, two = RuntimeError("one"), RuntimeError("two")
     one.__cause__, two.__cause__ = two, one
     assert classify(one) == OverflowVerdict("other", "none", text="one")
 
 
 @pytest.mark.parametrize("package", [openai, anthropic])
-def test_errors_without_an_answer_are_another_matter(package: object) -> None:
+def test_connection_errors_are_other(package: object) -> None:
     request = httpx2.Request("POST", "https://provider.invalid")
     assert classify(package.APIConnectionError(request=request)).kind == "other"  # type: ignore[attr-defined]
     assert classify(package.APITimeoutError(request=request)).kind == "other"  # type: ignore[attr-defined]
 
 
-def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
-    for codes in (TOO_LONG_CODES, TOO_LARGE_CODES, RATE_LIMIT_CODES, UNRELATED_CODES):
+def test_stored_codes_are_normalized() -> None:
+    too_long, too_large = RULES.codes.too_long, RULES.codes.too_large
+    for codes in (too_long, too_large, RULES.codes.rate_limit, RULES.codes.unrelated):
         assert {normalize_code(code) for code in codes} == codes
     assert (
         normalize_code("ContextWindowExceededError")
         == normalize_code("context_window_exceeded")
         == "contextwindowexceeded"
     )
-    assert not TOO_LONG_CODES & TOO_LARGE_CODES and not (TOO_LONG_CODES | TOO_LARGE_CODES) & (
-        RATE_LIMIT_CODES | UNRELATED_CODES
-    )
+    assert not too_long & too_large and not (too_long | too_large) & (RULES.codes.rate_limit | RULES.codes.unrelated)
 
 
 @pytest.mark.parametrize(
@@ -183,12 +175,12 @@ def test_codes_are_kept_in_the_form_in_which_they_are_compared() -> None:
     [("8192", 8_192), ("1,048,576", 1_048_576), ("1.048.576", 1_048_576), ("1 048 576", 1_048_576),
      ("1_048_576", 1_048_576), ("524288.0", 524_288), ("128k", 128_000), ("١٢٨", 128), ("", 0), (None, 0)],
 )  # fmt: skip
-def test_numbers_are_read_with_and_without_separators(digits: str | None, tokens: int) -> None:
+def test_parse_number_accepts_separators(digits: str | None, tokens: int) -> None:
     assert parse_number(digits) == tokens
 
 
-@pytest.mark.parametrize("rule", [*OVERFLOW, *UNRELATED_TEXTS], ids=lambda rule: rule.name)
-def test_no_pattern_repeats_what_itself_repeats_without_bound(rule: object) -> None:
+@pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.name)
+def test_text_rules_have_only_bounded_repeats(rule: object) -> None:
     pattern: re.Pattern[str] = rule.pattern  # type: ignore[attr-defined]
     repeats = re.sub(r"\\\+|\[[^\]]*\]", "", pattern.pattern)
     assert not re.search(r"[*+]|\{\d+,\}", repeats), "only bounded repeats"

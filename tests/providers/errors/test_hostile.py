@@ -122,11 +122,11 @@ ODD = [
 
 
 @pytest.mark.parametrize("index", range(len(ODD)))
-def test_anything_can_be_asked_about(index: int) -> None:
+def test_classify_accepts_any_object(index: int) -> None:
     assert classify(ODD[index]).kind in ("overflow", "rate_limit", "other")
 
 
-def test_what_could_be_read_before_something_refused_is_kept() -> None:
+def test_details_read_before_failure_are_used() -> None:
     error = RefusesToBePrinted()
     error.status_code = 429  # type: ignore[attr-defined]
     error.response = {"error": Refuses(), "message": TOO_LONG}  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def test_what_could_be_read_before_something_refused_is_kept() -> None:
 
 
 @given(BODIES, st.text(max_size=10), st.integers(-5, 10**7))
-def test_any_body_has_a_verdict_and_twice_the_same(body: Any, provider: str, window: int) -> None:
+def test_verdict_of_any_body_is_deterministic(body: Any, provider: str, window: int) -> None:
     found = classify(body, provider=provider, window=window)
     assert found == classify(body, provider=provider, window=window)
     assert found.source and min(found.limit, found.requested, found.input_tokens, found.output_tokens) >= 0
@@ -147,7 +147,7 @@ def test_any_body_has_a_verdict_and_twice_the_same(body: Any, provider: str, win
 
 
 @given(BODIES, st.sampled_from([400, 413, 422, 429, 500]))
-def test_an_exception_with_any_body_has_a_verdict(body: Any, status: int) -> None:
+def test_exception_with_any_body_has_verdict(body: Any, status: int) -> None:
     error = ValueError(body)
     error.status_code, error.body, error.__cause__ = status, body, RuntimeError(body)  # type: ignore[attr-defined]
     assert isinstance(classify(error), OverflowVerdict)
@@ -155,14 +155,14 @@ def test_an_exception_with_any_body_has_a_verdict(body: Any, status: int) -> Non
 
 @given(BODIES)
 @example({"status": "context_length_exceeded"})
-def test_a_429_is_an_overflow_only_by_a_typed_code(body: Any) -> None:
+def test_status_429_is_overflow_only_by_typed_code(body: Any) -> None:
     found = classify((429, body))
     field, _, value = found.source.partition(":")
     assert found.kind != "overflow" or (field != "text" and not value[:1].isdecimal())
 
 
 @given(st.sampled_from(CASES), st.text(max_size=200))
-def test_words_around_a_providers_sentence_do_not_raise(case: Any, text: str) -> None:
+def test_surrounding_words_do_not_raise(case: Any, text: str) -> None:
     assert classify(f"{text} {classify(case.error()).text} {text}").source
 
 
@@ -178,7 +178,7 @@ def test_only_ends_of_huge_text_are_read(filling: str, size: int) -> None:
         assert classify(error).kind in ("overflow", "other")
 
 
-def test_many_values_and_many_errors_are_not_all_looked_at() -> None:
+def test_number_of_values_and_errors_read_is_limited() -> None:
     body = {"errors": [{"message": f"no {number}"} for number in range(5_000)]}
     assert len(next(extract_details(body)).texts) <= 12
     group = ExceptionGroup("all", [ValueError(str(number)) for number in range(5_000)])

@@ -9,7 +9,7 @@ from nexus.providers.errors import detect_silent_overflow, learned_window
 
 
 @pytest.mark.parametrize("reason", ["model_context_window_exceeded", "MODEL_CONTEXT_WINDOW_EXCEEDED", "model_length"])
-def test_a_stop_reason_can_say_that_the_window_is_full(reason: str) -> None:
+def test_stop_reason_of_full_window_is_overflow(reason: str) -> None:
     found = detect_silent_overflow(TokenUsage(150_000, 50_000), window=200_000, stop_reason=reason)
     assert found is not None
     assert (found.kind, found.part, found.source) == ("overflow", "input", f"stop:{reason}")
@@ -23,7 +23,7 @@ def test_accepted_prompt_over_window_is_overflow() -> None:
     assert detect_silent_overflow(TokenUsage(131_000, 900), window=131_072, stop_reason="stop") is None
 
 
-def test_cache_reads_are_part_of_what_was_used() -> None:
+def test_cache_reads_count_as_input() -> None:
     reply = read_reply(
         {
             "type": "message", "role": "assistant", "content": [{"type": "text", "text": "Yes"}], "stop_reason": "end_turn",
@@ -35,7 +35,7 @@ def test_cache_reads_are_part_of_what_was_used() -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "max_output_tokens"])
-def test_an_empty_answer_at_99_percent_of_the_window_had_no_room(reason: str) -> None:
+def test_empty_answer_at_99_percent_of_window_is_overflow(reason: str) -> None:
     found = detect_silent_overflow(TokenUsage(99_000, 0), window=100_000, stop_reason=reason)
     assert found is not None and found.source == "usage:empty answer at the limit"
     assert detect_silent_overflow(TokenUsage(98_999, 0), window=100_000, stop_reason=reason) is None
@@ -49,7 +49,7 @@ def test_an_empty_answer_at_99_percent_of_the_window_had_no_room(reason: str) ->
     assert detect_silent_overflow(TokenUsage(99_000, 0), window=100_000, stop_reason="stop") is None
 
 
-def test_a_prompt_of_exactly_the_window_was_cut() -> None:
+def test_prompt_of_exactly_window_size_is_overflow() -> None:
     found = detect_silent_overflow(TokenUsage(8_192, 40), window=8_192, stop_reason="stop", sent_tokens=11_000)
     assert found is not None
     assert (found.source, found.requested, learned_window(found)) == ("usage:exactly the window", 11_000, 8_192)
@@ -67,18 +67,18 @@ def test_silent_overflow_of_smaller_window_is_detected() -> None:
 
 
 @pytest.mark.parametrize("used", [0, 4_000, 4_096, 5_000])
-def test_an_estimate_that_is_only_inexact_is_no_overflow(used: int) -> None:
+def test_inexact_estimate_is_not_overflow(used: int) -> None:
     assert detect_silent_overflow(TokenUsage(used, 40), window=131_072, stop_reason="stop", sent_tokens=5_000) is None
 
 
-def test_without_usage_and_window_nothing_is_said() -> None:
+def test_no_verdict_without_usage_and_window() -> None:
     assert (
         detect_silent_overflow(TokenUsage(), window=0, stop_reason="length", text_empty=True, sent_tokens=9_000) is None
     )
 
 
 @given(st.builds(TokenUsage, st.integers(0, 10**7), st.integers(0, 10**6)), st.integers(0, 10**7), st.text(max_size=9))
-def test_a_reply_that_fits_and_was_not_cut_is_never_an_overflow(usage: TokenUsage, window: int, reason: str) -> None:
+def test_reply_within_window_is_not_overflow(usage: TokenUsage, window: int, reason: str) -> None:
     found = detect_silent_overflow(
         usage, window=window, stop_reason=reason, output_tokens=1, sent_tokens=usage.input_tokens
     )

@@ -49,7 +49,7 @@ def test_break_is_free_when_uncached_and_none_when_unpriced() -> None:
         price_of_break(-1, claude)
 
 
-def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
+def test_price_of_break_uses_long_prompt_prices() -> None:
     gemini = resolve("gemini-2.5-pro")
     short, long = (price_of_break(10_000, gemini, prompt_tokens=tokens) for tokens in (100_000, 300_000))
     assert short == Decimal("0.01125")
@@ -57,7 +57,7 @@ def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
 
 
 @given(st.integers(0, 100_000), st.integers(0, 100_000), st.integers(0, 500))
-def test_payback_is_the_difference_of_two_simulated_series(rewritten: int, dropped: int, calls: int) -> None:
+def test_break_even_equals_difference_of_simulated_series(rewritten: int, dropped: int, calls: int) -> None:
     rule = CacheRule("automatic", 0, 0, 1, 1, 1_000, CLAUDE)
     prefix = (CacheSegment("a", 1_000), CacheSegment("old", dropped), CacheSegment("kept", rewritten))
     shorter = (prefix[0], prefix[2])
@@ -77,15 +77,13 @@ def test_break_even_is_first_call_with_net_gain(rewritten: int, dropped: int) ->
         assert paid.calls == 0 or paid.after(paid.calls - 1) < 0
 
 
-def test_a_negative_cut_is_refused() -> None:
+def test_break_even_rejects_negative_tokens() -> None:
     with pytest.raises(BadCall):
         break_even(-1, 0, CLAUDE)
 
 
 @given(st.integers(0, 3_000), st.integers(1, 400), st.integers(1, 30), st.integers(0, 5_000), st.integers(2, 3))
-def test_the_closed_form_of_a_cycle_is_what_the_simulator_charges(
-    fixed: int, growth: int, calls: int, kept: int, cycles: int
-) -> None:
+def test_cut_cycle_cost_equals_simulated_cost(fixed: int, growth: int, calls: int, kept: int, cycles: int) -> None:
     low = fixed + kept + growth
     rule = CacheRule("automatic", 0, 0, 1, 1, 1_000, CLAUDE)
     sent: list[CacheCall] = []
@@ -121,7 +119,7 @@ def rates_of_some_provider(draw: st.DrawFn) -> Rates:
 
 
 @given(courses(), rates_of_some_provider())
-def test_the_cheapest_marks_are_those_that_brute_force_finds(course: CutCycle, rates: Rates) -> None:
+def test_cheapest_cut_points_equal_brute_force(course: CutCycle, rates: Rates) -> None:
     found = cheapest_cut_points(course, rates)
     whole = course.sums[-1]
     costs: dict[tuple[int, int], Fraction] = {}
@@ -148,7 +146,7 @@ def test_cheapest_cut_is_deepest_at_order_quantity_without_worth() -> None:
     assert (found.low, found.calls, found.high, found.now) == (6_400, 15, 12_000, True)
 
 
-def test_what_history_is_worth_makes_cuts_shallower_and_rarer() -> None:
+def test_cuts_are_shallower_and_rarer_when_history_has_worth() -> None:
     sums = tuple(range(0, 20_001, 500))
     cheap, dear = (
         cheapest_cut_points(CutCycle(sums, 2_000, 400, 30_000, 400, worth=worth), CLAUDE) for worth in (0, 60)
@@ -168,6 +166,6 @@ def test_what_history_is_worth_makes_cuts_shallower_and_rarer() -> None:
         CutCycle((0, 5), 0, 0, 9, 0),
     ],
 )
-def test_a_course_that_cannot_be_is_refused(course: CutCycle) -> None:
+def test_cheapest_cut_points_reject_invalid_cycle(course: CutCycle) -> None:
     with pytest.raises(BadCall):
         cheapest_cut_points(course, CLAUDE)

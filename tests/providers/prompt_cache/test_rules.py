@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from nexus.providers.prompt_cache import Rates, cache_rule, dollars
-from nexus.providers.prompt_cache.rules import ADDED
 from nexus.tokens.model import all_models, resolve
+from nexus.tokens.model_table import provider_table
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from nexus.tokens.model import all_models, resolve
         ("groq/openai/gpt-oss-120b", False, 1024, 1, 120),
     ],
 )
-def test_a_model_has_the_documented_cache_of_who_serves_or_made_it(
+def test_cache_rule_follows_provider_or_vendor(
     name: str, *, by_marks: bool, least: int, step: int, minutes: int
 ) -> None:
     rule = cache_rule(resolve(name))
@@ -42,18 +42,18 @@ def test_rates_are_picodollars_and_hour_has_its_own_write_price() -> None:
     assert dollars(1_000_000 * short.rates.write) == Decimal("3.75")
 
 
-def test_a_cache_without_marks_has_one_life() -> None:
+def test_cache_without_breakpoints_has_one_lifetime() -> None:
     for name in ("gpt-5.6-sol", "gemini-2.5-pro", "deepseek-chat"):
         assert cache_rule(resolve(name), hour=True) == cache_rule(resolve(name))
 
 
-def test_long_prompts_have_their_own_prices() -> None:
+def test_cache_rule_has_long_prompt_rates() -> None:
     rule = cache_rule(resolve("gemini-2.5-pro"))
     assert rule.rates_at(199_999).input == 1_250_000
     assert rule.rates_at(200_000) == Rates(input=2_500_000, output=15_000_000, read=250_000, write=2_500_000)
 
 
-def test_without_a_price_the_rates_are_relative_to_an_input_token() -> None:
+def test_rates_are_relative_when_price_is_unknown() -> None:
     rule = cache_rule(resolve("claude-of-next-year"))
     assert not rule.priced
     assert rule.rates == Rates(input=1_000_000, output=0, read=100_000, write=1_250_000)
@@ -73,5 +73,5 @@ def test_every_known_model_has_rule_with_reads_at_most_input_price() -> None:
             assert rule.rates.read <= rule.rates.input, model.name
 
 
-def test_the_added_rules_say_why() -> None:
-    assert all(rules.why and rules.min_tokens for rules in ADDED.values())
+def test_simulated_cache_rules_have_reasons() -> None:
+    assert all(rules.why and rules.min_tokens for rules in provider_table().simulated_cache.values())

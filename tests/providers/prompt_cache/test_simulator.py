@@ -61,7 +61,7 @@ def test_outcome_adds_up_and_cost_is_bounded(calls: list[CacheCall], rule: Cache
 
 
 @given(series(), st.sampled_from(RULES), st.integers(1, 3_000_000))
-def test_a_longer_time_to_live_never_reads_less(calls: list[CacheCall], rule: CacheRule, more_ms: int) -> None:
+def test_longer_lifetime_never_reads_less(calls: list[CacheCall], rule: CacheRule, more_ms: int) -> None:
     longer = CacheRule(
         rule.provider, rule.max_breakpoints, rule.lookback_blocks, rule.min_tokens, rule.step_tokens,
         rule.ttl_ms + more_ms, rule.rates,
@@ -71,7 +71,7 @@ def test_a_longer_time_to_live_never_reads_less(calls: list[CacheCall], rule: Ca
 
 
 @given(series(), st.sampled_from(RULES))
-def test_no_more_is_read_than_some_earlier_prompt_began_with(calls: list[CacheCall], rule: CacheRule) -> None:
+def test_reads_are_at_most_longest_shared_prefix(calls: list[CacheCall], rule: CacheRule) -> None:
     for number, outcome in enumerate(simulate(calls, rule)):
         shared = (common_tokens(calls[number], before) for before in calls[:number])
         assert outcome.read <= max(shared, default=0)
@@ -87,7 +87,7 @@ def common_tokens(one: CacheCall, other: CacheCall) -> int:
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.lists(st.integers(0, 300), max_size=10))
-def test_with_an_unchanged_prefix_everything_but_the_new_is_read(old: list[int], new: list[int]) -> None:
+def test_unchanged_prefix_is_read_completely(old: list[int], new: list[int]) -> None:
     for rule in RULES:
         first, second = simulate((prompt(*old), prompt(*old, *new, at_ms=299_999, marks=marks_of(old, new))), rule)
         assert first.read == 0
@@ -101,7 +101,7 @@ def marks_of(old: list[int], new: list[int]) -> tuple[int, ...]:
 
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=40), st.data())
-def test_a_change_at_a_segment_reads_exactly_those_before_it(sizes: list[int], data: st.DataObject) -> None:
+def test_changed_segment_limits_read_to_preceding_ones(sizes: list[int], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(sizes) - 1))
     before = prompt(*sizes, marks=tuple(sorted({at, len(sizes)} - {0})))
     segments = (*before.segments[:at], CacheSegment("changed", sizes[at]), *before.segments[at + 1 :])
@@ -111,7 +111,7 @@ def test_a_change_at_a_segment_reads_exactly_those_before_it(sizes: list[int], d
         assert (outcome.miss, outcome.changed_at) == ("changed", at)
 
 
-def test_a_read_begins_the_time_to_live_anew() -> None:
+def test_read_restarts_lifetime() -> None:
     calls = [prompt(200, at_ms=at_ms) for at_ms in (0, 299_999, 599_998, 899_998)]
     for rule in RULES:
         assert [outcome.miss for outcome in simulate(calls, rule)] == ["first", "hit", "hit", "expired"]
@@ -124,7 +124,7 @@ def test_breakpoint_finds_cached_prefix_within_twenty_blocks(blocks: int, miss: 
     assert (outcome.miss, outcome.read) == (miss, 200 if miss == "hit" else 0)
 
 
-def test_a_second_mark_bridges_a_long_turn() -> None:
+def test_second_breakpoint_bridges_long_turn() -> None:
     outcome = list(simulate([prompt(200), prompt(200, *[10] * 30, marks=(15, 31))], MARKED))[1]
     assert (outcome.read, outcome.written, outcome.uncached) == (200, 300, 0)
 
@@ -138,7 +138,7 @@ def test_only_prefixes_up_to_breakpoints_are_cached() -> None:
     assert (third.read, third.uncached, third.miss) == (0, 310, "unmarked")
 
 
-def test_a_prompt_below_the_smallest_prefix_is_not_cached() -> None:
+def test_prompt_below_minimum_prefix_is_not_cached() -> None:
     for rule in RULES:
         first, second = simulate([prompt(99), prompt(99, 100)], rule)
         assert (first.written, first.uncached) == (0, 99)
@@ -151,7 +151,7 @@ def test_earlier_dated_call_counts_as_simultaneous() -> None:
     assert cache.send(prompt(200, at_ms=5)).miss == "hit"
 
 
-def test_one_key_is_another_prefix_behind_another_beginning() -> None:
+def test_equal_key_after_other_prefix_is_not_cached() -> None:
     one = CacheCall(0, (CacheSegment("a", 150), CacheSegment("b", 150)))
     other = CacheCall(0, (CacheSegment("b", 150), CacheSegment("b", 150)))
     assert [outcome.read for outcome in simulate([one, other, one], PLAIN)] == [0, 0, 288]
@@ -168,12 +168,12 @@ def test_one_key_is_another_prefix_behind_another_beginning() -> None:
         CacheCall(0, tuple(CacheSegment(str(place), 1) for place in range(5)), (1, 2, 3, 4, 5)),
     ],
 )
-def test_a_call_that_cannot_be_is_refused(call: CacheCall) -> None:
+def test_simulator_rejects_invalid_call(call: CacheCall) -> None:
     with pytest.raises(BadCall):
         Cache(MARKED).send(call)
 
 
-def test_an_empty_prompt_and_no_calls_cost_nothing() -> None:
+def test_empty_prompt_and_empty_series_are_free() -> None:
     assert sum_outcomes(()).share == 0.0
     (outcome,) = simulate([CacheCall(0, ())], MARKED)
     assert (outcome.prompt, outcome.input_cost, outcome.miss) == (0, 0, "first")
@@ -214,7 +214,7 @@ GOLDEN = [
         ),
     ],
 )
-def test_a_small_session_has_this_table(
+def test_small_session_has_expected_outcomes(
     model: str, *, hour: bool, rows: list[tuple[str, int, int, int]], input_dollars: str, output_dollars: str
 ) -> None:
     outcomes = list(simulate(GOLDEN, cache_rule(resolve(model), hour=hour)))
@@ -230,7 +230,7 @@ def test_a_small_session_has_this_table(
 
 
 @given(series(), st.sampled_from(RULES))
-def test_sums_are_the_sums_of_the_parts(calls: list[CacheCall], rule: CacheRule) -> None:
+def test_sum_outcomes_adds_every_amount(calls: list[CacheCall], rule: CacheRule) -> None:
     outcomes = list(simulate(calls, rule))
     sums, last = sum_outcomes(outcomes), sum_outcomes(outcomes[-1:])
     rest = sum_outcomes(outcomes[:-1])

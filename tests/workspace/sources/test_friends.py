@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.types.message import assistant
 from nexus.types.profile import Profile
-from nexus.types.user_profile import NOTHING_KNOWN, friend_info, friend_text
+from nexus.types.user_profile import FRIEND_HEADING, NOTHING_KNOWN, friend_text
 
 KNOWN = "I prefer concise, direct answers. I'm interested in AI ethics and philosophy."
 """Document 000's example."""
@@ -31,7 +31,10 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 def test_framed_text_matches_document_000() -> None:
     """Document 000, "User Message: [FRIENDS_INFO]": the content behind the frame's line."""
-    assert friend_info({"prompt_overrides": {"friends_profile": KNOWN}}) == f"About this friend:\n\n{KNOWN}"
+    assert (FRIEND_HEADING, friend_text({"prompt_overrides": {"friends_profile": KNOWN}})) == (
+        "About this friend:",
+        KNOWN,
+    )
 
 
 @pytest.mark.parametrize(

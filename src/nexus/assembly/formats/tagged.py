@@ -18,7 +18,7 @@ from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.entries import MergedEntry, merge_rows, moment_time
-from nexus.text.frames.beside import escape_note
+from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import MOMENT_ORIGIN, OLDER_ENTRIES, PreviousTurns

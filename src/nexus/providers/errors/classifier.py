@@ -6,11 +6,19 @@ import re
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from nexus.providers.errors import messages as patterns
 from nexus.providers.errors.extract import ErrorDetails, extract_details
-from nexus.providers.errors.messages import Rule, TokenNumbers, TooMuch, normalize_code
+from nexus.providers.errors.messages import (
+    RATE_NUMBERS,
+    Rule,
+    TokenNumbers,
+    TooMuch,
+    error_rules,
+    normalize_code,
+    normalize_error_text,
+    parse_number,
+    parse_token_numbers,
+)
 from nexus.types.request import TokenUsage
 from nexus.types.sanitize import sanitize_text
 
@@ -21,22 +29,17 @@ class OverflowVerdict(Struct, frozen=True):
     """A provider's answer to a request, classified. Numbers are tokens, 0 if not reported."""
 
     kind: Kind
-    source: str
-    """The rule that matched: `code:…`, `text:…` or `status:…`."""
+    source: str  # The rule that matched: `code:…`, `text:…` or `status:…`
     part: TooMuch = ""
     """Part of an overflow to make smaller: `input`; `output`, if the input fits and the requested answer does not; or
     `bytes`, if the body was rejected before tokens were counted."""
-    limit: int = 0
-    """Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting."""
+    limit: int = 0  # Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting.
     limit_of: Literal["", "window", "input"] = ""
-    requested: int = 0
-    """Everything that the request would have used: `input_tokens` and `output_tokens`."""
+    requested: int = 0  # Everything that the request would have used: `input_tokens` and `output_tokens`
     input_tokens: int = 0
     output_tokens: int = 0
-    at_least: bool = False
-    """The provider stopped counting: `requested` and `input_tokens` are lower bounds."""
-    text: str = ""
-    """The provider's text, truncated."""
+    at_least: bool = False  # The provider stopped counting: `requested` and `input_tokens` are lower bounds
+    text: str = ""  # The provider's text, truncated
 
 
 def learned_window(verdict: OverflowVerdict) -> int | None:
@@ -86,37 +89,37 @@ def detect_silent_overflow(
     used = usage.input_tokens
     output = usage.output_tokens if output_tokens is None else output_tokens
     reason = normalize_code(stop_reason)
+    limit = requested = 0
     if reason in RAN_OUT:
-        return _overflow_of_usage(f"stop:{stop_reason}", used, output)
-    if 0 < window < used:
-        return _overflow_of_usage("usage:over the window", used, output)
-    if reason in LENGTH and (output <= 0 or text_empty) and 0 < window * FULL_PERCENT <= used * 100:
-        return _overflow_of_usage("usage:empty answer at the limit", used, output)
-    if 0 < window == used:
-        return _overflow_of_usage(
-            "usage:exactly the window", used, output, limit=window, requested=max(sent_tokens, used)
-        )
-    if used > 0 and used * 100 <= sent_tokens * _CUT_PERCENT and used % _BLOCK == 0:
-        return _overflow_of_usage("usage:cut to a full block", used, output, limit=used, requested=sent_tokens)
-    if 0 < used * 2 < sent_tokens:
-        return _overflow_of_usage("usage:less than was sent", used, output, requested=sent_tokens)
-    return None
-
-
-def _overflow_of_usage(source: str, used: int, output: int, *, limit: int = 0, requested: int = 0) -> OverflowVerdict:
-    return OverflowVerdict(
-        "overflow",
-        source[:120],
-        "input",
-        limit,
-        "window" if limit else "",
-        requested or used + output,
-        requested or used,
-        output,
-    )
+        source = f"stop:{stop_reason}"
+    elif 0 < window < used:
+        source = "usage:over the window"
+    elif reason in LENGTH and (output <= 0 or text_empty) and 0 < window * FULL_PERCENT <= used * 100:
+        source = "usage:empty answer at the limit"
+    elif 0 < window == used:
+        source, limit, requested = "usage:exactly the window", window, max(sent_tokens, used)
+    # Ollama cuts a prompt to its configured window without an error; such windows are multiples of 1,024.
+    elif used > 0 and used * 100 <= sent_tokens * _CUT_PERCENT and used % _BLOCK == 0:
+        source, limit, requested = "usage:cut to a full block", used, sent_tokens
+    elif 0 < used * 2 < sent_tokens:
+        source, requested = "usage:less than was sent", sent_tokens
+    else:
+        return None
+    total, limit_of = requested or used + output, "window" if limit else ""
+    return OverflowVerdict("overflow", source[:120], "input", limit, limit_of, total, requested or used, output)
 
 
 SHOWN_CHARS = 300
+
+ZHIPU_TOO_LONG = "1261"
+"""Zhipu's code for a prompt that is too long; other providers could use the number for anything."""
+ZHIPU = frozenset({"", "zhipu", "zhipuai", "zai", "z.ai", "bigmodel", "glm"})
+
+NOT_ABOUT_SIZE = frozenset({401, 402, 403, 404, 405, 408, 409})
+"""Statuses whose text is not searched: keys, credit, unknown names."""
+
+EMPTY_IS_OVERFLOW = frozenset({"cerebras", "mistral"})
+"""Providers that reject a long prompt with 400 or 413 and an empty body: zhy0216/pigo `overflow.ts`."""
 
 _NO_WORDS = re.compile(
     r"^(?:api error occurred: )?(?:error |status )?(?:code:? ?)?[45]\d\d(?: status code)?"
@@ -138,12 +141,8 @@ def classify(error: object, *, provider: str = "", window: int = 0) -> OverflowV
     company = provider.lower().partition("/")[0].strip()
     first_text = ""
     for details in extract_details(error):
-        plain = [patterns.normalize_error_text(text) for text in details.texts]
-        verdict = (
-            _by_code(details, plain, company, window)
-            or _by_text(details, plain, window)
-            or _by_status(details, plain, company)
-        )
+        plain = [normalize_error_text(text) for text in details.texts]
+        verdict = _by_code(details, plain, company, window) or _by_text(details, plain, company, window)
         if verdict is not None:
             return verdict
         first_text = first_text or next(iter(details.texts), "")
@@ -152,103 +151,83 @@ def classify(error: object, *, provider: str = "", window: int = 0) -> OverflowV
 
 def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
     """Return the verdict of codes, types, class names and status 429."""
-    too_long = (
-        patterns.TOO_LONG_CODES | {patterns.ZHIPU_TOO_LONG} if company in patterns.ZHIPU else patterns.TOO_LONG_CODES
-    )
-    if source := _code_of(details, patterns.UNRELATED_CODES):
+    codes = error_rules().codes
+    too_long = codes.too_long | {ZHIPU_TOO_LONG} if company in ZHIPU else codes.too_long
+    # First: the text of OpenAI's `string_above_max_length` can read like an overflow.
+    if source := _code_of(details, codes.unrelated):
         return OverflowVerdict("other", source, text=_truncated("".join(details.texts[:1])))
     if source := _code_of(details, too_long):
         return _overflow(details, plain, source, window, "input")
-    if source := _code_of(details, patterns.RATE_LIMIT_CODES):
-        return _rate(details, plain, source)
+    if source := _code_of(details, codes.rate_limit):
+        return _rate_limit(details, plain, source)
     if details.status == 429:
-        return _rate(details, plain, "status:429")
-    source = _code_of(details, patterns.TOO_LARGE_CODES)
-    if source and _rule_of((patterns.RATE_LIMIT_TEXT,), plain) is None:
+        return _rate_limit(details, plain, "status:429")
+    # Groq answers 413, too large, to a request over the tokens per minute.
+    source = _code_of(details, codes.too_large)
+    if source and _first_match((error_rules().rate_limit,), plain) is None:
         return _overflow(details, plain, source, window, "bytes")
     return None
 
 
-def _by_text(details: ErrorDetails, plain: list[str], window: int) -> OverflowVerdict | None:
-    """Return the verdict of the texts; texts that are not about overflows are checked first."""
-    if details.status in patterns.NOT_ABOUT_SIZE:
+def _by_text(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
+    """Return the verdict of the texts, or else of the status alone; texts on other subjects are checked first."""
+    rules, status = error_rules(), details.status
+    if status in NOT_ABOUT_SIZE:
         return None
-    other = _rule_of(patterns.UNRELATED_TEXTS, plain)
-    if other is not None:
-        rule, _, index = other
+    if unrelated := _first_match(rules.unrelated, plain):
+        rule, _, index = unrelated
         return OverflowVerdict("other", f"text:{rule.name}", text=_truncated(details.texts[index]))
-    rate = _rule_of((patterns.RATE_LIMIT_TEXT,), plain)
-    if rate is not None:
-        return _rate(details, plain, f"text:{rate[0].name}")
-    if _rule_of(patterns.OVERFLOW, plain) is not None:
+    if _first_match((rules.rate_limit,), plain):
+        return _rate_limit(details, plain, f"text:{rules.rate_limit.name}")
+    if _first_match(rules.overflow, plain):
         return _overflow(details, plain, "", window, "input")
-    return None
-
-
-def _by_status(details: ErrorDetails, plain: list[str], company: str) -> OverflowVerdict | None:
-    """Return the verdict of a status alone: 413, and 400 of the providers that send no body."""
-    silent = all(_NO_WORDS.match(text) for text in plain)
-    if silent and details.status in (400, 413) and company in patterns.EMPTY_IS_OVERFLOW:
-        return OverflowVerdict(
-            "overflow", f"status:{details.status} without a body", "input", text=_truncated("".join(details.texts[:1]))
-        )
-    if details.status == 413:
-        return OverflowVerdict("overflow", "status:413", "bytes", text=_truncated("".join(details.texts[:1])))
-    return None
+    text = _truncated("".join(details.texts[:1]))
+    if status in (400, 413) and company in EMPTY_IS_OVERFLOW and all(_NO_WORDS.match(words) for words in plain):
+        return OverflowVerdict("overflow", f"status:{status} without a body", "input", text=text)
+    return OverflowVerdict("overflow", "status:413", "bytes", text=text) if status == 413 else None
 
 
 def _overflow(details: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
-    """Return an overflow with the numbers in the texts."""
-    matched = _rule_of(patterns.OVERFLOW, plain)
-    if matched is None:
-        verdict = OverflowVerdict(
-            "overflow", source, part, details.limit, requested=details.requested, input_tokens=details.requested
-        )
-        index = 0
-    else:
+    """Return an overflow with the numbers in the texts; `part` is the part to shrink if no text tells."""
+    numbers, limit_of, index = TokenNumbers(), "window", 0
+    if matched := _first_match(error_rules().overflow, plain):
         rule, match, index = matched
-        numbers = patterns.parse_token_numbers(match, window)
-        verdict = OverflowVerdict(
-            "overflow",
-            source or f"text:{rule.name}",
-            _part(rule, numbers, window),
-            numbers.limit or details.limit,
-            rule.limit_of,
-            numbers.requested or details.requested,
-            numbers.input_tokens or details.requested,
-            numbers.output_tokens,
-            numbers.at_least,
-        )
-    text = details.texts[index] if details.texts else ""
-    return replace(verdict, limit_of=(verdict.limit_of or "window") if verdict.limit else "", text=_truncated(text))
+        source, part, limit_of = source or f"text:{rule.name}", rule.part, rule.limit_of
+        numbers = parse_token_numbers(match, window)
+        limit = numbers.limit or window
+        if limit and numbers.input_tokens and numbers.output_tokens:
+            # With both reported, a smaller answer is enough if the input alone fits.
+            part = "output" if numbers.input_tokens < limit else "input"
+    limit = numbers.limit or details.limit
+    return OverflowVerdict(
+        "overflow",
+        source,
+        part,
+        limit,
+        limit_of if limit else "",
+        numbers.requested or details.requested,
+        numbers.input_tokens or details.requested,
+        numbers.output_tokens,
+        numbers.at_least,
+        _truncated(details.texts[index] if details.texts else ""),
+    )
 
 
-def _part(rule: Rule, numbers: TokenNumbers, window: int) -> TooMuch:
-    """Return the part to shrink: if both are reported, the output if the input alone fits."""
-    limit = numbers.limit or window
-    if limit and numbers.input_tokens and numbers.output_tokens:
-        return "output" if numbers.input_tokens < limit else "input"
-    return rule.part
-
-
-def _rate(details: ErrorDetails, plain: list[str], source: str) -> OverflowVerdict:
+def _rate_limit(details: ErrorDetails, plain: list[str], source: str) -> OverflowVerdict:
     """Return a rate limit, with its limit and the request if they are reported."""
     for index, text in enumerate(plain):
-        match = patterns.RATE.search(text)
-        if match is not None:
-            limit, requested = patterns.parse_number(match["limit"]), patterns.parse_number(match["requested"])
-            return OverflowVerdict(
-                "rate_limit", source, limit=limit, requested=requested, text=_truncated(details.texts[index])
-            )
+        if match := RATE_NUMBERS.search(text):
+            limit, requested = parse_number(match["limit"]), parse_number(match["requested"])
+            shown = _truncated(details.texts[index])
+            return OverflowVerdict("rate_limit", source, limit=limit, requested=requested, text=shown)
     return OverflowVerdict("rate_limit", source, text=_truncated("".join(details.texts[:1])))
 
 
-def _rule_of(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[str], int] | None:
+def _first_match(rules: tuple[Rule, ...], plain: list[str]) -> tuple[Rule, re.Match[str], int] | None:
     """Return the first rule that matches one of the texts, its match, and the text's index."""
     for rule in rules:
         for index, text in enumerate(plain):
-            match = rule.pattern.search(text)
-            if match is not None:
+            if match := rule.pattern.search(text):
                 return rule, match, index
     return None
 

@@ -23,44 +23,18 @@ HEAD_CHARS, TAIL_CHARS = 4_500, 1_500
 _MAX_JSON_CHARS = 65_536
 _MAX_VALUES, _MAX_LEVELS, _MAX_TEXTS, _MAX_ERRORS = 200, 8, 12, 16
 
+# Names of fields in lower case, without underscores and dashes.
 _STATUS = frozenset({"statuscode", "status", "httpstatus", "httpstatuscode", "code", "errorcode"})
 _CODE = frozenset({"code", "type", "status", "reason", "errorcode", "errortype"})
-_TEXT = frozenset(
-    [
-        "message",
-        "msg",
-        "error",
-        "errors",
-        "errordescription",
-        "errormessage",
-        "errormsg",
-        "detail",
-        "details",
-        "description",
-        "title",
-        "raw",
-        "text",
-        "content",
-        "body",
-        "originalmessage",
-        "data",
-    ]
-)
-_WITHIN = frozenset(
-    [
-        "error",
-        "errors",
-        "detail",
-        "details",
-        "metadata",
-        "raw",
-        "body",
-        "response",
-        "responsemetadata",
-        "data",
-        "innererror",
-    ]
-)
+_TEXT = frozenset({
+    "message", "msg", "error", "errors", "errordescription", "errormessage", "errormsg", "detail", "details",
+    "description", "title", "raw", "text", "content", "body", "originalmessage", "data",
+})  # fmt: skip
+_WITHIN = frozenset({
+    "error", "errors", "detail", "details", "metadata", "raw", "body", "response", "responsemetadata", "data", "innererror",
+})  # fmt: skip
+_NUMBERS = frozenset({"nctx", "nprompttokens"})
+_KNOWN = _STATUS | _CODE | _TEXT | _WITHIN | _NUMBERS
 
 _BODIES = ("body", "response", "details", "error", "errors", "detail", "data", "raw_response")
 _ERROR_FIELDS = ("status_code", "status", "http_status", "code", "type", "error_code", "reason")
@@ -82,11 +56,9 @@ class ErrorDetails(msgspec.Struct, frozen=True):
     """Contents of one error."""
 
     status: int
-    codes: tuple[tuple[str, str], ...]
-    """Pairs of field and value."""
+    codes: tuple[tuple[str, str], ...]  # Pairs of field and value
     texts: tuple[str, ...]
-    limit: int = 0
-    """In llama.cpp's own field, as `requested`."""
+    limit: int = 0  # In llama.cpp's own field, as `requested`
     requested: int = 0
 
 
@@ -108,14 +80,11 @@ def extract_details(error: object) -> Iterator[ErrorDetails]:
                 reader.read_exception(current)
             else:
                 reader.read_value(current)
-        waiting += [cause for cause in _causes(current) if issubclass(type(cause), BaseException)]
+        causes = [_field(current, name) for name in ("__cause__", "original_exception", "original_error")]
+        group = _field(current, "exceptions")
+        causes += cast("tuple[object, ...]", group)[:_MAX_ERRORS] if type(group) is tuple else ()
+        waiting += [cause for cause in causes if issubclass(type(cause), BaseException)]
         yield reader.details()
-
-
-def _causes(error: object) -> list[object]:
-    group = _field(error, "exceptions")
-    inner = [_field(error, name) for name in ("__cause__", "original_exception", "original_error")]
-    return [*inner, *(cast("tuple[object, ...]", group)[:_MAX_ERRORS] if type(group) is tuple else ())]
 
 
 def _field(value: object, name: str) -> object:
@@ -123,19 +92,6 @@ def _field(value: object, name: str) -> object:
     with suppress(Exception):
         return getattr(value, name, None)
     return None
-
-
-def _entries(value: Mapping[Any, Any]) -> list[tuple[object, object]]:
-    with suppress(Exception):
-        return list(islice(value.items(), _MAX_VALUES))
-    return []
-
-
-def _printed(error: object) -> str:
-    """Return the exception's text."""
-    with suppress(Exception):
-        return str.__str__(str(error))
-    return ""
 
 
 def truncate_error_text(text: str) -> str:
@@ -164,25 +120,21 @@ class _ErrorReader:
             for name, digits in _NUMBER_IN_TEXT.findall(text)[:4]:
                 self.numbers.setdefault(name.replace("_", ""), int(digits))
         numbers = self.numbers
-        return ErrorDetails(
-            self.status,
-            tuple(dict.fromkeys(self.codes)),
-            tuple(self.texts),
-            numbers.get("nctx", 0),
-            numbers.get("nprompttokens", 0),
-        )
+        limit, requested = numbers.get("nctx", 0), numbers.get("nprompttokens", 0)
+        return ErrorDetails(self.status, tuple(dict.fromkeys(self.codes)), tuple(self.texts), limit, requested)
 
     def read_exception(self, error: object) -> None:
         """Read an exception's fields, then its body, and its message only if the body has no text."""
         for name in _ERROR_FIELDS:
-            self._take(name, _field(error, name), 0)
+            self._take(name, _field(error, name))
         for name in _BODIES:
-            self._take(name, _field(error, name), 0)
+            self._take(name, _field(error, name))
             if self.texts:
                 break
         if not self.texts:
-            self._take("message", _field(error, "message"), 0)
-            self._take("message", _printed(error), 0)
+            self._take("message", _field(error, "message"))
+            with suppress(Exception):
+                self._take("message", str.__str__(str(error)))
         names = [kind.__name__ for kind in type(error).__mro__[:-3]]
         self.codes += [("class", name) for name in names[:8]]
 
@@ -190,20 +142,20 @@ class _ErrorReader:
         """Read a status, a text, a body, or a pair of a status and one of the others."""
         if issubclass(type(value), tuple):
             for item in cast("tuple[object, ...]", value)[:2]:
-                self.read_value(item) if not issubclass(type(item), tuple) else self._take("body", item, 0)
+                self.read_value(item) if not issubclass(type(item), tuple) else self._take("body", item)
         elif issubclass(type(value), int):
-            self._take("status_code", value, 0)
+            self._take("status_code", value)
         else:
-            self._take("body", value, 0)
+            self._take("body", value)
 
-    def _take(self, name: str, value: object, level: int) -> None:
+    def _take(self, name: str, value: object) -> None:
         """Read one named value with everything in it."""
-        waiting: deque[tuple[str, object, int]] = deque([(name, value, level)])
+        waiting: deque[tuple[str, object, int]] = deque([(name, value, 0)])
         while waiting and self._remaining > 0:
             name, value, level = waiting.popleft()
             self._remaining -= 1
             kind = type(value)
-            key = name.lower().replace("_", "").replace("-", "")
+            key = _plain_name(name)
             if issubclass(kind, int):
                 self._number(key, cast("int", value))
             elif issubclass(kind, (str, bytes, bytearray)):
@@ -214,19 +166,21 @@ class _ErrorReader:
                 waiting += self._inside(name, key, value, level + 1)
 
     def _inside(self, name: str, key: str, value: object, level: int) -> list[tuple[str, object, int]]:
+        """Return the named values in a mapping, a sequence, or an object with an error's fields."""
         if issubclass(type(value), Mapping):
-            entries = _entries(cast("Mapping[Any, Any]", value))
-            return [(field, inner, level) for field, inner in entries if type(field) is str and _is_known(field)]
-        if issubclass(type(value), (list, tuple)):
+            with suppress(Exception):
+                entries = list(islice(cast("Mapping[Any, Any]", value).items(), _MAX_VALUES))
+                return [(field, inner, level) for field, inner in entries if type(field) is str and _is_known(field)]
+        elif issubclass(type(value), (list, tuple)):
             return [(name, item, level) for item in cast("list[object]", value)[:20]]
-        if key in _WITHIN and level <= 3:
+        elif key in _WITHIN and level <= 3:
             fields = _OF_RESPONSE if key.endswith("response") else _OF_OBJECT
             return [(field, _field(value, field), level) for field in fields]
         return []
 
     def _number(self, key: str, value: int) -> None:
         number = int.__add__(value, 0)
-        if key in ("nctx", "nprompttokens") and 0 < number < 10**12:
+        if key in _NUMBERS and 0 < number < 10**12:
             self.numbers.setdefault(key, number)
         elif key in _STATUS and 100 <= number <= 599:
             self.status = self.status or number
@@ -235,34 +189,38 @@ class _ErrorReader:
 
     def _string(self, key: str, value: str | bytes | bytearray) -> object:
         """Store a string by its field; return the value of JSON text, to be read further."""
+        # The base types' methods: a subclass may have its own, which raise.
         text = str.__str__(cast("str", value)) if issubclass(type(value), str) else _decoded(cast("bytes", value))
         bare = text.strip() if len(text) <= _MAX_JSON_CHARS else text[:1]
         if key in _STATUS and len(bare) == 3 and bare.isdecimal():
             self.status = self.status or int(bare)
         elif key in _CODE and len(bare) <= 80:
             self.codes.append((key, bare))
-        if bare[:1] in ("{", "[") and len(bare) > 1 and key in _TEXT:
+        if key not in _TEXT:
+            return None
+        # OpenRouter and LiteLLM wrap the provider's own body as JSON text.
+        if bare[:1] in ("{", "[") and len(bare) > 1:
             with suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
                 return msgspec.json.decode(bare)
-        if key in _TEXT:
-            self._text(text)
-        return None
-
-    def _text(self, text: str) -> None:
         short = truncate_error_text(text)
         if len(self.texts) < _MAX_TEXTS and short.strip() and not any(short in text for text in self.texts):
             self.texts.append(short)
+        return None
+
+
+def _plain_name(field: str) -> str:
+    return field.lower().replace("_", "").replace("-", "")
 
 
 def _is_known(field: str) -> bool:
-    key = field.lower().replace("_", "").replace("-", "")
-    is_listed = key in _STATUS or key in _CODE or key in _TEXT or key in _WITHIN or key in ("nctx", "nprompttokens")
-    return is_listed or key.endswith(("exception", "error"))
+    key = _plain_name(field)
+    # Botocore and others name a field for the error's class.
+    return key in _KNOWN or key.endswith(("exception", "error"))
 
 
 def _decoded(data: bytes | bytearray) -> str:
     """Return bytes as text; of many bytes only both ends."""
-    view, limit = memoryview(data), _MAX_JSON_CHARS
-    fits = view.nbytes <= limit
-    ends = view.tobytes() if fits else view[: limit // 2].tobytes() + b" " + view[-limit // 2 :].tobytes()
+    view, half = memoryview(data), _MAX_JSON_CHARS // 2
+    fits = view.nbytes <= _MAX_JSON_CHARS
+    ends = view.tobytes() if fits else view[:half].tobytes() + b" " + view[-half:].tobytes()
     return ends.decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from nexus.text.frames.places import Scope
+from nexus.text.frames.escaping import Scope
 
 
 class Sighting(NamedTuple):

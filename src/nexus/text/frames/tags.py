@@ -1,4 +1,10 @@
-"""Skeletons of characters (UTS #39): the letters that each looks like, from a shipped table of one Unicode version."""
+"""Frame tags that text from elsewhere must not be able to write, and the skeletons of characters (UTS #39).
+
+Most tags are named by the documented prompt formats; Nexus writes the others around messages and in place of omitted
+ones. Tags are recognized in any case, in look-alike letters and brackets, and with or without white space, dashes,
+underscores or invisible characters between their letters. Skeletons, the letters that characters look like, are from a
+shipped table of one Unicode version.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,41 @@ import json
 import pkgutil
 from bisect import bisect_right
 from functools import cache, lru_cache
+
+MARKS_VERSION = 1
+"""Raised with every change of a tag or of the table of shapes: text is unescaped by the version that escaped it."""
+
+HEADS = (
+    "[CAPABILITIES",
+    "[SHARED_MEMORY",
+    "[FRIENDS_INFO",
+    "[THIS_MOMENT",
+    "[MOOD",
+    "[CONSTRAINTS",
+    "[Previous conversation summary",
+    "[Runtime Context",
+    "[CONTEXT SUMMARY",
+    "[Session started:",
+    "[result unavailable:",
+    "[Earlier messages left out",
+    "[Event metadata",
+    "[Hook data",
+    "[Attached file:",
+    "[Memory — facts",
+    "[System message]",
+    "[The conversation starts with the assistant",
+)
+"""Tags at the beginning of a line; the first ten are from the documented formats."""
+
+CALLS = ("[tool_use:", "; tool_use:")
+"""Tags anywhere: the first and each further entry of a line of tool calls."""
+
+TAGS = ("human_input", "current_time")
+"""Tags anywhere, as `<name` and `</name`. With white space after the `<`, an opening tag counts only if it is closed:
+code contains comparisons such as `now < current_time`."""
+
+ROLES = ("Human:", "Nexus:")
+"""Tags at the beginning of a line of the flattened memory, alone or after a bracket (`[2025-12-10 15:30]`)."""
 
 BREAK, BLANK, UNSEEN, JOINT = "\n", " ", "", "_"
 
@@ -49,9 +90,8 @@ def skeletons(text: str) -> str:
 
 def characters(shape: str) -> str:
     """Return all characters with this skeleton, in order."""
-    return "".join(
-        chr(code) for start, end in _parse(characters_by_skeleton()[shape]) for code in range(start, end + 1)
-    )
+    spans = _parse(characters_by_skeleton()[shape])
+    return "".join(chr(code) for start, end in spans for code in range(start, end + 1))
 
 
 @cache
