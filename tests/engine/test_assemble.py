@@ -17,7 +17,6 @@ from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.workspace.files.templates import templates
 from support.replay import Mark, append, mark
@@ -309,7 +308,7 @@ def test_a_saved_context_comes_back_with_the_same_bytes(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
     append(nx, "s", user("hi"), assistant("", ToolCall("c", "look", "{}")))
     ctx = nx.assemble("stop", session="s", tools=[{"name": "look"}])
-    again = from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS)
+    again = from_json(json.loads(json.dumps(ctx.to_json())))
     for wire in ("to_openai", "to_anthropic", "to_gemini", "to_json"):
         assert getattr(again, wire)() == getattr(ctx, wire)()
     assert nx.record(again, nexus.AgentResult((assistant("ok"),))).added == 2

@@ -12,7 +12,6 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 from nexus.types.ledger_entries import StoredCalibration
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from support.recount import recount
@@ -189,7 +188,7 @@ def test_the_anchor_is_the_last_report_and_the_count_of_what_came_since() -> Non
     assert 0 < second.accounting.anchor.added_tokens < 100
     assert second.expected_tokens == second.accounting.anchor.tokens > second.token_budget.used.total
     assert f"Reported: {provider.reported[0]:,} tokens for the last call" in second.report
-    again = from_json(json.loads(json.dumps(second.to_json())), RENDERERS)
+    again = from_json(json.loads(json.dumps(second.to_json())))
     assert (again.accounting.anchor, again.expected_tokens) == (second.accounting.anchor, second.expected_tokens)
     sent = provider.answer(second).usage.input_tokens
     assert abs(second.accounting.anchor.tokens - sent) < abs(second.token_budget.used.total - sent)

@@ -11,7 +11,6 @@ from nexus.cli._options import CommandOptions, command_options, read_json
 from nexus.cli._output import emit, quoted
 from nexus.errors import BadContext
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 
 
 @click.command("record")
@@ -23,7 +22,7 @@ def command(context: str, reply: str, options: CommandOptions) -> None:
     saved = read_json(context)
     if not isinstance(saved, dict):
         raise BadContext(f"'{context}' not readable as a context (save one with `nexus assemble --save`)")
-    ctx = from_json(cast("dict[str, Any]", saved), RENDERERS)
+    ctx = from_json(cast("dict[str, Any]", saved))
     with options.open(writes=True) as nx:
         committed = nx.record(ctx, read_json(reply))
     session = quoted(ctx.session_label)

@@ -17,9 +17,8 @@ from msgspec import Struct
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST
+from nexus.render.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST, bare_content
 from nexus.render.turnlog.json_text import JsonItem, Members, items, members, string_of
-from nexus.render.turnlog.write import bare_content
 
 MOST_INDEX = (1 << 53) - 1
 """Largest index and turn: the largest integer that every JSON reader represents exactly."""

@@ -43,29 +43,26 @@ def tools_text(definitions: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _tool(name: str, description: str, schema: Mapping[str, Any]) -> str:
+    """Return a tool with a line `- name (type, required|optional): description` for each parameter.
+
+    What else a parameter's schema contains is appended as JSON.
+    """
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or ()
     if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
         raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(dict(schema))[:60]!r}")
-    parameters = cast("Mapping[str, Any]", properties)
-    lines = [f"### {name}", *_lines(description)]
-    if parameters:
-        lines.append("Parameters:")
-        lines += [_parameter(key, value, required=key in required) for key, value in parameters.items()]
+    lines = [f"### {name}", *_lines(description), *(["Parameters:"] if properties else [])]
+    for key, value in cast("Mapping[str, Any]", properties).items():
+        parameter = _mapping(value)
+        kind, redundant = _type(parameter)
+        rest = {key: value for key, value in parameter.items() if key not in _WORDED and key != redundant}
+        text = "\n".join(_lines(str(parameter.get("description") or "")))
+        details = " ".join(part for part in (text, _json(rest) if rest else "") if part)
+        head = f"- {' '.join(str(key).split())} ({kind}, {'required' if key in required else 'optional'})"
+        lines.append(f"{head}: {details}" if details else head)
     if schema.get("$defs"):
         lines.append(f"Definitions: {_json(schema['$defs'])}")
     return "\n".join(lines)
-
-
-def _parameter(name: str, value: object, *, required: bool) -> str:
-    """Return `- name (type, required|optional): description`, with the rest of the schema as JSON."""
-    schema = _mapping(value)
-    kind, redundant = _type(schema)
-    rest = {key: value for key, value in schema.items() if key not in _WORDED and key != redundant}
-    text = "\n".join(_lines(str(schema.get("description") or "")))
-    details = " ".join(part for part in (text, _json(rest) if rest else "") if part)
-    head = f"- {' '.join(str(name).split())} ({kind}, {'required' if required else 'optional'})"
-    return f"{head}: {details}" if details else head
 
 
 def _type(schema: Mapping[str, Any]) -> tuple[str, str]:
@@ -95,7 +92,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _lines(text: str) -> list[str]:
     """Return the lines of a text, escaped so that none begins a tool or its parameters."""
     lines = [_MARK.sub(r"\1\\\2", line, count=1) if _MARK.match(line) else line for line in text.strip().splitlines()]
-    return [line.rstrip() if not at else f"  {line}".rstrip() for at, line in enumerate(lines)]
+    return [(f"  {line}" if at else line).rstrip() for at, line in enumerate(lines)]
 
 
 def _json(value: object) -> str:

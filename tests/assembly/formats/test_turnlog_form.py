@@ -21,7 +21,7 @@ from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
-from nexus.render.turnlog.lines import (
+from nexus.render.turnlog.entries import (
     entry_line,
     note_line,
     parse_entry_line,

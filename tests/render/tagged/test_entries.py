@@ -23,8 +23,8 @@ from nexus.render.tagged import (
     moment_time,
     parse_memory,
     truncate_at_grapheme,
+    truncate_parts,
 )
-from nexus.render.tagged.entries import truncate_parts
 from render.tagged.making import HOSTILE, USES
 
 AT = 1_765_351_800_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
-from nexus.render.tagged.entries import DialogueCall, DialogueRow, is_shown
+from nexus.render.tagged import DialogueCall, DialogueRow, is_shown
 from nexus.types.block import ContextWarning
 from nexus.workspace.times import parse_zone
 
