@@ -143,6 +143,7 @@ def _import_path(
     stored, head = _state(nx, label)
     elsewhere, note = dict(base), ""
     new = _new_steps(steps, {**elsewhere, **stored})
+    # Checked before anything is written: a deleted session stays as it is, without an empty fork next to it.
     if new and _status(nx, label) == "deleted":
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     if not new and parent and nx.store.thread_of(label) is None:
@@ -152,7 +153,9 @@ def _import_path(
         at = base.get(after, 0)
         at += base.get(f"{after}:end") == at + 1  # include the end of the turn
         head = _fork(nx, label, parent, at, _facts(transcript))
-    while new and (last := _last(steps, stored, head)) < head:
+    keys = [key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:]))]
+    # The newest stored step of the path is not the head: the session was continued here, so the rest becomes a fork.
+    while new and (last := max((stored[key] for key in keys if key in stored), default=head)) < head:
         continued = f"{label}~continued"
         elsewhere |= stored
         stored, head = _state(nx, continued)
@@ -166,7 +169,11 @@ def _import_path(
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
     if entries and not stored and not parent:
-        entries[0] = replace(entries[0], body={**entries[0].body, "imported": import_source(transcript)})
+        source = {"format": transcript.format, "source": transcript.source_id}
+        source |= {"cwd": transcript.cwd, "model": transcript.model}
+        meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
+        imported = {**{name: value for name, value in source.items() if value}, **meta}
+        entries[0] = replace(entries[0], body={**entries[0].body, "imported": imported})
     if entries and not dry_run:
         result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
         new = new if result.added else []  # a concurrent import of the same file was faster
@@ -241,12 +248,6 @@ def _new_steps(steps: tuple[Step, ...], stored: Mapping[str, int]) -> list[Step]
     return [step for step in (step.without(stored) for step in steps) if step is not None]
 
 
-def _last(steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> int:
-    """Return the entry of the newest stored step of the path; the head if none is stored."""
-    keys = (key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:])))
-    return max((stored[key] for key in keys if key in stored), default=head)
-
-
 def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
     """Return the keys in a session and its head, from one snapshot."""
     with nx.store.snapshot():
@@ -270,16 +271,25 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
         seq = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0
         if step.kind == "clear":
             covers_from = seq + 1
+        first_kept = seqs.get(step.kept_from, seq + 1)
         if new is not None:
-            body = _compaction(step, covers_from, seq, seqs) if step.kind == "compaction" else _body(step)
-            yield NewEntry(
-                step.kind,
-                with_sizes(map(_with_image_sizes, new.messages), nx.counter),
-                body,
-                new.at_ms,
-                new.opens_turn,
-                new.keys,
-            )
+            body: dict[str, Any] = {**step.facts}
+            if step.kind == "compaction":
+                compaction = Compaction(
+                    covers_from=covers_from,
+                    covers_to=min(seq, first_kept) - 1,
+                    first_kept=first_kept,
+                    summary=step.summary,
+                    type="imported",
+                    trigger=step.trigger or "manual",
+                    tokens_before=step.tokens_before,
+                )
+                body |= msgspec.to_builtins(compaction)
+            else:
+                body |= {"usage": msgspec.to_builtins(step.usage)} if step.usage is not None else {}
+                body |= {"stop_reason": step.stop_reason} if step.stop_reason else {}
+            messages = with_sizes(map(_with_image_sizes, new.messages), nx.counter)
+            yield NewEntry(step.kind, messages, body, new.at_ms, new.opens_turn, new.keys)
             seqs.update(dict.fromkeys(new.keys, seq))
             next_seq += 1
         if step.kind == "compaction":
@@ -292,48 +302,13 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
 
 def _with_image_sizes(message: Message) -> Message:
     # Files seldom contain the size of an image, and its tokens depend on that.
-    parts = tuple(_part_with_sizes(part) for part in message.parts)
-    return message if parts == message.parts else replace(message, parts=parts)
-
-
-def _part_with_sizes(part: Part) -> Part:
-    if isinstance(part, Image):
-        return with_dimensions(part)
-    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(with_dimensions(i) if isinstance(i, Image) else i for i in part.content))
-    return part
-
-
-def import_source(transcript: Transcript) -> dict[str, Any]:
-    """Return the file's metadata of the conversation, which its first entry keeps."""
-    fields = {
-        "format": transcript.format,
-        "source": transcript.source_id,
-        "cwd": transcript.cwd,
-        "model": transcript.model,
-    }
-    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
-    return {**{name: value for name, value in fields.items() if value}, **meta}
-
-
-def _body(step: Step) -> dict[str, Any]:
-    body: dict[str, Any] = {**step.facts}
-    if step.usage is not None:
-        body["usage"] = msgspec.to_builtins(step.usage)
-    if step.stop_reason:
-        body["stop_reason"] = step.stop_reason
-    return body
-
-
-def _compaction(step: Step, covers_from: int, seq: int, seqs: Mapping[str, int]) -> dict[str, Any]:
-    first_kept = seqs.get(step.kept_from, seq + 1)
-    compaction = Compaction(
-        covers_from=covers_from,
-        covers_to=min(seq, first_kept) - 1,
-        first_kept=first_kept,
-        summary=step.summary,
-        type="imported",
-        trigger=step.trigger or "manual",
-        tokens_before=step.tokens_before,
-    )
-    return {**step.facts, **msgspec.to_builtins(compaction)}
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, Image):
+            parts.append(with_dimensions(part))
+        elif isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+            content = (with_dimensions(item) if isinstance(item, Image) else item for item in part.content)
+            parts.append(replace(part, content=tuple(content)))
+        else:
+            parts.append(part)
+    return message if tuple(parts) == message.parts else replace(message, parts=tuple(parts))

@@ -144,35 +144,21 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     marked: list[Step] = []
     unanswered = under_way = False
     for step in steps:
-        opens = not unanswered and _typed(step)
+        first = next((message for piece in step.pieces for message in piece.messages), None)
+        role = first.role if first else ""
+        opens = role == "user" and not unanswered and first is not None and first.source not in NOT_TYPED
         if (opens or step.kind == "clear") and under_way:
             marked[-1] = replace(marked[-1], closes_turn=True)
             under_way = False
         marked.append(replace(step, opens_turn=opens))
-        unanswered = _role(step) == "user" and (opens or unanswered)
-        under_way = under_way or _role(step) in ("user", "assistant", "tool")
-    if under_way and ended and _answers(marked[-1]):
-        marked[-1] = replace(marked[-1], closes_turn=True)
+        unanswered = role == "user" and (opens or unanswered)
+        under_way = under_way or role in ("user", "assistant", "tool")
+    if under_way and ended:
+        messages = [message for piece in marked[-1].pieces for message in piece.messages]
+        calls = any(True for message in messages for _ in message.calls())
+        if messages and messages[-1].role == "assistant" and not calls:
+            marked[-1] = replace(marked[-1], closes_turn=True)
     return tuple(marked)
-
-
-def _first(step: Step) -> Message | None:
-    return next((message for piece in step.pieces for message in piece.messages), None)
-
-
-def _role(step: Step) -> str:
-    first = _first(step)
-    return first.role if first else ""
-
-
-def _typed(step: Step) -> bool:
-    first = _first(step)
-    return first is not None and first.role == "user" and first.source not in NOT_TYPED
-
-
-def _answers(step: Step) -> bool:
-    messages = [message for piece in step.pieces for message in piece.messages]
-    return bool(messages) and messages[-1].role == "assistant" and not any(True for m in messages for _ in m.calls())
 
 
 def _joined(first: str, second: str, parts_before: int) -> str:

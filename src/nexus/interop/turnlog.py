@@ -101,7 +101,15 @@ def read(path: Path) -> Iterator[Transcript]:
     if damaged:
         log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))
     try:
-        for group in _groups(read_entries(text)):
+        # Entries that may be one unit: a generated system entry with the next one, calls made together.
+        group: list[ReadEntry] = []
+        for entry in read_entries(text):
+            joins = object_of(entry.extra).get("more") is True or (len(group) == 1 and _is_generated(group[0]))
+            if group and not joins:
+                _take(log, group)
+                group = []
+            group.append(entry)
+        if group:
             _take(log, group)
     except BadTurnLog as error:
         raise BadTurnLog(f"{path} is not a turn log: {error}") from None
@@ -110,20 +118,6 @@ def read(path: Path) -> Iterator[Transcript]:
     steps = group_into_turns(log.steps, ended=True)
     counted = {"turn log": 1}
     yield Transcript(FORMAT, log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
-
-
-def _groups(entries: Iterable[ReadEntry]) -> Iterator[list[ReadEntry]]:
-    """Yield entries that may be one unit: a generated system entry with the next one, calls made together."""
-    group: list[ReadEntry] = []
-    for entry in entries:
-        extra = object_of(entry.extra)
-        joins = extra.get("more") is True or (len(group) == 1 and _is_generated(group[0]))
-        if group and not joins:
-            yield group
-            group = []
-        group.append(entry)
-    if group:
-        yield group
 
 
 def _is_generated(entry: ReadEntry) -> bool:
@@ -149,10 +143,10 @@ def _take(log: _Log, group: list[ReadEntry]) -> None:
 def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
     """Add a group by its extra keys; false if there are none or they disagree with the printed form."""
     unit = _unit(group, log)
-    if unit is None or not _agrees(unit, group, log.at):
-        return False
-    _add(log, unit, group)
-    return True
+    if unit is not None and _agrees(unit, group, log.at):
+        _add(log, unit, group)
+        return True
+    return False
 
 
 def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
@@ -167,39 +161,31 @@ def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
 def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     """Add a unit's steps. Keys depend on the entries and on each result, so a log that grew adds the rest."""
     new, log.at = entries_for(unit, log.at)
-    key = f"{log.name}/{group[0].position}/{_hash(*(_without_results(entry) for entry in group))}"
+    texts: list[str] = []
+    for entry in group:
+        # A later version of the log may add results, so the key does not depend on them.
+        extra = {name: value for name, value in object_of(entry.extra).items() if name != "results"}
+        printed = tuple(member for member in members(entry.text) or () if member[0] != EXTRA)
+        texts.append(canonical(object_text(printed)) + (value_text(extra) if extra else ""))
+    key = f"{log.name}/{group[0].position}/{_hash(*texts)}"
     at_ms = _at_ms(group[-1])
-    facts = {FACTS: unit.facts} if unit.facts else {}
+    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
     if unit.kind == "compaction":
         trigger, tokens = unit.about["trigger"], unit.about.get("tokens_before", 0)
-        log.steps.append(
-            Step(
-                "compaction",
-                (Piece(key),),
-                at_ms,
-                summary=unit.summary,
-                trigger=trigger,
-                tokens_before=tokens,
-                kept_from="" if unit.kept_from is None else log.keys[unit.kept_from],
-                facts=facts,
-            )
+        kept_from = "" if unit.kept_from is None else log.keys[unit.kept_from]
+        step = replace(
+            step, kind="compaction", summary=unit.summary, trigger=trigger, tokens_before=tokens, kept_from=kept_from
         )
+        log.steps.append(step)
     elif unit.kind == "clear":
-        log.steps.append(Step("clear", (Piece(key),), at_ms, facts=facts))
+        log.steps.append(replace(step, kind="clear"))
     elif unit.message is not None:
-        log.steps.append(Step(pieces=(Piece(key, (unit.message,)),), at_ms=at_ms, facts=facts))
+        log.steps.append(replace(step, pieces=(Piece(key, (unit.message,)),)))
     if unit.kind != "results":
         log.keys[next(entry.index for entry in new if "made" not in entry.extra)] = key
     for number, (result, value) in enumerate(zip(unit.results, results_extra(unit.results), strict=True)):
         piece = Piece(f"{key}/{number}/{_hash(value_text(value))}", (result,))
         log.steps.append(Step(pieces=(piece,), at_ms=result.at_ms or at_ms))
-
-
-def _without_results(entry: ReadEntry) -> str:
-    """Return the entry's text without results, which a later version of the log may add."""
-    extra = {name: value for name, value in object_of(entry.extra).items() if name != "results"}
-    printed = tuple(member for member in members(entry.text) or () if member[0] != EXTRA)
-    return canonical(object_text(printed)) + (value_text(extra) if extra else "")
 
 
 def _hash(*texts: str) -> str:
@@ -231,10 +217,9 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
     facts, at_ms = _facts(entry, log.at), _at_ms(entry)
     if extra.get("mark") == "clear":
         return Unit("clear", results=results, at_ms=at_ms, facts=facts)
-    if extra.get("mark") != "compaction" or not isinstance(entry.content, str):
-        return None
     trigger, tokens, kept_from = extra.get("trigger"), extra.get("tokens_before", 1), extra.get("kept_from")
-    if not isinstance(trigger, str) or type(tokens) is not int or (kept_from is not None and kept_from not in log.keys):
+    is_valid = extra.get("mark") == "compaction" and isinstance(trigger, str) and type(tokens) is int
+    if not is_valid or not isinstance(entry.content, str) or (kept_from is not None and kept_from not in log.keys):
         return None
     about = {name: extra[name] for name in ("trigger", "tokens_before") if name in extra}
     summary = entry.content.removeprefix(f"{SUMMARY}\n")
@@ -243,36 +228,29 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
 
 def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
     """Return the message of a group with the parts of all its entries."""
-    first, index = group[0], at.index
-    if first.role not in LOG_ROLES or first.content is None:
-        return None
-    role = first.role
-    plain = message_of(role, parse_bare(role, first.content), _index(first, index), _at_ms(first))
-    parts: list[Part] = []
+    first, parts = group[0], list[Part]()
+    role, index, at_ms = first.role, _index(first, at.index), _at_ms(first)
+    plain: Message | None = None
     for number, entry in enumerate(group):
-        if entry.content is None or entry.role != role:
+        if role not in LOG_ROLES or entry.content is None or entry.role != role:
             return None
         bare = parse_bare(role, entry.content)
-        plain_part = message_of(role, bare, _index(first, index) + number, plain.at_ms)
+        plain_part = message_of(role, bare, index + number, at_ms)
+        plain = plain or plain_part
         entry_parts = parts_with(object_of(entry.extra), plain_part, bare)
         if entry_parts is None:
             return None
         parts.extend(entry_parts)
-    message = message_with(object_of(first.extra), plain, tuple(parts))
-    if message is None:
-        return None
-    return Unit(message=message, results=results, at_ms=plain.at_ms, facts=_facts(first, at))
+    message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
+    return Unit(message=message, results=results, at_ms=at_ms, facts=_facts(first, at)) if message else None
 
 
 def _take_bare(log: _Log, entry: ReadEntry) -> None:
     """Add an entry as printed; its errors become problems."""
     for violation in entry.violations:
         if violation.level == "error":
-            log.problems.append(
-                Problem(
-                    entry.line, f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
-                )
-            )
+            kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
+            log.problems.append(Problem(entry.line, kind, text))
     role, content = entry.role, entry.content
     fits = isinstance(content, str) == (role == "system")
     if role not in LOG_ROLES or content is None or not fits:

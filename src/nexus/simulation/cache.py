@@ -1,21 +1,31 @@
-"""Simulation of a recorded session's prompt cache: tokens read and written, cost, and cost of breaks, by policy."""
+"""Cost of a recorded session at a provider under different truncation policies, Nexus's among them.
+
+`cache_policies` replays the session's calls and renders each policy's bodies. Here bodies are split into segments (tools,
+system, then each content block or message) and sent through the simulated cache of `nexus.providers.prompt_cache`.
+
+A block is counted and named once, by its bytes. Images count by the provider's formula. Tokens are the model's own,
+rounded up for each block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 from msgspec import Struct
 
+from nexus.assembly.token_report import to_provider_tokens
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import (
     Cache,
     CacheCall,
     CacheOutcome,
     CacheRule,
+    CacheSegment,
     CacheTotals,
     CutPoints,
     break_even,
@@ -24,13 +34,22 @@ from nexus.providers.prompt_cache import (
     price_of_break,
     sum_outcomes,
 )
-from nexus.simulation.cache.pieces import Segmenter
-from nexus.simulation.cache.points import RecordedSession, recorded_session, times_of
-from nexus.simulation.cache.policies import NAMES, Replay
+from nexus.simulation.cache_policies import NAMES, RecordedSession, Replay, recorded_session, times_of
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model
+from nexus.types.message import Image, Message, ProviderFormat, ToolResult
 
 LEAST_KEPT_PERCENT = 25
 """Share of the budget that a cut keeps of the history by default, in the search of the cheapest cut points."""
+
+CACHE_BREAKPOINT = "cache_control"
+
+SEGMENT_CHARS = 512
+"""Length of a segment where prompts are compared token by token: about the 128 tokens by which OpenAI's cache grows."""
+
+_IMAGE_KEYS = ("source", "image_url", "inline_data", "file_data")
+"""Keys of an image in the provider formats."""
 
 
 class Breaks(Struct, frozen=True):
@@ -206,3 +225,108 @@ def _result(name: str, run: _PolicyRun, model: Model, *, hour: bool) -> PolicyRe
         breaks = Breaks(run.breaks, rewritten, dropped, dollars, paid_back)
     over_window = sum(outcome.prompt > model.max_input_tokens for outcome in run.outcomes)
     return PolicyResult(name, totals, run.refused, over_window, breaks)
+
+
+class Segmenter:
+    """Splits the bodies of one model's calls into segments, with a cache of blocks."""
+
+    def __init__(self, model: Model, counter: TokenCounter) -> None:
+        self._model, self._counter = model, counter
+        self._price = image_price(model, model.token_factor)
+        self._segments: dict[bytes, tuple[CacheSegment, ...]] = {}
+        self._names: dict[bytes, str] = {}
+        self._image_tokens: dict[str, int] = {}
+
+    def add_images(self, messages: Iterable[Message]) -> None:
+        """Store the tokens of the images in messages; a body contains their data but not always their size."""
+        for message in messages:
+            for part in message.parts:
+                for item in part.content if isinstance(part, ToolResult) else (part,):
+                    if isinstance(item, Image):
+                        self._image_tokens[item.data or item.url] = self._price.tokens(item)
+
+    def call(self, body: dict[str, Any], at_ms: int, output_tokens: int) -> CacheCall:
+        """Return the simulated call of a body."""
+        segments: list[CacheSegment] = []
+        breakpoints: list[int] = []
+        for frame, block in _blocks(body, self._model.provider_format):
+            content = block
+            if isinstance(block, dict) and CACHE_BREAKPOINT in block:
+                fields = cast("dict[str, Any]", block)
+                content = {key: value for key, value in fields.items() if key != CACHE_BREAKPOINT}
+            segments.extend(self._segments_of(frame, content))
+            if content is not block:
+                breakpoints.append(len(segments))
+        return CacheCall(at_ms, tuple(segments), tuple(breakpoints), output_tokens)
+
+    def _segments_of(self, frame: str, block: Any) -> tuple[CacheSegment, ...]:
+        """Return the segments of a block, its tokens divided by their lengths."""
+        key = frame.encode() + msgspec.json.encode(block)
+        if key in self._segments:
+            return self._segments[key]
+        images: list[str] = []
+        text = frame + msgspec.json.encode(_text_only(block, images)).decode() + ","
+        base = self._counter.count(text)
+        for data in images:
+            tokens = self._image_tokens.get(data) or self._image_tokens.get(data.partition(";base64,")[2])
+            base += self._price.tokens(Image("image/png")) if tokens is None else tokens
+        tokens = to_provider_tokens(base, self._model.token_factor)
+        # Only Anthropic's cache compares blocks. The others compare prompts from their beginning, token by token: a
+        # system text that changes near its end is read up to the change.
+        parts = [text[at : at + SEGMENT_CHARS].encode() for at in range(0, len(text), SEGMENT_CHARS)]
+        if self._model.provider_format == "anthropic" or images:
+            parts = [key]  # blocks with different images may have the same text, so such a block stays one segment
+        total, length, counted = sum(map(len, parts)), 0, 0
+        segments: list[CacheSegment] = []
+        for part in parts:
+            length += len(part)
+            upto = tokens * length // total
+            segments.append(CacheSegment(self._names.setdefault(part, str(len(self._names))), upto - counted))
+            counted = upto
+        self._segments[key] = tuple(segments)
+        return self._segments[key]
+
+
+def _blocks(body: dict[str, Any], wire: ProviderFormat) -> Iterator[tuple[str, Any]]:
+    """Yield the body's blocks in the order in which the provider reads them, each with the text that frames it."""
+    if wire == "gemini":
+        config: dict[str, Any] = body.get("config", {})
+        tools, system = config.get("tools", ()), config.get("system_instruction")
+    else:
+        tools, system = body.get("tools", ()), body.get("system")
+    yield from (("", tool) for tool in tools)
+    if system is not None:
+        blocks = cast("list[Any]", system) if isinstance(system, list) else [system]
+        yield from (("", block) for block in blocks)
+    if wire == "openai":
+        yield from (("", message) for message in body["messages"])
+        return
+    inner = "parts" if wire == "gemini" else "content"
+    # The role is counted with a message's first block.
+    for message in body["contents" if wire == "gemini" else "messages"]:
+        frame = f'{{"role":"{message["role"]}","{inner}":[]}},'
+        for block in message[inner]:
+            yield frame, block
+            frame = ""
+
+
+def _text_only(value: Any, images: list[str]) -> Any:
+    """Return the value without parts that are no text to a model: signatures, hidden thinking, images.
+
+    The images' data or addresses are appended to `images`.
+    """
+    if isinstance(value, list):
+        return [_text_only(item, images) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    block = cast("dict[str, Any]", value)
+    if block.get("type") in ("thinking", "redacted_thinking"):
+        return {key: "" if key in ("signature", "data") else item for key, item in block.items()}
+    text: dict[str, Any] = {}
+    for key, item in block.items():
+        source = cast("dict[str, Any]", item) if key in _IMAGE_KEYS and isinstance(item, dict) else {}
+        address = next((source[name] for name in ("data", "url", "file_uri") if isinstance(source.get(name), str)), "")
+        if address:
+            images.append(address)
+        text[key] = "" if address else _text_only(item, images)
+    return text
