@@ -172,7 +172,7 @@ def test_choices_keep_order_of_groups() -> None:
     assert sliding_window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
 
 
-def test_call_over_budget_is_refused_and_session_continues(nx: nexus.Engine) -> None:
+def test_call_over_budget_is_rejected_and_session_continues(nx: nexus.Engine) -> None:
     talk(nx, 2)
     store(nx, user(WORDS * 600), assistant("Long."))
     talk(nx, 1)

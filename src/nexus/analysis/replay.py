@@ -64,10 +64,8 @@ class ReplayedCall:
     call: RecordedCall
     ctx: AssembledContext
     fitted: FitResult
-    marks: tuple[Entry, ...]
-    """Checkpoints on the path up to the call, newest first."""
-    missing: tuple[str, ...] = ()
-    """Reasons why the replay is not verified."""
+    marks: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
+    missing: tuple[str, ...] = ()  # reasons why the replay is not verified
 
 
 def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = False) -> ReplayedCall:

@@ -351,7 +351,7 @@ def test_any_history_is_valid_and_its_entries_are_those_of_the_written_log(histo
 @settings(max_examples=10, deadline=None)
 @example(seed=105027, steps=12)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 40))
-def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
+def test_every_recorded_call_is_replayed_and_explained_completely(
     tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")

@@ -45,7 +45,7 @@ json.dump({**read, "memory": msgspec.to_builtins(parse_memory(given["memory"]))}
 """
 
 
-def test_a_fresh_process_reads_from_every_block_what_was_put_into_it() -> None:
+def test_fresh_process_parses_every_block() -> None:
     """Document 000, "Message Structure": every text comes back from its block, whoever reads it."""
     blocks: dict[str, Any] = {
         "moment": [moment_block("2025-12-10 16:00:00+08:00", text) for text in TEXTS],

@@ -76,10 +76,8 @@ class LogEntry(Struct, frozen=True):
     turn: int
     timestamp: str
     role: LogRole
-    content: str | Members
-    """A system text, or the members of the printed object as JSON texts."""
-    extra: dict[str, Any] = {}
-    """The object under the key `nexus`."""
+    content: str | Members  # a system text, or the members of the printed object as JSON texts
+    extra: dict[str, Any] = {}  # the object under the key `nexus`
     written: str = ""
     """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
 
@@ -89,33 +87,25 @@ class Position(Struct, frozen=True):
 
     index: int = 0
     turn: int = 0
-    role: str = ""
-    """Role of the previous entry that is not a system entry."""
-    at_us: int | None = None
-    """Time of the previous entry in microseconds since 1970."""
-    instructions: str | None = None
-    """System text at the beginning of the log; None before the first entry."""
-    first: int = 0
-    """First index that is still shown: after a clear, or where the last compaction stopped."""
+    role: str = ""  # role of the previous entry that is not a system entry
+    at_us: int | None = None  # time of the previous entry in microseconds since 1970
+    instructions: str | None = None  # system text at the beginning of the log; None before the first entry
+    first: int = 0  # first index that is still shown: after a clear, or where the last compaction stopped
 
 
 class Unit(Struct, frozen=True):
     """A message, or a compaction or clear, with the tool results that follow it."""
 
     kind: Literal["message", "results", "compaction", "clear"] = "message"
-    message: Message | None = None
-    """None for checkpoints and for results without a preceding message."""
+    message: Message | None = None  # None for checkpoints and for results without a preceding message
     results: tuple[Message, ...] = ()
-    at_ms: int = 0
-    """Time of the ledger entry, for messages without one."""
+    at_ms: int = 0  # time of the ledger entry, for messages without one
     facts: dict[str, Any] = {}
     """Details of an imported entry without a place in a message (see `nexus.interop.turnlog`)."""
     principal: str = ""
     summary: str = ""
-    about: dict[str, Any] = {}
-    """Trigger and token count of a compaction."""
-    kept_ref: MessageRef | None = None
-    """First message that a compaction kept, and its index in the log."""
+    about: dict[str, Any] = {}  # trigger and token count of a compaction
+    kept_ref: MessageRef | None = None  # first message that a compaction kept, and its index in the log
     kept_from: int | None = None
     place: MessageRef = MessageRef(0, 0)
     result_places: tuple[MessageRef, ...] = ()
