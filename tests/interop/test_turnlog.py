@@ -13,23 +13,11 @@ import nexus
 from nexus.engine import Engine
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.importing import ImportReport, import_transcript
-from nexus.interop.turnlog import (
-    LogEntry,
-    Position,
-    Unit,
-    Violation,
-    console_lines,
-    entries_for,
-    log_entries,
-    log_text,
-    log_texts,
-    read,
-    strict_entries,
-    violations,
-)
+from nexus.interop.turnlog import Violation, console_lines, log_text, read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.turnlog import times
-from nexus.render.turnlog.write import position_after
+from nexus.render.turnlog.entries import LogEntry, Position, Unit
+from nexus.render.turnlog.write import entries_for, log_entries, log_texts, position_after, strict_entries
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool, user
 from support.turn_log import DISPLAYED, LOG, PRINTED

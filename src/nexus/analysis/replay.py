@@ -69,12 +69,7 @@ class ReplayedCall:
 
 
 def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = False) -> ReplayedCall:
-    """Replay a call as it was sent and verify the hash of its body.
-
-    Args:
-        deps: See `Engine.replay_deps`.
-        call: The recorded call.
-        unverified: Return a replay that cannot be verified, with warnings instead of an error.
+    """Replay a call as it was sent and verify the hash of its body; `unverified` turns reasons into warnings.
 
     Raises:
         CannotReplay: An input is missing, or the body's hash differs, unless `unverified` is set. A damaged manifest or
@@ -214,6 +209,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             images=image_price(model, inputs.token_factor(model)),
             header=header,
         )
+        # Only cuts made before the call: later ones are no part of its past.
         cuts = [cut for cut in deps.store.cuts(inputs.call.thread, view.name) if cut.at_seq < inputs.head]
         window = inputs.window(view, cuts[-1] if cuts else None, counter)
         assembly_inputs = dataclasses.replace(

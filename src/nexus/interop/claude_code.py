@@ -162,8 +162,10 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     chain = _chain(file, record, attached[0] if attached else None, rootless=not parent)
     if attached and attached[0] is chain:
         return chain, attached[1]
+    # A second line without a parent begins a cleared conversation.
     if not parent:
         return chain, Link(chain.last, cleared="parentUuid" in record and chain.last != START)
+    # A sub-agent's first line may name its parent in the chain that started it.
     if attached and chain is not file.main and chain.last == START:
         return chain, Link(START)
     where = "in another chain" if attached else "not in the file before it"
@@ -224,6 +226,7 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
         place = chain.add_assistant(link, messages[0], key, usage, stop)
     else:
         step = Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)
+        # Results join the message with their calls: parallel calls have several lines of results.
         place = chain.add_results(step)
         if place is None:
             place = chain.add(link, step, inserted=record.get("isMeta") is True)
@@ -288,6 +291,7 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
     body = mapping(record.get("message"))
     if not body:
         raise BadReply("event without `message`")
+    # Usage and stop reason belong to the model call, so they go into the step.
     fields = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
     messages = anthropic.message({**fields, "role": kind}, calls)
     meta = {name: record[name] for name in _IN_META if record.get(name)}

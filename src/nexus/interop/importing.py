@@ -66,10 +66,17 @@ def import_transcript(
     """
     name = _free_name(nx, transcript.all_keys(), session or transcript.source_id)
     if _status(nx, name) == "deleted":
-        return [_rejected_report(nx, transcript, name, dry_run=dry_run)]
+        # Nothing is added to a deleted session, nor to its forks and side chains.
+        new = _new_steps(transcript.steps, nx.store.known_keys(name))
+        others = [step for fork in transcript.forks for step in fork.steps]
+        others += [step for side in transcript.sidechains for step in side.all_steps()]
+        rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
+        report = _report(transcript, name, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+        return [replace(report, rejected=rejected)]
     source, last = _copied_from(nx, transcript, name)
     reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
     homes = [reports[0]]
+    # Lines and problems are counted once, in the report of the main path.
     bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
@@ -84,6 +91,7 @@ def import_transcript(
         side_reports = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
         reports.extend(side_reports)
         child, main = side_reports[0].session, reports[0].session
+        # A side chain that was imported before keeps its parent.
         stored = not dry_run and nx.store.resolve(main) and nx.store.resolve(child)
         if stored and not nx.ledger.metadata(child).parent_session:
             nx.ledger.update(child, "spawned", parent_session=main)
@@ -91,10 +99,8 @@ def import_transcript(
 
 
 def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
-    """Return the session whose messages a new conversation begins with, and their last common key; empty without one.
-
-    A program that resumes a conversation may copy it into a new file with a new name first.
-    """
+    """Return the session whose messages a new conversation begins with, and their last common key; empty without one."""
+    # A program that resumes a conversation may copy it into a new file with a new name first.
     keys = [key for step in transcript.steps for key in step.keys]
     if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
         return "", ""
@@ -178,16 +184,6 @@ def _import_path(
         result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
         new = new if result.added else []  # a concurrent import of the same file was faster
     return _report(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
-
-
-def _rejected_report(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> ImportReport:
-    """Return the report for a deleted session: nothing is added to it, its forks and side chains."""
-    new = _new_steps(transcript.steps, nx.store.known_keys(label))
-    others = [step for fork in transcript.forks for step in fork.steps]
-    others += [step for side in transcript.sidechains for step in side.all_steps()]
-    rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
-    report = _report(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-    return replace(report, rejected=rejected)
 
 
 def _report(

@@ -1,12 +1,6 @@
-"""Turn logs (document 001): a conversation as one JSON array of numbered entries, written, read, checked and shown.
+"""Turn logs (document 001): a conversation as one JSON array of numbered entries, read as a transcript to import.
 
-- `log_entries`: entries of a session from its ledger entries
-- `log_texts`, `log_text`: the JSON file of entries as the document prints it, in pieces or as one text
-- `strict_entries`: entries without the extra key `nexus`, with a count of omitted details
-- `read`: a file as a transcript to import
-- `violations`: violations of the document's seven requirements in a log's text
-- `console_lines`: the document's console display
-- `entries_for`, `entry_text`: entries of one message with its results, and an entry as JSON text
+`nexus.render.turnlog` writes and shows them, `turnlog_check` checks them.
 
 When a log is read, an entry is one message, a compaction or a clear; entries whose extra key says so are one message
 together. The key counts only if it gives the same entry again: an edited entry is read as it is shown. Details without
@@ -35,7 +29,6 @@ from nexus.render.turnlog.entries import (
     NO_SYSTEM,
     NO_USER,
     SUMMARY,
-    LogEntry,
     Position,
     Unit,
     entry_text,
@@ -47,29 +40,11 @@ from nexus.render.turnlog.entries import (
     results_with,
 )
 from nexus.render.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
-from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts, log_units, strict_entries
+from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
 
-__all__ = [
-    "LogEntry",
-    "Position",
-    "Unit",
-    "Violation",
-    "console_lines",
-    "entries_for",
-    "entry_text",
-    "log_entries",
-    "log_text",
-    "log_texts",
-    "log_units",
-    "read",
-    "read_text",
-    "strict_entries",
-    "violations",
-]
-
-FORMAT = "turnlog"
+__all__ = ["Violation", "console_lines", "log_text", "read", "read_text", "violations"]
 
 
 def log_text(entries: Iterable[Entry], undone: Collection[int] = ()) -> str:
@@ -117,7 +92,7 @@ def read(path: Path) -> Iterator[Transcript]:
         raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus validate`)")
     steps = group_into_turns(log.steps, ended=True)
     counted = {"turn log": 1}
-    yield Transcript(FORMAT, log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
+    yield Transcript("turnlog", log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
 
 
 def _is_generated(entry: ReadEntry) -> bool:
@@ -133,6 +108,7 @@ def _take(log: _Log, group: list[ReadEntry]) -> None:
         return
     if not more or not _take_unit(log, group[:1]):
         _take_bare(log, first)
+    # Without the generated entry, the others may still be one unit.
     if _is_generated(first) and more:
         _take(log, more)
         return
@@ -252,6 +228,7 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
             kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
             log.problems.append(Problem(entry.line, kind, text))
     role, content = entry.role, entry.content
+    # Document 001: a system entry's content is text, any other one's an object.
     fits = isinstance(content, str) == (role == "system")
     if role not in LOG_ROLES or content is None or not fits:
         return

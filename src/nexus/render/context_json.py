@@ -90,6 +90,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
 def from_json(saved: dict[str, Any]) -> AssembledContext:
     """Return the context that `to_json` saved, for display and `record`. Raises BadContext."""
     try:
+        # Keys that are read with `get` were added later: contexts saved before have none.
         extra = saved["nexus"]
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
         msgspec.convert(plain, dict[str, str])

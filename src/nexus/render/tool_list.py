@@ -28,18 +28,16 @@ _WORDED = frozenset({"type", "description", "title"})
 
 
 def capabilities_text(definitions: Iterable[Mapping[str, Any]]) -> str:
-    """Return the text of the frame [CAPABILITIES]: the heading, a blank line, and `tools_text`. Raises BadTool."""
-    return f"{CAPABILITIES_HEADING}\n\n{tools_text(definitions)}"
+    """Return the text of the frame [CAPABILITIES]: tools sorted by name, or the placeholder.
 
-
-def tools_text(definitions: Iterable[Mapping[str, Any]]) -> str:
-    """Return the tools sorted by name, or the placeholder; parameters in the order of their schemas.
-
-    Definitions may be in any provider's format; of two with one name the last counts. Raises BadTool.
+    Definitions may be in any provider's format; of two with one name the last counts. Parameters are in the order of
+    their schemas. Raises BadTool.
     """
     tools = (tool for definition in definitions for tool in read_definition(definition))
     texts = {name: _tool(name, description, schema) for name, description, schema in tools}
-    return "\n\n".join(texts[name] for name in sorted(texts)) or NO_TOOLS
+    # Sorted, so that tools given in another order do not break the prompt cache.
+    listed = "\n\n".join(texts[name] for name in sorted(texts)) or NO_TOOLS
+    return f"{CAPABILITIES_HEADING}\n\n{listed}"
 
 
 def _tool(name: str, description: str, schema: Mapping[str, Any]) -> str:

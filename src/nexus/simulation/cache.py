@@ -116,6 +116,7 @@ class _PolicyRun:
             return
         outcome = self.cache.send(call)
         if outcome.miss == "changed":
+            # What the session added is new to the cache in any case and no cost of the break.
             previous = self.outcomes[-1].prompt
             self.breaks += 1
             self.rewritten += max(outcome.prompt - outcome.read - added, 0)

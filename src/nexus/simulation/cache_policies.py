@@ -223,6 +223,7 @@ class Replay:
         try:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
+            # The next calls still have this one in their history, as with the other policies.
             messages = event.results or (Message("user", event.content),)
             _append(engine, (*messages, *point.reply), opens_turn=not event.results)
             return None

@@ -18,17 +18,20 @@ from engine.test_replay import Walk, own, replays
 from nexus.assembly.formats.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
-from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
+from nexus.interop.turnlog import read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
 from nexus.render.turnlog.entries import (
+    LogEntry,
     entry_line,
+    entry_text,
     note_line,
     parse_entry_line,
     parse_entry_text,
     parse_note_line,
     with_entry_text,
 )
+from nexus.render.turnlog.write import log_entries, strict_entries
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry

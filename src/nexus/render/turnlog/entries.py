@@ -166,6 +166,7 @@ def _call_content(call: ToolCall) -> Members:
     parameters = tuple((name, escape_surrogates(text)) for name, text in arguments or ())
     content = [("toolCall", json_string(call.name or UNNAMED))]
     reserved = [member for member in parameters if member[0] in RESERVED]
+    # A post is printed with its text, even if the call has none.
     if call.name == POST:
         text = next((member for member in reserved if member[0] == "text" and member[1][0] == '"'), ("text", '""'))
         reserved = [member for member in reserved if member is not text]

@@ -103,6 +103,7 @@ def shallow_members(text: str) -> Members | None:
     if _LONG_NUMBER.search(text):
         return None
     level = deepest = 0
+    # Only a text with that many brackets can be nested so deeply: few need the slower walk.
     if text.count("[") + text.count("{") > MOST_LEVELS:
         for token in _TOKEN.finditer(text):
             level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)

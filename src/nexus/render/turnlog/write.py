@@ -76,6 +76,7 @@ def log_units(
                 results, places = [], []
             principal = entry.body.get("principal")
             principal = principal if isinstance(principal, str) else ""
+            # Details of an imported entry are those of its first message.
             facts = _facts(entry) if row.ref.ord == 0 else {}
             unit = Unit(message=row.message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
         if unit is not None:
@@ -134,6 +135,7 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
         new, at = entries_for(replace(unit, kept_from=kept_from), at)
         if unit.kind != "results":
             places.append(unit.place)
+            # A generated system entry precedes the unit's own.
             indexes.append(new[1 if new[0].extra.get("made") else 0].index)
         yield from new
 
@@ -220,6 +222,7 @@ def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
     if isinstance(imported, str) and at_us is not None and (at.at_us is None or at_us >= at.at_us):
         return at_us, imported
     unit_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
+    # Whole milliseconds, as the ledger stores them, so that an import gets the same time.
     unit_us = min(max(unit_ms * 1_000, times.FIRST_US), times.LAST_US // 1_000 * 1_000)
     return unit_us if at.at_us is None else max(unit_us, at.at_us), ""
 
